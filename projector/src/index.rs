@@ -18,6 +18,7 @@ pub mod entry;
 pub mod error;
 pub mod executor;
 pub mod failpoint;
+pub mod flush;
 pub mod fold;
 pub mod follow;
 pub mod journal;

@@ -6,13 +6,14 @@
 RUNLOG is the command, SAMPLES the folder of recorded runs, ROUNDS how often (20). Root only, on Linux with mkfs.ext4.
 
 The index is on ext4 in a file, by way of a loop device. The file has what the file system handed to its disk, and nothing of
-what was still in memory: a copy of it is what a power cut leaves. Before the cut the newest write-ahead log is brought to
-disk, as the system may do at any time, and nothing else, so the order of two logs is left to whoever writes them.
+what was still in memory: a copy of it is what a power cut leaves. Half of the cuts are made while a table is being written.
 
-Prints a line a round: the logs' bytes as they were written, and what is left of them. Exits 0 where the index was right each
-time and half of the cuts came upon two logs; otherwise 1. While it runs, the system writes nothing back by itself.
+Prints a line a round: the offset that was applied, the one that the index is at after the cut, and whether it is right there
+and after it has caught up. Exits 0 where the index was right each time, and at least half of the cuts took some of what was
+applied and left some; otherwise 1. While it runs, the system writes nothing back by itself.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -22,15 +23,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 WRITE_BACK = pathlib.Path("/proc/sys/vm/dirty_writeback_centisecs")
-# Of recorded runs, each under names of its own: some ten memtables of one partition.
-COPIES = 40
 DISK_BYTES = 1_500_000_000
 # Seconds.
 READY_MAX = 60
-HUNT_MAX = 12
+TABLE_MAX = 60
 
 
 def run(*command):
@@ -59,6 +59,19 @@ class Server:
         self.process.wait(READY_MAX)
 
 
+    def verified(self):
+        """Whether the index is what the log says, up to where the index is."""
+        verified = self.ask("verify")
+        try:
+            return json.loads(verified.stdout)["equal"]
+        except (ValueError, KeyError):
+            sys.exit(f"verify: {verified.stderr}{verified.stdout}")
+
+    def applied(self):
+        """The next offset of the only partition."""
+        return json.loads(self.ask("doctor").stdout)["partitions"][0]["applied"]
+
+
 class Disk:
     """A file system in a file."""
 
@@ -67,44 +80,46 @@ class Disk:
         at.mkdir(exist_ok=True)
         run("mount", "-o", "loop", image, at)
 
-    def logs(self):
-        """The write-ahead logs and their bytes, oldest first."""
-        found = {}
-        for path in sorted(self.at.rglob("[0-9]*.log")):
-            try:
-                found[path] = path.stat().st_size
-            except FileNotFoundError:
-                continue
-        return found
+    def await_table(self):
+        """Waits until another table is begun."""
+        before, until = set(self.at.rglob("[0-9]*.sst")), time.monotonic() + TABLE_MAX
+        while set(self.at.rglob("[0-9]*.sst")) <= before:
+            if time.monotonic() > until:
+                sys.exit("nothing is flushed")
+            time.sleep(0.0005)
 
     def close(self):
         run("umount", "-l", self.at)
 
 
-def journal(runlog, samples, data):
-    data.mkdir()
-    server = Server(runlog, data, "--partitions", "1")
-    recorded = sorted(samples.glob("tau-bench/*.json"))
-    for number in range(COPIES):
-        imported = server.ask("import", "--run-prefix", f"copy-{number}-", "tau-bench", *recorded)
-        if imported.returncode != 0:
-            sys.exit(f"import: {imported.stderr}{imported.stdout}")
-    server.end()
-    shutil.rmtree(data / "index")
+class Importer(threading.Thread):
+    """Imports the recorded runs again and again, each time under names of their own, until the server is gone."""
+
+    def __init__(self, server, samples):
+        super().__init__(daemon=True)
+        self.server, self.recorded = server, sorted(samples.glob("tau-bench/*.json"))
+        self.start()
+
+    def run(self):
+        for number in itertools.count():
+            imported = self.server.ask("import", "--run-prefix", f"copy-{number}-", "tau-bench", *self.recorded)
+            if imported.returncode != 0:
+                return
 
 
-def on(disk, filled, data):
-    """The journal, with its index on a disk."""
-    shutil.rmtree(data, ignore_errors=True)
-    shutil.copytree(filled, data)
+def on(disk, data):
+    """A data folder with its index on a disk."""
+    data.mkdir(exist_ok=True)
     (disk.at / "index").mkdir(exist_ok=True)
+    (data / "index").unlink(missing_ok=True)
     (data / "index").symlink_to(disk.at / "index")
     return data
 
 
-def cut(runlog, filled, folder):
-    """What was written of the logs, what is left, and whether the index is right."""
-    image, copy = folder / "image", folder / "copy"
+def cut(runlog, samples, folder, in_a_flush):
+    """What was applied, what is left of it, and whether the index is right."""
+    image, copy, data = folder / "image", folder / "copy", folder / "data"
+    shutil.rmtree(data, ignore_errors=True)
     for path in (image, copy):
         path.unlink(missing_ok=True)
     run("truncate", "-s", DISK_BYTES, image)
@@ -112,37 +127,34 @@ def cut(runlog, filled, folder):
     disk = Disk(image, folder / "disk")
     try:
         os.sync()
-        server = Server(runlog, on(disk, filled, folder / "before"))
+        server = Server(runlog, on(disk, data), "--partitions", "1")
+        importer = Importer(server, samples)
+        disk.await_table()
         time.sleep(random.uniform(0.3, 3))
-        until = time.monotonic() + HUNT_MAX
-        # Two logs, the second of which has something, are there for some milliseconds at a time.
-        while time.monotonic() < until and len([size for size in disk.logs().values() if size > 0]) < 2:
-            time.sleep(0.0005)
+        applied = server.applied()
+        if in_a_flush:
+            disk.await_table()
         server.process.send_signal(signal.SIGSTOP)
-        written = disk.logs()
-        for newest in list(written)[-1:]:
-            opened = os.open(newest, os.O_RDONLY)
-            os.fsync(opened)
-            os.close(opened)
         # What was handed to the disk before arrives.
         time.sleep(0.3)
         run("cp", "--sparse=always", image, copy)
         server.end(signal.SIGKILL)
+        importer.join(READY_MAX)
     finally:
         disk.close()
     disk = Disk(copy, folder / "disk-after")
     try:
-        left = {path.name: size for path, size in disk.logs().items()}
-        server = Server(runlog, on(disk, filled, folder / "after"))
-        verified = server.ask("verify")
+        server = Server(runlog, on(disk, data), "--paused")
+        left, right = server.applied(), server.verified()
+        server.end()
+        server = Server(runlog, data)
+        # At `latest`: when it answers, the index has caught up.
+        server.ask("runs", "--consistency", "latest", "--deadline", f"{READY_MAX}s")
+        right = right and server.verified()
         server.end()
     finally:
         disk.close()
-    try:
-        right = json.loads(verified.stdout)["equal"]
-    except (ValueError, KeyError):
-        sys.exit(f"verify: {verified.stderr}{verified.stdout}")
-    return {path.name: size for path, size in written.items()}, left, right
+    return applied, left, right
 
 
 def main():
@@ -151,21 +163,20 @@ def main():
     runlog, samples = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
     rounds = int(sys.argv[3]) if len(sys.argv) == 4 else 20
     write_back = WRITE_BACK.read_text()
-    wrong = several = 0
+    wrong = partly = 0
     folder = pathlib.Path(tempfile.mkdtemp(prefix="runlog-power-"))
     try:
-        journal(runlog, samples, folder / "filled")
         WRITE_BACK.write_text("0")
         for number in range(rounds):
-            written, left, right = cut(runlog, folder / "filled", folder)
+            applied, left, right = cut(runlog, samples, folder, number % 2 == 0)
             wrong += not right
-            several += len(written) > 1
-            print(number, "right" if right else "WRONG", written, left, flush=True)
+            partly += 0 < left < applied
+            print(number, "right" if right else "WRONG", f"applied {applied}, left {left}", flush=True)
     finally:
         WRITE_BACK.write_text(write_back)
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{rounds} cuts, {several} upon several logs, {wrong} left a wrong index")
-    sys.exit(1 if wrong or several * 2 < rounds else 0)
+    print(f"{rounds} cuts, {partly} took a part of what was applied, {wrong} left a wrong index")
+    sys.exit(1 if wrong or partly * 2 < rounds else 0)
 
 
 main()

@@ -11,7 +11,7 @@ use runlog_projector::{
         bulk,
         fold::{Fold, Step},
         query,
-        store::{self, Budget, INDICES, Mode, Rows, Store, Visit, checkpoints, horizons::Horizons, meta},
+        store::{self, Budget, INDICES, Rows, Store, Visit, checkpoints, horizons::Horizons, meta},
     },
 };
 use runlog_schemas::{
@@ -64,7 +64,7 @@ impl Journal {
 
     fn over(log: Vec<Delivery>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let store = Arc::new(Store::open(folder.path(), &Budget::new(64 << 20), Mode::Live)?);
+        let store = Arc::new(Store::open(folder.path(), &Budget::new(64 << 20))?);
         let identity = meta::Journal { journal_id: "test".into(), partitions: 1 };
         let fold = Fold::resume(PartitionId::ZERO, identity, store.clone(), Arc::new(codec::NoRegistry))?;
         Ok(Self { store, fold, log, folded: 0, _folder: folder })

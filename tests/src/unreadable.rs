@@ -62,7 +62,7 @@ fn datum(record: &JournalRecord) -> Vec<u8> {
 }
 
 /// The framing of single objects, with another schema's fingerprint.
-fn of_schema(fingerprint: [u8; 8], record: &JournalRecord) -> Entry {
+pub fn of_schema(fingerprint: [u8; 8], record: &JournalRecord) -> Entry {
     bytes([&[0xC3, 0x01], &fingerprint[..], &datum(record)].concat())
 }
 

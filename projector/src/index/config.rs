@@ -4,6 +4,7 @@ use crate::index::{
     bulk,
     executor::Executor,
     failpoint::Failpoints,
+    flush,
     store::{Folder, Storage},
 };
 use runlog_schemas::codec::{NoRegistry, Schemas};
@@ -41,6 +42,8 @@ pub struct Config {
     pub executor: Executor,
     /// When partitions are built in bulk, and with how much memory.
     pub bulk: bulk::Limits,
+    /// When rows go from memory to disk: what a crash may take, to be folded again.
+    pub flush: flush::Limits,
     /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
     pub appends_max: usize,
 }
@@ -72,6 +75,7 @@ impl Config {
             failpoints,
             executor,
             bulk: bulk::Limits::default(),
+            flush: flush::Limits::default(),
             appends_max: APPENDS_MAX,
         }
     }

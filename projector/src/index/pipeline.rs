@@ -139,6 +139,7 @@ impl Pipeline {
         };
         self.pool.run_all();
         self.look_after_jobs();
+        self.look_after_flushes();
         self.look_after_reader();
         read
     }
@@ -209,6 +210,17 @@ impl Pipeline {
             stuck += usize::from(partition.is_slow(STUCK_AFTER));
         }
         self.pool.set_stuck(stuck);
+    }
+
+    /// Has those look whether to flush that have no records which would make them.
+    fn look_after_flushes(&mut self) {
+        let now = Instant::now();
+        for id in self.pool.ids() {
+            let due = self.shared.flushes.is_due(id, now);
+            if due && self.pool.partition(id).is_some_and(|mut partition| partition.flush()) {
+                self.pool.queue(id);
+            }
+        }
     }
 
     /// Reads again what is to be read again, reads on what had paused, and releases what is stopped for good.

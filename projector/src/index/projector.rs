@@ -23,13 +23,15 @@ use runlog_schemas::{
     partition::{murmur2, partition_of},
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+/// How long the end waits for the rows to be on disk.
+const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
 /// Runs that can be locked at the same time.
 const RUN_LOCKS: usize = 64;
 
@@ -69,7 +71,7 @@ enum Runner {
     Nobody,
 }
 
-/// A running projector. Dropping it ends the loop; what it has committed remains.
+/// A running projector. Dropping it ends it, as [`Projector::end`] does.
 #[derive(Debug)]
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
@@ -89,19 +91,26 @@ impl Projector {
         let journal = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
         let mut partitions = Vec::new();
-        let mut folds = Vec::new();
+        let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
         for partition in PartitionId::all(journal.partitions) {
             let store = Arc::new(open(&config, &log, &journal, partition, &budget).await?);
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
-            let (stopped, build) = if config.paused { (None, None) } else { begins(&log, &fold, &config).await? };
+            let (stopped, build) = if config.paused {
+                (None, None)
+            } else {
+                let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
+                log_starts.push((partition, bounds.start));
+                begins(&log, &fold, bounds, &config).await?
+            };
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
             partitions.push(Start { store, progress, older });
             folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
+        log_starts.into_iter().for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
@@ -109,14 +118,46 @@ impl Projector {
     }
 
     /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not
-    /// return by then is left to its thread.
+    /// return by then is left to its thread. Then flushes the indices, for at most 5 s: what is not on disk by then is folded
+    /// again at the next start.
     pub fn end(&self) {
         self.shared.ending.store(true, Ordering::Release);
         let runner = std::mem::replace(&mut *self.runner(), Runner::Nobody);
-        if let Runner::Thread(thread) = runner
-            && thread.join().is_err()
-        {
-            tracing::error!("the projection loop had panicked; its committed state is intact");
+        match runner {
+            Runner::Nobody => return,
+            Runner::Caller(_) => {}
+            Runner::Thread(thread) => {
+                if thread.join().is_err() {
+                    tracing::error!("the projection loop had panicked; its committed state is intact");
+                }
+            }
+        }
+        self.flush_all();
+    }
+
+    fn flush_all(&self) {
+        let shared = self.shared.clone();
+        let flush = move || {
+            let all = PartitionId::all(shared.journal.partitions).collect();
+            shared.config.executor.each(all, shared.builds_max, |partition| {
+                if let Err(error) = shared.store(partition).flush() {
+                    tracing::error!(%partition, %error, "the index is not flushed; the next start folds its last records again");
+                }
+            });
+        };
+        if self.shared.config.executor.is_caller() {
+            flush();
+            return;
+        }
+        let (done, ended) = mpsc::channel();
+        let thread = Executor::thread("runlog-flush", move || {
+            flush();
+            // The caller may be about to close the stores: not on this thread, and not later.
+            drop(flush);
+            done.send(()).ok();
+        });
+        if thread.is_err() || ended.recv_timeout(END_FLUSH_WAIT).is_err() {
+            tracing::error!("flushing the indices takes too long; the next start folds their last records again");
         }
     }
 
@@ -221,7 +262,9 @@ impl Projector {
 
     /// The partition's bounds in the log, asked for now.
     pub async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
-        Ok(self.shared.log.bounds(partition, deadline).await?)
+        let bounds = self.shared.log.bounds(partition, deadline).await?;
+        self.shared.flushes.saw_log_start(partition, bounds.start);
+        Ok(bounds)
     }
 
     /// Waits until `partition` is as fresh as `consistency` asks. An index that is being rebuilt and has not yet
@@ -352,8 +395,12 @@ fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, E
 const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// Why a fold cannot continue against this log, if it cannot, and up to where its index is first built in bulk, if it is.
-async fn begins(log: &Arc<dyn Log>, fold: &Fold, config: &Config) -> Result<(Option<Stop>, Option<Offset>), Error> {
-    let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
+async fn begins(
+    log: &Arc<dyn Log>,
+    fold: &Fold,
+    bounds: Bounds,
+    config: &Config,
+) -> Result<(Option<Stop>, Option<Offset>), Error> {
     let stop = check_against_log(log, fold, bounds, &config.executor).await?;
     let is_new = stop.is_none() && fold.next == Offset::ZERO && fold.store.takes_tables();
     let build = is_new && bounds.end.get() >= config.bulk.offsets_min;

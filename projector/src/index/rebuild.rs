@@ -11,7 +11,7 @@ use crate::index::{
     fold::{Fold, skip_rows_of},
     project::Changes,
     shared::Shared,
-    store::{self, Commit, Folder, Mode, Rows, Store, meta},
+    store::{self, Commit, Folder, Rows, Store, meta},
 };
 use runlog_schemas::id::{Offset, PartitionId};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> R
         // A rebuild that did not finish: the log has all of it.
         dir.remove();
     }
-    Ok(Found::Current(Store::open(dir(index, 1, partition), budget, Mode::Live)?))
+    Ok(Found::Current(Store::open(dir(index, 1, partition), budget)?))
 }
 
 /// Creates an empty store of this layout beside the older one, which stays until the new one has reached its offset.
@@ -79,7 +79,7 @@ pub fn beside(
     budget: &store::Budget,
 ) -> Result<Store, store::Error> {
     let generation = generations(index, partition).first().map_or(1, |newest| newest + 1);
-    let store = Store::open(dir(index, generation, partition), budget, Mode::Live)?;
+    let store = Store::open(dir(index, generation, partition), budget)?;
     let reached: meta::Progress = older.get(&meta::progress())?.unwrap_or_default();
     let mut changes = Changes::new(&store);
     for (offset, row) in skip_rows_of(older)? {
@@ -87,7 +87,7 @@ pub fn beside(
     }
     changes.put(meta::older(), &reached.next_offset);
     store.commit(changes.rows())?;
-    store.sync()?;
+    store.flush()?;
     tracing::warn!(
         %partition, generation, from = older.layout()?, to = meta::LAYOUT, until = %reached.next_offset,
         "the index has an older layout, rebuilding it from the log"
@@ -100,7 +100,7 @@ pub fn beside(
 pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
     let index = shared.config.index();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
-    let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
+    let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget)?);
     let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
     // The replaced store may itself not have reached that of the older layout.
@@ -147,8 +147,8 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     let (key, points) = (meta::live(), &shared.config.failpoints);
     points.at(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
-    // The old one is removed next, so the mark must survive a power cut.
-    fold.store.sync()?;
+    // The old one is removed next, so all that the new one has must survive a crash.
+    fold.store.flush()?;
     points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
     points.at(failpoint::REBUILD_SWAPPED);
@@ -159,8 +159,8 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
 fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
     let (live, older) = (meta::live(), meta::older());
     fold.store.commit([(live.bytes(), Some(&[][..])), (older.bytes(), None)].into_iter())?;
-    // The older one is removed next, so the mark must survive a power cut.
-    fold.store.sync()?;
+    // The older one is removed next, so all that the new one has must survive a crash.
+    fold.store.flush()?;
     shared.forget_older(fold.partition);
     let index = shared.config.index();
     for generation in generations(&index, fold.partition) {

@@ -2,6 +2,7 @@
 
 use crate::index::{
     config::Config,
+    flush::Flushes,
     fold::Stop,
     store::{Budget, Storage, Store, meta},
 };
@@ -31,6 +32,7 @@ pub struct Shared {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) journal: meta::Journal,
     pub(crate) budget: Budget,
+    pub(crate) flushes: Flushes,
     pub(crate) ending: AtomicBool,
     pub(crate) config: Config,
     /// Permits for bulk builds, which share their memory.
@@ -83,7 +85,8 @@ impl Shared {
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
         let builds = Semaphore::new(builds_max);
-        Self { log, journal, budget, ending, config, builds, builds_max, followers, partitions }
+        let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
+        Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, partitions }
     }
 
     /// Whether the service is ending.

@@ -8,12 +8,18 @@
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
 //! terminated ([`Key`]). Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
-//! the rows, so a crash can neither lose nor repeat a record.
+//! the rows.
+//!
+//! **No write-ahead log**: the journal's log is one. A database has one column family, so its memtables reach the disk in
+//! the order of the commits, and each commit is whole in one of them. A crash therefore loses a number of the last commits,
+//! rows and offset together, and the fold goes on at the offset that is left: it can neither leave out a record nor apply
+//! one twice. The layout and the journal are on disk before any row that depends on them. What must survive a crash at once
+//! waits for a flush: see [`flush`](super::flush).
 
 use database::Database;
 use runlog_schemas::{
     datum::{Datum, Malformed},
-    id::{RecordId, RunId},
+    id::{Offset, RecordId, RunId},
     judge::FirstJudgement,
 };
 use std::{
@@ -204,13 +210,13 @@ impl Error {
     }
 }
 
-/// The durability of a store's writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The write-ahead log is on: a crash loses nothing that was committed.
-    Live,
-    /// The write-ahead log is off: a crash means starting over.
-    Bulk,
+/// What a store has that is not on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memtable {
+    /// Bytes of the active memtable.
+    pub bytes: usize,
+    /// Whether earlier memtables are being flushed.
+    pub flushing: bool,
 }
 
 /// A partition's rows, in its folder.
@@ -272,7 +278,8 @@ pub trait Rows {
 
 /// Rows that can be written.
 pub trait Commit: Rows {
-    /// Writes rows (and deletes those without a value), all or none.
+    /// Writes rows (and deletes those without a value), all or none. A crash may lose them, and then all that is written
+    /// after them.
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
 }
 
@@ -301,8 +308,8 @@ pub fn seen(
 
 impl Store {
     /// Opens or creates the store in `folder`. Errors: `Layout` or `Outgrown` if it has another layout.
-    pub fn open(folder: impl Into<Folder>, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        let store = Self::open_with(folder.into(), budget, mode)?;
+    pub fn open(folder: impl Into<Folder>, budget: &Budget) -> Result<Self, Error> {
+        let store = Self::open_any(folder, budget)?;
         match store.layout()? {
             meta::LAYOUT => Ok(store),
             _ => Err(store.outgrown("it was to be read as it is")?),
@@ -312,12 +319,9 @@ impl Store {
     /// Opens or creates the store in `folder`, with any layout up to [`meta::LAYOUT`]. Of an older one only the rows of
     /// [`meta`] may be read.
     pub fn open_any(folder: impl Into<Folder>, budget: &Budget) -> Result<Self, Error> {
-        Self::open_with(folder.into(), budget, Mode::Live)
-    }
-
-    fn open_with(folder: Folder, budget: &Budget, mode: Mode) -> Result<Self, Error> {
+        let folder = folder.into();
         let backend = match folder.storage() {
-            Storage::Disk => Backend::Database(Database::open(&options::of(budget), folder.path(), budget, mode)?),
+            Storage::Disk => Backend::Database(Database::open(&options::of(budget), folder.path())?),
             Storage::Memory(folders) => Backend::Memory(folders.open(folder.path())),
         };
         let store = Self { backend, removal: Removal { folder, wanted: AtomicBool::new(false) } };
@@ -354,19 +358,38 @@ impl Store {
         self.removal.folder.path()
     }
 
-    /// Writes memtables to disk; a bulk store is durable from here on.
+    /// Flushes: when it returns, all that was committed before the call survives a power cut.
     pub fn flush(&self) -> Result<(), Error> {
         match &self.backend {
-            Backend::Database(database) => database.flush(),
+            Backend::Database(database) => database.flush(true),
             Backend::Memory(_) => Ok(()),
         }
     }
 
-    /// Syncs everything that was committed to disk.
-    pub fn sync(&self) -> Result<(), Error> {
+    /// Begins to flush. If that fails later, the next commits fail too.
+    pub(crate) fn begin_flush(&self) -> Result<(), Error> {
         match &self.backend {
-            Backend::Database(database) => database.sync(),
+            Backend::Database(database) => database.flush(false),
             Backend::Memory(_) => Ok(()),
+        }
+    }
+
+    /// The next offset that the fold would go on at after a crash.
+    pub fn durable(&self) -> Result<Offset, Error> {
+        match &self.backend {
+            Backend::Database(database) => database.durable(),
+            Backend::Memory(_) => {
+                let progress: Option<meta::Progress> = self.get(&meta::progress())?;
+                Ok(progress.unwrap_or_default().next_offset)
+            }
+        }
+    }
+
+    /// What is not on disk.
+    pub(crate) fn memtable(&self) -> Memtable {
+        match &self.backend {
+            Backend::Database(database) => database.memtable(),
+            Backend::Memory(_) => Memtable::default(),
         }
     }
 

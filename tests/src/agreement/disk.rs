@@ -2,9 +2,8 @@
 //! and delayed records; killed at named points.
 //!
 //! A kill is what `kill -9` leaves: the thread that reaches the point copies the index folder, and a new projector
-//! continues from the copy. Later writes of the old one are discarded with its folder. A power cut is simulated, too:
-//! the copy loses the end of each partition's last write-ahead log. Earlier ones are on disk, as the store's own test
-//! shows.
+//! continues from the copy, which lacks whatever was not flushed. Later writes of the old one are discarded with its
+//! folder. A power cut is simulated, too: the copy has half a flush in each store.
 //!
 //! Every step is awaited, so a seed is killed at the same point each time.
 
@@ -15,6 +14,7 @@ use super::{
     in_process::{InProcess, Part},
     model,
 };
+use crate::disk::{cut_flush, files, killed};
 use anyhow::{Context, ensure};
 use runlog_log::{
     Clock, Entry, Log, Offset, PartitionId,
@@ -26,6 +26,7 @@ use runlog_projector::{
     index::{
         bulk::Limits,
         failpoint::{self, Failpoints},
+        flush,
         fold::Stop,
         shared::Progress,
     },
@@ -33,7 +34,7 @@ use runlog_projector::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -46,8 +47,8 @@ use tokio::runtime::Runtime;
 const IDLE: &str = "idle";
 /// What was written is on its way from memory to tables.
 const FLUSHED: &str = "flushed";
-/// The end of what was written is lost.
-const TORN: &str = "torn_tail";
+/// A flush was cut off in the middle.
+const TORN: &str = "torn_flush";
 
 /// The points at which a projector is killed.
 pub const POINTS: [&str; 15] = {
@@ -64,8 +65,6 @@ pub const POINTS: [&str; 15] = {
 
 /// How long one step may take.
 const STEP_MAX: Duration = Duration::from_secs(60);
-/// How often a folder is copied anew.
-const COPIES_MAX: usize = 1000;
 /// Restarts in a row, of which each may be killed.
 const RESTARTS_MAX: usize = 20;
 
@@ -92,7 +91,7 @@ impl Trap {
         }
         *self.kills.entry(point).or_default() += 1;
         let next = self.dir.with_extension(self.kills.values().sum::<u64>().to_string());
-        if let Err(error) = snapshot(&self.dir, &next) {
+        if let Err(error) = killed(&self.dir, &next) {
             self.error = Some(format!("{error:#}"));
         }
         self.left = Some(next);
@@ -101,39 +100,6 @@ impl Trap {
 
 fn locked(trap: &Mutex<Trap>) -> std::sync::MutexGuard<'_, Trap> {
     trap.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Copies a folder as it is at one moment: again, for as long as the database's own threads changed it meanwhile.
-fn snapshot(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for _ in 0..COPIES_MAX {
-        let before = files(from)?;
-        let copied = before.keys().try_for_each(|path| -> std::io::Result<()> {
-            let to = to.join(path.strip_prefix(from).unwrap_or(path));
-            to.parent().map_or(Ok(()), fs::create_dir_all)?;
-            fs::copy(path, to).map(drop)
-        });
-        if files(from)? == before {
-            return copied.context("copying an index");
-        }
-        fs::remove_dir_all(to)?;
-    }
-    anyhow::bail!("{} never stands still", from.display())
-}
-
-/// The files below a folder and how long they are; nothing of what is removed meanwhile.
-fn files(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
-    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(data) if data.is_dir() => folders.push(entry.path()),
-                Ok(data) => drop(found.insert(entry.path(), data.len())),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// A journal on disk.
@@ -244,6 +210,12 @@ impl World {
                 // With little, memtables are turned from all the time; with more, a power cut takes more.
                 memory_bytes: if self.history.seed.is_multiple_of(2) { 8 << 20 } else { 64 << 20 },
                 bulk: self.bulk(),
+                // What a kill takes: next to nothing, something, or all since the last flush.
+                flush: match self.history.seed % 3 {
+                    0 => flush::Limits { records_max: 2, ..flush::Limits::default() },
+                    1 => flush::Limits { records_max: 20, ..flush::Limits::default() },
+                    _ => flush::Limits::default(),
+                },
                 failpoints: Failpoints::new(move |point| locked(&trap).come_by(point)),
                 ..Config::new(dir, || 0, || "an-id".to_owned())
             };
@@ -288,7 +260,12 @@ impl World {
                 self.log.release(PartitionId::new(*partition)?);
             }
             Step::MoveStart { partition, start } => {
-                self.log.truncate_before(PartitionId::new(*partition)?, Offset::new(*start)?)
+                let partition = PartitionId::new(*partition)?;
+                // Retention takes longer than a flush that is begun because of it.
+                if let Some(projector) = &self.projector {
+                    projector.store(partition).flush()?;
+                }
+                self.log.truncate_before(partition, Offset::new(*start)?)
             }
             Step::Crash { point } => {
                 let point = POINTS[usize::try_from(point % POINTS.len() as u64)?];
@@ -346,21 +323,11 @@ impl World {
         Ok(())
     }
 
-    /// Cuts off the ends of the copy's last write-ahead logs, where the log still has what is lost so.
+    /// Cuts a flush of each of the copy's stores off.
     fn tear(&self) -> anyhow::Result<()> {
         let Some(left) = locked(&self.trap).left.clone() else { return Ok(()) };
-        // Their names are numbers of one length: the last of a folder takes the place of those before it.
-        let logs = files(&left)?.into_iter().filter(|(path, _)| path.extension().is_some_and(|ending| ending == "log"));
-        let last: BTreeMap<_, _> =
-            logs.map(|(path, bytes)| (path.parent().map(Path::to_owned), (path, bytes))).collect();
-        for (folder, (path, bytes)) in last {
-            let partition = folder.as_deref().and_then(Path::file_name).and_then(|name| name.to_str()?.parse().ok());
-            if partition.is_some_and(|partition| self.model.rebuilds(partition)) {
-                let file = fs::OpenOptions::new().write(true).open(&path)?;
-                file.set_len(bytes - bytes.min(1 + self.history.seed % 700))?;
-            }
-        }
-        Ok(())
+        let current = files(&left)?.into_keys().filter(|path| path.file_name().is_some_and(|name| name == "CURRENT"));
+        current.filter_map(|path| Some(path.parent()?.to_owned())).try_for_each(|store| cut_flush(&store))
     }
 
     /// Waits until the projector is where the model is; where it was killed meanwhile, starts it and waits again. Says

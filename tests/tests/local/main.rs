@@ -29,6 +29,7 @@ mod large_pages;
 mod linearizability;
 mod list_deadlines;
 mod log_contract;
+mod lost_memtables;
 mod newest_first;
 mod one_connection;
 mod openapi_describes;

@@ -111,7 +111,7 @@ fn store(dir: &Path, partition: PartitionId) -> Result<Store, runlog_projector::
 /// A journal whose indices another layout has: of their rows nothing is left but what a store knows of itself.
 fn outgrown() -> anyhow::Result<TempDir> {
     let folder = tempdir()?;
-    sample_journal::start(folder.path())?.kill()?;
+    sample_journal::start(folder.path())?.terminate()?;
     for partition in PartitionId::all(PARTITIONS) {
         let store = store(folder.path(), partition)?;
         for index in INDICES {

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
-use runlog_projector::index::store::{Budget, Commit, INDICES, Index, Mode, Rows, Store};
+use runlog_projector::index::store::{Budget, Commit, INDICES, Index, Rows, Store};
 use runlog_schemas::{
     id::PartitionId,
     judge::Head,
@@ -118,7 +118,7 @@ fn damage(dir: &Path, index: Index, how: Damage) -> anyhow::Result<(Vec<u8>, Opt
 
 fn open(dir: &Path) -> anyhow::Result<Store> {
     let folder = dir.join("index/1").join(PARTITION.to_string());
-    Ok(Store::open(&folder, &Budget::new(8 << 20), Mode::Live)?)
+    Ok(Store::open(&folder, &Budget::new(8 << 20))?)
 }
 
 /// (partition, index, rows) of each index whose digests differ.

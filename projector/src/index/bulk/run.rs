@@ -1,7 +1,7 @@
 //! The rows of one run while it is folded: in memory, or, where there are too many, in a temporary store.
 
 use super::order::RowOrder;
-use crate::index::store::{Budget, Commit, Error, Folder, Memory, Mode, Rows, Store, Visit};
+use crate::index::store::{Budget, Commit, Error, Folder, Memory, Rows, Store, Visit};
 use std::ops::ControlFlow;
 
 /// The memory of a temporary store, bytes.
@@ -42,7 +42,7 @@ impl<'o> RunRows<'o> {
             return Ok(());
         }
         folder.remove();
-        let store = Store::open(folder.clone(), &Budget::new(STORE_BYTES), Mode::Bulk)?;
+        let store = Store::open(folder.clone(), &Budget::new(STORE_BYTES))?;
         let (mut moved, mut bytes) = (Vec::new(), 0);
         std::mem::take(&mut self.memory).scan(&[], &[], rocksdb::Direction::Forward, &mut |key, row| {
             bytes += key.len() + row.len();

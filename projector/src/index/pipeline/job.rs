@@ -3,6 +3,7 @@
 
 use crate::index::{
     bulk, failpoint,
+    flush::{Flush, Standing},
     fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
@@ -17,6 +18,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// The pause before a partition whose store failed is retried.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -45,6 +47,8 @@ pub(super) enum Work {
     Check,
     /// Build the empty index in bulk up to this offset.
     Build(Offset),
+    /// Nothing but what follows each job: to flush the index, if it is time.
+    Flush,
 }
 
 /// What became of it.
@@ -81,6 +85,11 @@ impl Job {
             tracing::error!("{error}");
             self.retry(StopKind::Panic, error)
         });
+        // What stops or fails has something else to do first.
+        let next = match next {
+            Next::Continue => self.flush(shared).err().map_or(Next::Continue, |error| self.store_failed(error)),
+            next => next,
+        };
         Done { fold: self.fold, stopped: self.stopped, next }
     }
 
@@ -92,6 +101,7 @@ impl Job {
                 let to = *to;
                 return self.build(shared, to);
             }
+            Work::Flush => return Next::Continue,
         };
         if let Some(stop) = self.stopped.clone() {
             return self.stop(shared, stop, &records);
@@ -107,6 +117,23 @@ impl Job {
             Ok(Step::Rebuild { at, offset, row }) => self.rebuild(shared, at, (offset, &row), &records),
             Err(error) => self.store_failed(error),
         }
+    }
+
+    /// Flushes the index, if it is time. A flush that only has to begin is begun again later if it fails: RocksDB itself
+    /// refuses the next write where that is in doubt.
+    fn flush(&self, shared: &Shared) -> Result<(), store::Error> {
+        let (store, partition, next) = (&self.fold.store, self.fold.partition, self.fold.next);
+        let standing = Standing { next, durable: store.durable()?, memtable: store.memtable() };
+        match shared.flushes.decide(partition, standing, Instant::now()) {
+            None => {}
+            Some(Flush::Wait) => store.flush()?,
+            Some(Flush::Begin) => {
+                if let Err(error) = store.begin_flush() {
+                    tracing::warn!(%partition, %error, "the index cannot be flushed, will retry");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Folds the records. If that panics, folds them one by one and stops at the one that panics: nothing of that record
@@ -148,7 +175,8 @@ impl Job {
             }
         };
         tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
-        if let Err(error) = self.fold.void(offset, &row) {
+        // On disk before the partition goes on: whoever sees it go on may rely on the skip.
+        if let Err(error) = self.fold.void(offset, &row).and_then(|()| self.fold.store.flush()) {
             return self.store_failed(error);
         }
         self.stopped = None;

@@ -60,6 +60,8 @@ pub(super) struct Partition {
     build: Option<Offset>,
     /// A job builds it.
     building: bool,
+    /// A job is to see whether its rows are to be flushed.
+    flush: bool,
     /// It is in the pool's queue or in a job.
     scheduled: bool,
     /// When the job began that has its fold.
@@ -90,6 +92,7 @@ impl Partition {
             check: false,
             build,
             building: false,
+            flush: false,
             scheduled: false,
             working_since: None,
             writing: false,
@@ -157,7 +160,7 @@ impl Partition {
     }
 
     fn has_work(&self) -> bool {
-        self.check || self.build.is_some() || (!self.records.is_empty() && self.retry_at.is_none())
+        self.check || self.flush || self.build.is_some() || (!self.records.is_empty() && self.retry_at.is_none())
     }
 
     /// Whether no more should be delivered for now.
@@ -223,6 +226,12 @@ impl Partition {
         self.schedule()
     }
 
+    /// Has a job see whether its rows are to be flushed. Says whether it is to be queued for a worker.
+    pub(super) fn flush(&mut self) -> bool {
+        self.flush = true;
+        self.schedule()
+    }
+
     /// Stops it for good, and reports that. It is not read again before a restart.
     pub(super) fn close(&mut self, shared: &Shared, stop: Stop) {
         tracing::error!(partition = %self.id, offset = %stop.offset, kind = stop.kind.as_str(), "{}", stop.error);
@@ -255,10 +264,14 @@ impl Partition {
         } else if let Some(to) = self.build.take() {
             self.building = true;
             Work::Build(to)
-        } else {
+        } else if self.retry_at.is_none() && !self.records.is_empty() {
             Work::Records(self.take_records())
+        } else {
+            Work::Flush
         };
-        self.writing = matches!(work, Work::Records(_));
+        // Each job does it.
+        self.flush = false;
+        self.writing = matches!(work, Work::Records(_) | Work::Flush);
         Some(Job { fold, stopped: self.stopped.clone(), work })
     }
 

@@ -1,83 +1,68 @@
 //! Rows in a RocksDB database.
 
-use super::{
-    Budget, Commit, Error, Mode, Rows, Visit,
-    budget::{self, Share},
-    walk,
-};
-use rocksdb::properties;
+use super::{Commit, Error, Memtable, Rows, Visit, meta, walk};
+use rocksdb::{ReadTier, properties};
+use runlog_schemas::id::Offset;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// A database in a folder.
+/// A database in a folder, written without a write-ahead log.
 pub(super) struct Database {
     db: rocksdb::DB,
     dir: PathBuf,
-    mode: Mode,
-    /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old
-    /// write-ahead log and the new one.
-    memtable: Mutex<Share>,
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("dir", &self.dir).field("mode", &self.mode).finish_non_exhaustive()
+        f.debug_struct("Database").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
 impl Database {
-    /// Opens or creates the database in `dir`.
-    pub(super) fn open(options: &rocksdb::Options, dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
+    /// Opens or creates the database in `dir`. The write-ahead log of an older version's folder is read and flushed.
+    pub(super) fn open(options: &rocksdb::Options, dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
         let db = rocksdb::DB::open(options, dir).map_err(|source| Error::of(dir, source))?;
-        Ok(Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()) })
+        Ok(Self { db, dir: dir.to_owned() })
     }
 
     fn rocks(&self, source: rocksdb::Error) -> Error {
         Error::of(&self.dir, source)
     }
 
-    /// Writes memtables to disk; a bulk store is durable from here on.
-    pub(super) fn flush(&self) -> Result<(), Error> {
-        self.rotate_memtable(&mut self.memtable(), true)
-    }
-
-    /// Syncs everything that was committed to disk.
-    pub(super) fn sync(&self) -> Result<(), Error> {
-        self.db.flush_wal(true).map_err(|source| self.rocks(source))
-    }
-
-    /// What it holds are numbers, right at any time.
-    fn memtable(&self) -> MutexGuard<'_, Share> {
-        self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Syncs the write-ahead log, then switches to a new memtable and a new write-ahead log. The old memtable is
-    /// flushed to a table in the background, or, with `waits`, before this returns.
-    fn rotate_memtable(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
-        if self.mode == Mode::Live {
-            self.sync()?;
-        }
+    /// Flushes what is committed: until it is on disk if it `waits`, otherwise in the background.
+    pub(super) fn flush(&self, waits: bool) -> Result<(), Error> {
         let mut options = rocksdb::FlushOptions::default();
         options.set_wait(waits);
-        self.db.flush_opt(&options).map_err(|source| self.rocks(source))?;
-        memtable.set(0);
-        Ok(())
+        self.db.flush_opt(&options).map_err(|source| self.rocks(source))
     }
 
-    /// An integer RocksDB property. Callers treat `None` as the worst case.
+    /// The next offset as it is on disk.
+    pub(super) fn durable(&self) -> Result<Offset, Error> {
+        let mut options = rocksdb::ReadOptions::default();
+        options.set_read_tier(ReadTier::Persisted);
+        let key = meta::progress();
+        let row = self.db.get_pinned_opt(key.bytes(), &options).map_err(|source| self.rocks(source))?;
+        let Some(row) = row else { return Ok(Offset::ZERO) };
+        let progress: meta::Progress = super::decode(key.bytes(), &row)?;
+        Ok(progress.next_offset)
+    }
+
+    /// What is not on disk.
+    pub(super) fn memtable(&self) -> Memtable {
+        let bytes = self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or_default();
+        Memtable { bytes, flushing: self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0) }
+    }
+
     fn int_property(&self, property: &properties::PropName) -> Option<usize> {
         self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
-    /// Adds tables, all or none and durably, and moves them.
+    /// Adds tables, all or none and durably, and moves them. What was committed before is on disk before them.
     pub(super) fn ingest(&self, files: Vec<PathBuf>) -> Result<(), Error> {
-        let mut memtable = self.memtable();
-        // RocksDB would switch memtables itself where their keys overlap, without syncing the write-ahead log.
-        self.rotate_memtable(&mut memtable, true)?;
+        self.flush(true)?;
         let mut options = rocksdb::IngestExternalFileOptions::default();
         options.set_move_files(true);
         self.db.ingest_external_file_opts(&options, files).map_err(|source| self.rocks(source))
@@ -99,25 +84,8 @@ impl Commit for Database {
             }
         }
         let mut options = rocksdb::WriteOptions::default();
-        // Not synced: whatever a power cut loses from the end of the write-ahead log is lost together with its offset,
-        // and the log has it. `rotate_memtable` ensures that only the end can be lost.
-        options.disable_wal(self.mode == Mode::Bulk);
-        let mut memtable = self.memtable();
-        if memtable.is_past_full() {
-            self.rotate_memtable(&mut memtable, true)?;
-        }
-        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
-        memtable.set(self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
-        let under_way = || self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
-        // Only after a successful write: if the sync fails or the new log cannot be created, RocksDB stops for good
-        // when it already has another error, and here it has none.
-        if (memtable.is_full() || memtable.all_are_full() && !under_way())
-            && let Err(error) = self.rotate_memtable(&mut memtable, false)
-        {
-            // The write succeeded; the next write that needs a new memtable switches first.
-            tracing::debug!(dir = %self.dir.display(), %error, "a memtable is kept");
-        }
-        Ok(())
+        options.disable_wal(true);
+        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))
     }
 }
 

@@ -1,9 +1,11 @@
 //! RocksDB's options.
 
-use super::budget::{Budget, WRITE_BUFFER_BYTES};
+use super::Budget;
 
 /// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;
+/// The filter of a memtable, bytes. Some 20 bits a row where a memtable has the rows of 50,000 records.
+const MEMTABLE_FILTER_BYTES: f64 = 800e3;
 
 /// The options of a store on this budget.
 pub(super) fn of(budget: &Budget) -> rocksdb::Options {
@@ -24,22 +26,19 @@ pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&budget.buffers);
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES);
+    options.set_write_buffer_size(budget.memtable_bytes());
     options.set_max_write_buffer_number(3);
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
-    options.set_memtable_prefix_bloom_ratio(0.05);
+    options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_BYTES / budget.memtable_bytes() as f64);
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_max_background_jobs(2);
     options.set_max_open_files(256);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
-    // A switch to a new write-ahead log waits until the old one is synced, so most of it is written to disk ahead of
-    // time.
-    options.set_wal_bytes_per_sync(1 << 20);
-    // A power cut may lose the end of the write-ahead log, but nothing written after a lost part may survive. What is
-    // lost is folded again from the log.
+    // Of a folder that an older version wrote with a write-ahead log: a power cut may have lost the end of it, and
+    // nothing written after a lost part may survive. What is lost is folded again from the log.
     options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
     options
 }

@@ -148,7 +148,7 @@ fn begin<'o>(options: &'o TableOptions, folder: &Path, files: &mut Vec<PathBuf>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Commit as _, Mode, Rows as _, Store};
+    use super::super::{Commit as _, Rows as _, Store};
     use super::*;
     use std::ops::ControlFlow;
 
@@ -176,7 +176,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let budget = Budget::new(8 << 20);
         let (files, mut rows) = written(&TableOptions::of(&budget), folder.path().join("tables"));
-        let open = || Store::open(&folder.path().join("store"), &budget, Mode::Live).expect("a store");
+        let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         let store = open();
         let before = [(&[5, 0, 7][..], Some(&b"replaced"[..])), (&[4, 0, 7], Some(b"kept"))];
         store.commit(before.into_iter()).expect("there is room");

@@ -1,76 +1,126 @@
-//! What a power cut may lose.
+//! What a crash may take.
 
-use super::{Budget, Commit, Mode, database::Database, options};
-use rocksdb::statistics::Ticker;
+use super::{Budget, Commit, Rows, Store, meta};
+use runlog_schemas::{datum::Datum as _, id::Offset};
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
-/// A store that counts its write-ahead logs and syncs.
-struct Counted {
-    options: rocksdb::Options,
-    store: Database,
-    dir: PathBuf,
-    /// Its write-ahead logs so far.
-    logs: BTreeSet<String>,
-    /// How many times one was synced.
-    synced: u64,
+/// So little that memtables fill up by themselves.
+const BYTES: usize = 2 << 20;
+const COMMITS: u32 = 300;
+
+fn open(dir: &Path) -> Store {
+    Store::open(dir, &Budget::new(BYTES)).expect("there is room")
 }
 
-impl Counted {
-    fn open(dir: &Path, budget: &Budget) -> Self {
-        let mut options = options::of(budget);
-        options.enable_statistics();
-        let store = Database::open(&options, dir, budget, Mode::Live).expect("a new database");
-        let logs = logs(dir);
-        let synced = options.get_ticker_count(Ticker::WalFileSynced);
-        Self { options, store, dir: dir.to_owned(), logs, synced }
-    }
+/// What a commit writes: a row of its own, and the offset after it.
+fn commit(number: u32) -> [(Vec<u8>, Vec<u8>); 2] {
+    let progress = meta::Progress { next_offset: Offset::from(number + 1), last: None };
+    let bytes = (number % 7 * 9000) as usize + 8;
+    let row: Vec<u8> = number.to_be_bytes().into_iter().cycle().take(bytes).collect();
+    [(row_key(number), row), (meta::progress().into_bytes(), progress.to_bytes())]
+}
 
-    fn commit(&mut self, row: u32, bytes: usize) {
-        let (key, value) = (row.to_be_bytes(), vec![7; bytes]);
-        self.store.commit(std::iter::once((&key[..], Some(&value[..])))).expect("there is room");
-        self.look();
-    }
+fn row_key(number: u32) -> Vec<u8> {
+    [&[1, 0][..], &number.reverse_bits().to_be_bytes()].concat()
+}
 
-    /// Each log created since the last check has one before it that was synced.
-    fn look(&mut self) {
-        let before = self.logs.len();
-        self.logs.append(&mut logs(&self.dir));
-        let (begun, synced) = (self.logs.len() - before, self.options.get_ticker_count(Ticker::WalFileSynced));
-        assert!(begun as u64 <= synced - self.synced, "{begun} begun, {} synced before", synced - self.synced);
-        self.synced = synced;
+fn rows(commit: &[(Vec<u8>, Vec<u8>)]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    commit.iter().map(|(key, row)| (key.as_slice(), Some(row.as_slice())))
+}
+
+fn files(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = fs::read_dir(dir).expect("a folder").flatten();
+    entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len()))).collect()
+}
+
+/// What `kill -9` leaves of a folder now.
+fn killed(dir: &Path, to: &Path) {
+    loop {
+        fs::create_dir_all(to).expect("there is room");
+        let before = files(dir);
+        let copied = before.keys().all(|path| fs::copy(path, to.join(path.file_name().unwrap_or_default())).is_ok());
+        if copied && files(dir) == before {
+            return;
+        }
+        fs::remove_dir_all(to).expect("it is ours");
     }
 }
 
-/// The write-ahead logs in a folder.
-fn logs(dir: &Path) -> BTreeSet<String> {
-    let names = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").file_name());
-    names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".log")).collect()
+/// The store has the rows of every commit up to its offset, and of no other.
+fn reached(store: &Store) -> u32 {
+    let progress: meta::Progress = store.get(&meta::progress()).expect("it can be read").unwrap_or_default();
+    let next = u32::try_from(progress.next_offset.get()).expect("a number of commits");
+    for number in 0..COMMITS {
+        let row = store.row(&row_key(number)).expect("it can be read");
+        let expected = (number < next).then(|| commit(number)[0].1.clone());
+        assert!(row == expected, "row {number} of a store at {next}");
+    }
+    next
 }
 
 #[test]
-fn no_write_ahead_log_begins_before_the_last_one_is_on_disk() {
+fn a_crash_takes_the_last_commits_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
-    let wide = Budget::new(1 << 30);
-    let mut alone = Counted::open(&folder.path().join("alone"), &wide);
-    // Its own memtable is full: by many commits, and by each of some commits that exceed it.
-    (0..80).for_each(|row| alone.commit(row, 512 << 10));
-    (0..3).for_each(|row| alone.commit(row, 20 << 20));
-    assert!(alone.logs.len() > 4, "{:?}", alone.logs);
-    alone.store.flush().expect("there is room");
-    alone.look();
+    let store = open(&folder.path().join("store"));
+    let mut left = Vec::new();
+    for number in 0..COMMITS {
+        store.commit(rows(&commit(number))).expect("there is room");
+        if number % 70 == 35 {
+            store.begin_flush().expect("there is room");
+        }
+        if number % 30 == 17 {
+            let durable = store.durable().expect("it can be read");
+            let copy = folder.path().join(number.to_string());
+            killed(store.dir(), &copy);
+            let reached = reached(&open(&copy));
+            assert!(durable <= reached.into() && reached <= number + 1, "{durable}, {reached} of {}", number + 1);
+            left.push(reached);
+        }
+    }
+    left.dedup();
+    assert!(left.len() > 3, "the last commits are lost, not all of them: {left:?}");
 
-    // All memtables together exceed their share.
-    let narrow = Budget::new(16 << 20);
-    let mut several: Vec<_> =
-        (0..3).map(|number| Counted::open(&folder.path().join(number.to_string()), &narrow)).collect();
-    for row in 0..60 {
-        several.iter_mut().for_each(|store| store.commit(row, 256 << 10));
+    store.flush().expect("there is room");
+    assert_eq!(store.durable().expect("it can be read"), COMMITS.into());
+    let copy = folder.path().join("flushed");
+    killed(store.dir(), &copy);
+    assert_eq!(reached(&open(&copy)), COMMITS, "what was flushed is there");
+    drop(store);
+    let reopened = open(&folder.path().join("store"));
+    assert_eq!(reached(&reopened), COMMITS, "so it is after an orderly end");
+}
+
+#[test]
+fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (dir, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let logged = || {
+        let files = files(&copy).into_iter();
+        files
+            .filter(|(path, _)| path.extension().is_some_and(|ending| ending == "log"))
+            .map(|(_, bytes)| bytes)
+            .sum::<u64>()
+    };
+    {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        let older = rocksdb::DB::open(&options, &dir).expect("there is room");
+        older.put(meta::layout().bytes(), meta::LAYOUT.to_bytes()).expect("there is room");
+        for number in 0..COMMITS {
+            let mut batch = rocksdb::WriteBatch::default();
+            commit(number).iter().for_each(|(key, row)| batch.put(key, row));
+            older.write(batch).expect("there is room");
+        }
+        killed(&dir, &copy);
+        assert!(logged() > 0, "all of it is in the log");
     }
-    for store in several {
-        assert!(store.logs.len() > 3, "{:?}", store.logs);
-    }
+    let store = open(&copy);
+    assert_eq!(store.durable().expect("it can be read"), COMMITS.into());
+    assert_eq!(reached(&store), COMMITS);
+    store.commit(rows(&commit(0))).expect("there is room");
+    assert_eq!(logged(), 0, "the log is gone, and none is written");
 }

@@ -1,0 +1,244 @@
+//! When a partition's rows go to disk.
+//!
+//! ```text
+//!   commit ─▶ memtable ─▶ flush, in the background ─▶ table          kill -9: the fold goes on at the offset of the tables
+//!                          at records, bytes or an age
+//! ```
+//!
+//! Commits are not logged a second time ([`store`](super::store)): what a crash takes from memory is folded again from the
+//! log, and gives the same rows. So no answer rests on a flush. Only `eventual` shows the difference: after a crash it may
+//! answer from up to [`Limits::records_max`] records earlier than before, until they are folded again.
+//!
+//! These wait for a flush before they count, since something is removed, or goes on, because of them:
+//!
+//! * the skip of the record that stopped a partition (`pipeline::job`);
+//! * the mark of a rebuilt store that takes over, and of one that replaces an older layout (`rebuild`): the store that it
+//!   replaces is removed next;
+//! * all that a store has, before tables are added to it (`Store::ingest`).
+//!
+//! The end of the service flushes, too, so that the next start has nothing to fold again.
+
+use crate::index::store::Memtable;
+use runlog_schemas::id::{Offset, PartitionId};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The part of the memtables' memory below which a memtable is left as it is. Without it many idle memtables, each with a
+/// filter and a first block, would make the others flush at every commit.
+const SMALL_PART: u64 = 32;
+/// The part of [`Limits::age_max`] after which rows are flushed if the log may soon lose what they were made of.
+const NEAR_START_PART: u32 = 10;
+/// How long after the begin of a flush it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How much may be lost by a crash, to be folded again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Offsets of all partitions together that are applied and not on disk. At three fifths of it the largest begin to be
+    /// flushed, and at all of it the fold waits for that.
+    pub records_max: u64,
+    /// How long an applied record may take to be on disk.
+    pub age_max: Duration,
+}
+
+impl Default for Limits {
+    /// A second to fold again on two cores, or less.
+    fn default() -> Self {
+        Self { records_max: 50_000, age_max: Duration::from_secs(10) }
+    }
+}
+
+/// A partition's store after a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// Everything below is applied.
+    pub(crate) next: Offset,
+    /// Everything below is on disk.
+    pub(crate) durable: Offset,
+    pub(crate) memtable: Memtable,
+}
+
+/// What a partition is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Flush in the background.
+    Begin,
+    /// Flush, and go on when that is done.
+    Wait,
+}
+
+/// What all partitions have not on disk.
+#[derive(Debug)]
+pub(crate) struct Flushes {
+    limits: Limits,
+    /// Of active memtables together.
+    bytes_max: u64,
+    partitions: Vec<Mutex<Unflushed>>,
+}
+
+/// What a partition has not on disk.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unflushed {
+    /// Offsets that are not on disk; and of those the ones whose flush has not begun.
+    records: u64,
+    active: u64,
+    /// Of the active memtable.
+    bytes: u64,
+    durable: Offset,
+    /// When the oldest of the records was applied, or earlier.
+    since: Option<Instant>,
+    /// The last flush that was begun: up to this offset (exclusive), and when.
+    begun: Option<(Offset, Instant)>,
+    /// The next offset after the job before, and when that was.
+    last: Option<(Offset, Instant)>,
+    /// Where the log begins, as far as is known.
+    log_start: Offset,
+}
+
+impl Unflushed {
+    fn update(&mut self, at: Standing, now: Instant) {
+        let Standing { next, durable, memtable } = at;
+        // A rebuilt store begins anew.
+        if let Some((to, when)) = self.begun.filter(|(to, _)| durable >= *to || next < *to) {
+            (self.since, self.begun) = (Some(when).filter(|_| durable >= to), None);
+        }
+        // RocksDB flushes a full memtable by itself, before the write that it has no room for.
+        if memtable.flushing && self.begun.is_none() {
+            self.begun = self.last.filter(|(to, _)| (durable..=next).contains(to));
+        }
+        self.last = Some((next, now));
+        let begun = self.begun.map_or(durable, |(to, _)| to.max(durable));
+        self.records = next.get().saturating_sub(durable.get());
+        self.active = next.get().saturating_sub(begun.get());
+        self.bytes = memtable.bytes as u64;
+        self.durable = durable;
+        self.since = (self.records > 0).then(|| self.since.unwrap_or(now));
+    }
+
+    /// When it has waited long enough.
+    fn due_at(&self, limits: Limits) -> Option<Instant> {
+        let left = self.durable.get().saturating_sub(self.log_start.get());
+        let is_near = self.log_start > Offset::ZERO && left < limits.records_max;
+        Some(self.since? + if is_near { limits.age_max / NEAR_START_PART } else { limits.age_max })
+    }
+}
+
+impl Flushes {
+    /// For so many partitions, whose active memtables together have `bytes_max`.
+    pub(crate) fn new(limits: Limits, bytes_max: usize, partitions: usize) -> Self {
+        let partitions = (0..partitions).map(|_| Mutex::default()).collect();
+        Self { limits, bytes_max: bytes_max as u64, partitions }
+    }
+
+    fn of(&self, partition: PartitionId) -> MutexGuard<'_, Unflushed> {
+        self.partitions[partition.index()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log of `partition` begins here.
+    pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset) {
+        self.of(partition).log_start = start;
+    }
+
+    /// What `partition` is to do, as it stands now.
+    pub(crate) fn decide(&self, partition: PartitionId, at: Standing, now: Instant) -> Option<Flush> {
+        let own = {
+            let mut own = self.of(partition);
+            own.update(at, now);
+            *own
+        };
+        if own.records == 0 {
+            return None;
+        }
+        let (mut records, mut active, mut bytes) = (0, 0, 0);
+        for partition in &self.partitions {
+            let of = partition.lock().unwrap_or_else(PoisonError::into_inner);
+            (records, active, bytes) = (records + of.records, active + of.active, bytes + of.bytes);
+        }
+        let count = self.partitions.len() as u64;
+        let (records_max, bytes_max) = (self.limits.records_max, self.bytes_max / 8 * 7);
+        let active_max = records_max / 5 * 3;
+        // Where all together are too many, one at least has its share.
+        let of_bytes = bytes > bytes_max && own.bytes >= (bytes_max / count).max(self.bytes_max / SMALL_PART);
+        let of_records = active > active_max && own.active >= active_max / count;
+        let of_age = own.due_at(self.limits).is_some_and(|due| due <= now);
+        let flush = match at.memtable.flushing {
+            // Records come faster than they are flushed.
+            true if of_bytes => Flush::Wait,
+            _ if records > records_max && own.records >= records_max / count => Flush::Wait,
+            false if of_bytes || of_records || of_age => Flush::Begin,
+            _ => return None,
+        };
+        self.of(partition).begun = Some((at.next, now));
+        Some(flush)
+    }
+
+    /// Whether a partition without new records is to be looked at: to flush, or to learn that it has flushed.
+    pub(crate) fn is_due(&self, partition: PartitionId, now: Instant) -> bool {
+        let own = *self.of(partition);
+        let looked = own.begun.is_none_or(|(_, when)| when + LOOK_AGAIN <= now);
+        looked && own.due_at(self.limits).is_some_and(|due| due <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { records_max: 1000, age_max: Duration::from_secs(10) };
+    const ONE: PartitionId = PartitionId::ZERO;
+
+    fn at(next: u32, durable: u32, bytes: usize) -> Standing {
+        Standing { next: next.into(), durable: durable.into(), memtable: Memtable { bytes, flushing: false } }
+    }
+
+    fn flushing(at: Standing) -> Standing {
+        Standing { memtable: Memtable { flushing: true, ..at.memtable }, ..at }
+    }
+
+    #[test]
+    fn the_largest_are_flushed_at_three_fifths_of_what_may_be_lost_and_the_fold_waits_at_all_of_it() {
+        let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2), Instant::now(), PartitionId::from(1));
+        assert_eq!(flushes.decide(other, at(200, 0, 0), now), None);
+        assert_eq!(flushes.decide(ONE, at(400, 0, 0), now), None);
+        assert_eq!(flushes.decide(other, at(220, 0, 0), now), None, "it is the smaller one");
+        assert_eq!(flushes.decide(ONE, at(410, 0, 0), now), Some(Flush::Begin));
+        assert_eq!(flushes.decide(other, at(590, 0, 0), now), None, "enough is being flushed");
+        assert_eq!(flushes.decide(ONE, flushing(at(411, 0, 0)), now), None, "it is under way");
+        assert_eq!(flushes.decide(other, at(591, 0, 0), now), Some(Flush::Wait), "1002 could be lost");
+        assert_eq!(flushes.decide(other, at(591, 591, 0), now), None);
+        assert_eq!(flushes.decide(ONE, at(420, 410, 0), now), None);
+    }
+
+    #[test]
+    fn the_largest_memtables_are_flushed_when_all_together_are_full() {
+        let (flushes, now, other) = (Flushes::new(LIMITS, 1000, 2), Instant::now(), PartitionId::from(1));
+        assert_eq!(flushes.decide(ONE, at(1, 0, 850), now), None);
+        assert_eq!(flushes.decide(other, at(1, 0, 30), now), None, "it is small");
+        assert_eq!(flushes.decide(ONE, at(2, 0, 860), now), Some(Flush::Begin));
+        assert_eq!(flushes.decide(ONE, flushing(at(3, 0, 500)), now), None);
+        assert_eq!(flushes.decide(ONE, flushing(at(3, 0, 900)), now), Some(Flush::Wait), "flushes are too slow");
+    }
+
+    #[test]
+    fn no_record_waits_longer_than_the_age_and_a_tenth_of_it_near_the_start_of_the_log() {
+        let (flushes, begun) = (Flushes::new(LIMITS, 1 << 20, 1), Instant::now());
+        let after = |millis| begun + Duration::from_millis(millis);
+        assert_eq!(flushes.decide(ONE, at(5001, 5000, 0), begun), None);
+        assert!(!flushes.is_due(ONE, after(9_999)) && flushes.is_due(ONE, after(10_000)));
+        // More that follows does not put it off.
+        assert_eq!(flushes.decide(ONE, at(5010, 5000, 0), after(9_999)), None);
+        assert_eq!(flushes.decide(ONE, at(5020, 5000, 0), after(10_000)), Some(Flush::Begin));
+        assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)), "whether it is flushed");
+        assert_eq!(flushes.decide(ONE, at(5030, 5020, 0), after(11_000)), None);
+        assert!(!flushes.is_due(ONE, after(19_999)) && flushes.is_due(ONE, after(20_000)), "since the flush began");
+        flushes.saw_log_start(ONE, 4000.into());
+        assert!(!flushes.is_due(ONE, after(19_999)), "far enough");
+        flushes.saw_log_start(ONE, 4021.into());
+        assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)));
+        assert_eq!(flushes.decide(ONE, at(5030, 5030, 0), after(12_000)), None);
+        assert!(!flushes.is_due(ONE, after(1_000_000)), "there is nothing to flush");
+    }
+}

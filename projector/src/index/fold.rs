@@ -89,6 +89,8 @@ pub struct Fold<S = Store> {
     /// Resolves the ids of the Confluent framing.
     pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<Offset>,
+    /// The journal's genesis is applied.
+    begun: bool,
     failpoints: Failpoints,
 }
 
@@ -101,10 +103,9 @@ impl<S: Commit> Fold<S> {
         schemas: Arc<dyn Schemas>,
     ) -> Result<Self, store::Error> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
-        let (next, skips, failpoints) = (progress.next_offset, BTreeSet::new(), Failpoints::default());
-        let mut fold = Self { partition, journal, store, next, schemas, skips, failpoints };
-        fold.skips = skips_of(&*fold.store)?;
-        Ok(fold)
+        let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
+        let begun = store.row(meta::journal().bytes())?.is_some();
+        Ok(Self { partition, journal, store, next, schemas, skips, begun, failpoints })
     }
 
     /// Calls `failpoints` at the points of [`failpoint`].
@@ -168,10 +169,11 @@ impl<S: Commit> Fold<S> {
             project::progress(next, last.offset, &last.value, &mut changes);
         }
         if !changes.is_empty() {
+            let begun = self.begun || changes.has(&meta::journal())?;
             self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.rows())?;
             // Only after the commit, and at once: what panics from here on must not fold these records again.
-            self.next = next;
+            (self.next, self.begun) = (next, begun);
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
         Ok(step)
@@ -181,7 +183,7 @@ impl<S: Commit> Fold<S> {
         if self.skips.contains(&delivery.offset) {
             return Ok(Step::Applied);
         }
-        let begun = changes.has(&meta::journal())?;
+        let begun = self.begun || changes.has(&meta::journal())?;
         let (framed, reframed) = reframed(&delivery.value, &*self.schemas);
         let at = at(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {

@@ -19,16 +19,16 @@ pub(super) fn record<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    let opened = batch::open(&batch, &mut RunView { run_id: batch.run_id, changes })?;
+    let opened = batch::open(&batch, &mut RunView::new(batch.run_id, changes))?;
     let parts = match opened {
         Opened::Records(parts) => parts,
         Opened::Judged(Verdict::Refused { reason, head }) => {
             runs::numbered(batch, head, changes)?;
             return refused(batch, at, 0, reason, changes);
         }
-        Opened::Judged(verdict) => return settle(batch, at, verdict, changes),
+        Opened::Judged(verdict) => return settle(batch, at, verdict, None, changes),
     };
-    let head = RunView { run_id: batch.run_id, changes }.head()?;
+    let head = RunView::new(batch.run_id, changes).head()?;
     changes.begin();
     records::batch(batch, at, changes);
     for (index, part) in (0..).zip(&parts) {

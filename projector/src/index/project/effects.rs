@@ -16,14 +16,16 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 
-/// Projects a request, an attempt, a result or a decision. Runs after `tool_calls`, which numbers the occurrence.
+/// Projects a request, an attempt, a result or a decision. Of a request `call` is what it made.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if record.facts.payload_type == PayloadType::ToolCallRequested {
-        return requested(record, at, changes);
+    if let Some(call) = call {
+        requested(record, at, call, changes);
+        return Ok(());
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
@@ -71,19 +73,13 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
     }
 }
 
-fn requested<R: Rows>(
-    record: RunRecord<'_, '_>,
-    at: RecordContext<'_>,
-    changes: &mut Changes<'_, R>,
-) -> Result<(), store::Error> {
-    let Some(call) = changes.get::<CallRow>(&call_key(record.run_id, record.record_id))? else { return Ok(()) };
+fn requested<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, call: CallRow, changes: &mut Changes<'_, R>) {
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
         ..begun(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at)
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
-    Ok(())
 }
 
 /// An effect that begins with `record`.

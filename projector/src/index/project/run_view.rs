@@ -17,6 +17,14 @@ use runlog_schemas::{
 pub(super) struct RunView<'v, 'a, R> {
     pub(super) run_id: RunId<&'v str>,
     pub(super) changes: &'v mut Changes<'a, R>,
+    /// The call that was asked for last.
+    pub(super) call: Option<store::tool_calls::CallRow>,
+}
+
+impl<'v, 'a, R> RunView<'v, 'a, R> {
+    pub(super) fn new(run_id: RunId<&'v str>, changes: &'v mut Changes<'a, R>) -> Self {
+        Self { run_id, changes, call: None }
+    }
 }
 
 impl<R: Rows> View for RunView<'_, '_, R> {
@@ -40,9 +48,8 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 
     fn call(&mut self, request_record_id: RecordId<&str>) -> Result<Option<CallState>, store::Error> {
-        let row: Option<store::tool_calls::CallRow> =
-            self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
-        Ok(row.map(|row| row.state()))
+        self.call = self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
+        Ok(self.call.as_ref().map(store::tool_calls::CallRow::state))
     }
 
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, store::Error> {

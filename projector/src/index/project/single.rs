@@ -5,7 +5,7 @@ use super::{
     Changes, Effect, RecordContext, RunRecord, anomalies, checkpoints, contents, effects, events, evolving, facts,
     keys, markers, pools, records, run_view::RunView, runs, tool_calls, turns, write_backs,
 };
-use crate::index::store::{self, Rows};
+use crate::index::store::{self, Rows, tool_calls::CallRow};
 use runlog_schemas::{
     judge::{
         self, Reason, Verdict,
@@ -21,15 +21,18 @@ pub(super) fn one<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    let verdict = judge::judge(&record, &mut RunView { run_id: record.run_id, changes })?;
-    settle(record, at, verdict, changes)
+    let mut view = RunView::new(record.run_id, changes);
+    let verdict = judge::judge(&record, &mut view)?;
+    let call = view.call.take();
+    settle(record, at, verdict, call, changes)
 }
 
-/// Projects a judged record by its verdict.
+/// Projects a judged record by its verdict. `call` is the one that it answers, as the judge read it.
 pub(super) fn settle<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     verdict: Verdict,
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     match verdict {
@@ -41,7 +44,7 @@ pub(super) fn settle<R: Rows>(
             if no_op {
                 facts::repeated(record, at, changes)?;
             } else {
-                indexed(record, at, changes)?;
+                indexed(record, at, call, changes)?;
             }
             Ok(Effect::Applied)
         }
@@ -65,12 +68,13 @@ pub(super) fn settle<R: Rows>(
 fn indexed<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
-            tool_calls::applied(record, at, changes)?;
-            effects::applied(record, at, changes)?;
+            let requested = tool_calls::applied(record, at, call, changes)?;
+            effects::applied(record, at, requested, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::requested(record, at, changes);
             }

@@ -13,19 +13,25 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 
-/// Takes in a request, a result, or a resolution that ends a call.
+/// Takes in a request, a result, or a resolution that ends a call. `call` is the one that it answers, if that was read
+/// before. Returns the call that a request makes.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
-) -> Result<(), store::Error> {
+) -> Result<Option<CallRow>, store::Error> {
     if record.facts.payload_type == PayloadType::ToolCallRequested {
         return requested(record, at, changes);
     }
-    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
-    let Some(status) = ended_as(record, changes)? else { return Ok(()) };
+    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
+    let Some(status) = ended_as(record, changes)? else { return Ok(None) };
     let key = key(record.run_id, request);
-    if let Some(mut row) = changes.get::<CallRow>(&key)? {
+    let call = match call {
+        Some(call) => Some(call),
+        None => changes.get(&key)?,
+    };
+    if let Some(mut row) = call {
         row.status = status;
         row.status_offset = at.offset;
         row.status_index = at.index;
@@ -33,17 +39,17 @@ pub fn applied<R: Rows>(
         row.ended = Some(facts::validity(&record));
         changes.put(key, &row);
     }
-    Ok(())
+    Ok(None)
 }
 
 fn requested<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
-) -> Result<(), store::Error> {
+) -> Result<Option<CallRow>, store::Error> {
     let run = record.run_id;
     // Bytes that name none were never read as a request.
-    let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(()) };
+    let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(None) };
     let count = count(run, fingerprint.borrow());
     let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
     changes.put(count, &occurrence);
@@ -67,7 +73,7 @@ fn requested<R: Rows>(
         more_stated: false,
     };
     changes.put(key(run, record.record_id), &row);
-    Ok(())
+    Ok(Some(row))
 }
 
 /// What an answering record ends its call as; none where it does not end it.

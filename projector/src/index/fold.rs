@@ -14,7 +14,7 @@
 use crate::index::{
     failpoint::{self, Failpoints},
     project::{self, Changes, RecordContext, RunRecord},
-    store::{self, Commit, Rows, Store, meta},
+    store::{self, Commit, Rows, Store, anomalies, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
@@ -91,6 +91,8 @@ pub struct Fold<S = Store> {
     skips: BTreeSet<Offset>,
     /// The journal's genesis is applied.
     begun: bool,
+    /// A record may have been refused for its content.
+    refusals: bool,
     failpoints: Failpoints,
 }
 
@@ -105,7 +107,8 @@ impl<S: Commit> Fold<S> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let begun = store.row(meta::journal().bytes())?.is_some();
-        Ok(Self { partition, journal, store, next, schemas, skips, begun, failpoints })
+        let refusals = has_refusals(&*store)?;
+        Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, failpoints })
     }
 
     /// Calls `failpoints` at the points of [`failpoint`].
@@ -147,7 +150,7 @@ impl<S: Commit> Fold<S> {
     /// write batch: after an error nothing changed.
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
-        let mut changes = Changes::new(&*store);
+        let mut changes = Changes::of_records(&*store, batch.len(), self.refusals);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
         let mut step = Step::Applied;
@@ -173,7 +176,7 @@ impl<S: Commit> Fold<S> {
             self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.rows())?;
             // Only after the commit, and at once: what panics from here on must not fold these records again.
-            (self.next, self.begun) = (next, begun);
+            (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
         Ok(step)
@@ -265,6 +268,16 @@ pub(crate) fn stop(partition: PartitionId, offset: Offset, why: &Unreadable) -> 
         _ => StopKind::UnknownSchema,
     };
     Stop { offset, kind, error }
+}
+
+/// Whether a store knows a record that was refused for its content.
+fn has_refusals<R: Rows>(rows: &R) -> Result<bool, store::Error> {
+    let (all, mut found) = (anomalies::by_ids(), false);
+    rows.scan(all.bytes(), all.bytes(), rocksdb::Direction::Forward, &mut |_, _| {
+        found = true;
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
 }
 
 /// The skipped offsets that a store has recorded.

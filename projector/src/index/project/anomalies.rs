@@ -22,6 +22,7 @@ pub fn refused<R: Rows>(
     if reason.may_be_resent() {
         return Ok(());
     }
+    changes.refuses();
     let content_hash = record.content_hash();
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
     let id = by_id(record.run_id, record.record_id);

@@ -11,11 +11,16 @@ use std::{
 /// A row as it is to be, or none where it is removed.
 type Changed = Option<Vec<u8>>;
 
+/// Rows that a record writes, about.
+const ROWS_PER_RECORD: usize = 6;
+
 /// Rows as they will be once the collected changes are written.
 pub struct Changes<'a, R> {
     rows: &'a R,
     pending: HashMap<Vec<u8>, Changed, foldhash::fast::RandomState>,
     bytes: usize,
+    /// Whether a record may have been refused for its content.
+    refusals: bool,
     /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
     undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
@@ -29,7 +34,24 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 impl<'a, R: Rows> Changes<'a, R> {
     /// Nothing changed yet.
     pub fn new(rows: &'a R) -> Self {
-        Self { rows, pending: HashMap::default(), bytes: 0, undo: None }
+        Self { rows, pending: HashMap::default(), bytes: 0, refusals: true, undo: None }
+    }
+
+    /// For rows that are known to have no record, or to have some, that was refused for its content; and for about so many
+    /// records to come.
+    pub(crate) fn of_records(rows: &'a R, count: usize, refusals: bool) -> Self {
+        let pending = HashMap::with_capacity_and_hasher(count * ROWS_PER_RECORD, Default::default());
+        Self { pending, refusals, ..Self::new(rows) }
+    }
+
+    /// Whether a record may have been refused for its content: otherwise none has to be looked up.
+    pub(crate) fn refusals(&self) -> bool {
+        self.refusals
+    }
+
+    /// A record is refused for its content.
+    pub(super) fn refuses(&mut self) {
+        self.refusals = true;
     }
 
     /// From here on changes can be taken back.

@@ -36,7 +36,10 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, store::Error> {
-        store::seen(self.run_id, record_id, |key| self.changes.get(key))
+        match self.changes.refusals() {
+            true => store::seen(self.run_id, record_id, |key| self.changes.get(key)),
+            false => self.changes.get(&store::records::by_id(self.run_id, record_id)),
+        }
     }
 
     fn seen_conflict(

@@ -49,6 +49,11 @@ pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id).text(record_id)
 }
 
+/// All of these.
+pub fn by_ids() -> Key {
+    Key::new(INDEX, 2)
+}
+
 /// The first judgement of other content under a known id, which was refused (`judge::FirstJudgement`).
 pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
     Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)

@@ -31,7 +31,9 @@ pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_BYTES / budget.memtable_bytes() as f64);
+    // A flushed table is read once, to be compacted: it is compressed there.
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
+    options.set_compression_per_level(&[rocksdb::DBCompressionType::None, rocksdb::DBCompressionType::Lz4]);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_max_background_jobs(2);
     options.set_max_open_files(256);

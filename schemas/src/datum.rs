@@ -192,6 +192,9 @@ pub fn put_bytes(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
+/// Bytes that most encodings on their own fit in.
+const ENCODING_BYTES: usize = 64;
+
 /// A value with an Avro encoding.
 pub trait Datum: Sized {
     /// Appends the encoding.
@@ -205,7 +208,7 @@ pub trait Datum: Sized {
 
     /// The encoding on its own.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(ENCODING_BYTES);
         self.put(&mut out);
         out
     }

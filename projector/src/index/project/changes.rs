@@ -123,6 +123,11 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.set(key.into_bytes(), Some(row.to_bytes()));
     }
 
+    /// Sets a row that is encoded.
+    pub fn put_encoded(&mut self, key: Key, row: Vec<u8>) {
+        self.set(key.into_bytes(), Some(row));
+    }
+
     /// Sets a row without content.
     pub fn mark(&mut self, key: Key) {
         self.set(key.into_bytes(), Some(Vec::new()));
@@ -136,9 +141,10 @@ impl<'a, R: Rows> Changes<'a, R> {
     /// What changed, in key order: neighbours in the memtable are inserted one after another, which finds their place
     /// from the last one's.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        let mut rows: Vec<_> = self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref())).collect();
-        rows.sort_unstable_by_key(|(key, _)| *key);
-        rows.into_iter()
+        let sorted = self.pending.iter().map(|(key, row)| (beginning(key), key.as_slice(), row.as_deref()));
+        let mut rows: Vec<_> = sorted.collect();
+        rows.sort_unstable_by_key(|(beginning, key, _)| (*beginning, *key));
+        rows.into_iter().map(|(_, key, row)| (key, row))
     }
 
     /// Bytes of all keys and rows that were set, also of those that were replaced or taken back since.
@@ -155,4 +161,12 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
+}
+
+/// The first 16 bytes of a key, as a number in the order of keys: most comparisons need no more of it.
+fn beginning(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let count = key.len().min(bytes.len());
+    bytes[..count].copy_from_slice(&key[..count]);
+    u128::from_be_bytes(bytes)
 }

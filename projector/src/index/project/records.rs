@@ -9,8 +9,8 @@ use runlog_schemas::judge::FirstJudgement;
 
 /// Keeps the record and remembers its id.
 pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
-    let row = RecordRow { logged_at_millis: at.logged_at_millis, framed: at.row_bytes() };
-    changes.put(key(record.run_id, at.offset, at.index), &row);
+    let row = RecordRow::encode(at.logged_at_millis, at.framed);
+    changes.put_encoded(key(record.run_id, at.offset, at.index), row);
     let seen =
         FirstJudgement { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);

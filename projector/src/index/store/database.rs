@@ -8,6 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Bytes of a row and its key, about.
+const ROW_BYTES: usize = 256;
+
 /// A database in a folder, written without a write-ahead log.
 pub(super) struct Database {
     db: rocksdb::DB,
@@ -76,7 +79,7 @@ impl Database {
 
 impl Commit for Database {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
-        let mut batch = rocksdb::WriteBatch::default();
+        let mut batch = rocksdb::WriteBatch::with_capacity_bytes(rows.size_hint().0 * ROW_BYTES);
         for (key, row) in rows {
             match row {
                 Some(row) => batch.put(key, row),

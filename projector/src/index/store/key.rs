@@ -3,6 +3,9 @@
 use super::index::Index;
 use runlog_schemas::{datum::Sha256, id::Offset};
 
+/// Bytes that most keys fit in: those of a run by a UUID and of a fingerprint or a record's id.
+const CAPACITY: usize = 112;
+
 /// A key, built part by part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Vec<u8>);
@@ -10,7 +13,7 @@ pub struct Key(Vec<u8>);
 impl Key {
     /// The first key of one of an index' orders; `order` tells the row families of an index apart.
     pub fn new(index: Index, order: u8) -> Self {
-        let mut bytes = Vec::with_capacity(64);
+        let mut bytes = Vec::with_capacity(CAPACITY);
         bytes.push(index.byte);
         bytes.push(order);
         Self(bytes)
@@ -38,6 +41,10 @@ impl Key {
     }
 
     fn escape(&mut self, text: &str) {
+        if !text.as_bytes().contains(&0) {
+            self.0.extend_from_slice(text.as_bytes());
+            return;
+        }
         for byte in text.bytes() {
             self.0.push(byte);
             if byte == 0 {

@@ -23,6 +23,7 @@ pub mod fold;
 pub mod follow;
 pub mod journal;
 pub mod pipeline;
+pub mod principal;
 pub mod project;
 pub mod projector;
 pub mod query;

@@ -7,6 +7,7 @@ use crate::index::{
     Consistency, Error, Projector,
     as_of::RunRows,
     executor::NoResult,
+    principal::Proofs,
     query::{LIMIT, LIMIT_MAX, TopicPartition, timeline::Show},
     store::Store,
 };
@@ -405,6 +406,11 @@ impl App {
     /// On whose behalf this answers.
     fn caller(&self) -> &Caller {
         &self.4
+    }
+
+    /// What says of a decision whether a server authenticated its principal; none where no key is shared that could.
+    fn proofs(&self) -> Option<Proofs> {
+        self.caller().proofs(&self.0.journal().journal_id)
     }
 
     /// The rows of a run as it is: none if the caller may not see it, as of a run that does not exist.

@@ -145,6 +145,14 @@ pub struct Line {
     /// POSITION}` alone, the horizon's position; if it nests too deep to be shown, `{"unreadable": WHY}` alone.
     #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
+    /// On decisions, if the server has tokens and their file a `receipt_key`: the principal that the record names. Absent
+    /// if it names none, or if the content was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// On decisions, if the server has tokens and their file a `receipt_key`: whether a server with that key authenticated
+    /// the principal. If false, anybody who can write to the topic may have decided. Absent if the content was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal_verified: Option<bool>,
     /// Set if raw was asked for and the payload could not be read: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,

@@ -127,8 +127,10 @@ pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Result<Vec
     Ok(out)
 }
 
+/// The last of the facts since version 2, a proof, encoded: its branch and 32 bytes.
+const PROOF_BYTES: usize = 33;
 /// The facts that version 2 adds to those of version 1, all null.
-const NO_BASIS: [u8; 4] = [0; 4];
+const NO_BASIS: [u8; 5] = [0; 5];
 
 impl Framing {
     fn put(self, version: &Version, out: &mut Vec<u8>) {
@@ -347,11 +349,17 @@ impl<'a> Envelope<'a> {
     }
 
     /// SHA-256 over the body and [`Envelope::payload_hash`]: the same whether the payload is inline or stored. The body
-    /// counts as in the lowest version that expresses it, so that a record which is numbered again has the same hash.
+    /// counts as in the lowest version that expresses it, so that a record which is numbered again has the same hash, and
+    /// `principal_proof` as null, so that a decision which is sent again has it after the server's key changed.
     pub fn content_hash(&self) -> ContentHash {
-        let basis = if self.facts.has_decision_basis() { self.basis.end..self.basis.end } else { self.basis.clone() };
-        let (before, after) = (&self.datum[self.content_at..basis.start], &self.datum[basis.end..self.payload_at]);
-        ContentHash(Sha256::of_parts(&[before, after, &self.payload_hash().0]))
+        let end = self.basis.end;
+        let (cut, null): (_, &[u8]) = match self.facts.principal_proof {
+            _ if !self.facts.has_decision_basis() => (self.basis.clone(), &[]),
+            Some(_) => (end - PROOF_BYTES..end, &[0]),
+            None => (end..end, &[]),
+        };
+        let (before, after) = (&self.datum[self.content_at..cut.start], &self.datum[cut.end..self.payload_at]);
+        ContentHash(Sha256::of_parts(&[before, null, after, &self.payload_hash().0]))
     }
 
     /// SHA-256 of the whole datum: the input of the run hash.

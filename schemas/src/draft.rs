@@ -188,7 +188,8 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     let facts = match payload {
         Payload::EffectResolution(_) => {
             let (evidence, principal) = (given.evidence.clone(), given.principal.clone());
-            Facts { revision: given.revision, evidence, epoch: given.epoch, principal, ..facts }
+            let principal_proof = given.principal_proof;
+            Facts { revision: given.revision, evidence, epoch: given.epoch, principal, principal_proof, ..facts }
         }
         payload if redacted => of_true_content(payload, facts, given),
         _ => facts,

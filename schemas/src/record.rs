@@ -249,21 +249,14 @@ impl JournalRecord {
     /// The schema version that it is written in: the lowest that can express it. A batch is always version 1, since it
     /// holds no decisions.
     pub fn version(&self) -> &'static Version {
-        if self.body.facts.has_decision_basis() { schema::current() } else { schema::lowest() }
+        if self.body.facts.needs_version_2() { schema::current() } else { schema::lowest() }
     }
 
     /// SHA-256 over the body and the payload's SHA-256: the same whether the payload is inline or in the content store.
-    /// For a batch, the content hashes of its records replace the payload's, so renumbering it does not change the
-    /// hash.
+    /// `principal_proof` counts as null. For a batch, the content hashes of its records replace the payload's, so
+    /// renumbering it does not change the hash.
     pub fn content_hash(&self) -> ContentHash {
-        let payload = match &self.payload {
-            Payload::StoredPayload(stored) => stored.sha256,
-            Payload::Batch(batch) => ContentHash::of_batch(batch.records.iter().map(Self::content_hash)),
-            payload => Sha256::of(&payload.to_bytes()),
-        };
-        let mut bytes = self.body.to_bytes();
-        payload.put(&mut bytes);
-        ContentHash(Sha256::of(&bytes))
+        content_hash(&self.body, &self.payload)
     }
 
     /// Replaces a payload longer than `above` bytes by its claim check, and returns its encoding for the content store.
@@ -279,6 +272,24 @@ impl JournalRecord {
         self.payload = StoredPayload::of(self.payload.payload_type(), &content).into();
         Some(content)
     }
+}
+
+/// The [`JournalRecord::content_hash`] of a record with this body and payload.
+pub fn content_hash(body: &Body, payload: &Payload) -> ContentHash {
+    let payload = match payload {
+        Payload::StoredPayload(stored) => stored.sha256,
+        Payload::Batch(batch) => ContentHash::of_batch(batch.records.iter().map(JournalRecord::content_hash)),
+        payload => Sha256::of(&payload.to_bytes()),
+    };
+    let mut bytes = if body.facts.principal_proof.is_some() {
+        let mut unproven = body.clone();
+        unproven.facts.principal_proof = None;
+        unproven.to_bytes()
+    } else {
+        body.to_bytes()
+    };
+    payload.put(&mut bytes);
+    ContentHash(Sha256::of(&bytes))
 }
 
 impl Body {

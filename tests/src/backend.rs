@@ -235,7 +235,7 @@ impl Backend {
                 projector.wait(partition, Consistency::Latest, QUERY_TIMEOUT).await.expect("latest");
                 let (store, contents) = (projector.store(partition), projector.contents(QUERY_TIMEOUT));
                 let place = query::TopicPartition { topic: projector.log().topic(), partition };
-                let (show, order) = (query::timeline::Show::Raw, query::Order::Asc);
+                let (show, order) = (query::timeline::Show::Raw.into(), query::Order::Asc);
                 let ask = query::timeline::Query { limit: RECORDS_MAX, show, as_of: None, order };
                 let page = query::timeline::page(&store.view(), &contents, place, id(run), ask, None);
                 let line = |line| serde_json::to_value(line).expect("a line");

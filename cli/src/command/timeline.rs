@@ -55,7 +55,7 @@ pub(super) fn human(line: &Line, text: &mut Text) {
         (8, render::position(&line.position).dim()),
         (5, Cell::from(numbered).right()),
         (19, tone(line)),
-        (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
+        (0, Cell::from(said(line)).clip(SUMMARY)),
     ]);
 }
 
@@ -66,8 +66,14 @@ pub(super) fn human_of_all(line: &Line, text: &mut Text) {
         (8, render::position(&line.position).dim()),
         (28, Cell::from(line.run_id.as_str()).strong()),
         (19, tone(line)),
-        (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
+        (0, Cell::from(said(line)).clip(SUMMARY)),
     ]);
+}
+
+/// The payload's summary. A decision whose principal no server with tokens authenticated says so first.
+fn said(line: &Line) -> String {
+    let summary = summary(&line.payload.to_value());
+    if line.principal_verified == Some(false) { format!("unverified: {summary}") } else { summary }
 }
 
 fn tone(line: &Line) -> Cell {

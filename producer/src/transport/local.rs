@@ -176,7 +176,7 @@ impl Local {
             if query::runs::one(&view, place, run, projector.log_now())?.is_none() {
                 return Ok(None);
             }
-            let show = timeline::Show::Whole;
+            let show = timeline::Show::Whole.into();
             let ask = timeline::Query { limit, show, as_of: None, order: query::Order::Asc };
             if all {
                 return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);

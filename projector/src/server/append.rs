@@ -160,7 +160,7 @@ impl Projector {
         let (all, some, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
         let plan = move |projector: &Self, run_id: RunId<&str>| {
             let some = some.into_iter().filter_map(|index| Some((index, all.get(index)?)));
-            projector.plan(run_id, some, caller.principal())
+            projector.plan(run_id, some, &caller)
         };
         let planned = self.blocking(run_id, plan).await?;
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
@@ -220,9 +220,8 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan(run_id, drafts.iter().enumerate(), caller.principal())
-        };
+        let plan =
+            move |projector: &Self, run_id: RunId<&str>| projector.plan(run_id, drafts.iter().enumerate(), &caller);
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
@@ -275,12 +274,13 @@ impl Projector {
         &self,
         run_id: RunId<&str>,
         drafts: impl Iterator<Item = (usize, &'d Draft)>,
-        principal: Option<&str>,
+        caller: &Caller,
     ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let store = self.store(partition);
         let view = store.view();
         let mut changes = Changes::new(&view);
+        let proofs = caller.proofs(&self.journal().journal_id);
         let mut planned = Vec::new();
         for (index, draft) in drafts {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
@@ -294,12 +294,14 @@ impl Projector {
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
             }
             let mut record = self.number(draft, &row.head, known)?;
-            if record.body.facts.principal.is_some() && !known {
+            let facts = &record.body.facts;
+            if (facts.principal.is_some() || facts.principal_proof.is_some()) && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
             }
-            if let Some(principal) = principal {
-                attribution::attribute(&mut record, principal, first.as_ref().map(|first| first.content_hash));
+            if let Some(principal) = caller.principal() {
+                let first = first.as_ref().map(|first| first.content_hash);
+                attribution::attribute(&mut record, principal, proofs.as_ref(), first);
             }
             if record.body.run_id.borrow() != Some(run_id) {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);

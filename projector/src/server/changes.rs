@@ -154,7 +154,7 @@ impl Folding {
         for chunk in records.chunk_by(|a, b| a.partition == b.partition) {
             let partition = chunk[0].partition;
             // Skips, rows and what is applied are those of one moment.
-            let store = app.0.store(partition);
+            let (store, proofs) = (app.0.store(partition), app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
             let horizons = Horizons::of(&view)?;
@@ -171,7 +171,7 @@ impl Folding {
                 let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller().sees(run_id.borrow()))
                     || app.caller().visible().is_all();
                 let rows = delta.rows.into_iter().filter(|row| is_seen && row.key.first() == Some(&index));
-                let shows = Shows { place: app.place(partition), horizons: &horizons };
+                let shows = Shows { place: app.place(partition), horizons: &horizons, proofs: proofs.as_ref() };
                 ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
             }
         }

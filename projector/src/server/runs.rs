@@ -117,7 +117,8 @@ impl Wanted {
     /// Blocking.
     fn page(&self, app: &App) -> Result<Lines, Error> {
         let Self { run_id, moment, at_millis, filter, page: (cursor, limit, order), show } = self;
-        let (run_id, cursor, show) = (run_id.borrow(), cursor.as_deref(), *show);
+        let (run_id, cursor, proofs) = (run_id.borrow(), cursor.as_deref(), app.proofs());
+        let show = timeline::Showing { show: *show, proofs: proofs.as_ref() };
         let store = app.0.store(moment.partition);
         let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
         if let Some(at_millis) = *at_millis {

@@ -7,7 +7,10 @@ pub(super) use all::every;
 use super::{App, Ask, Caller, Shutdown, auth::InProgress};
 use crate::index::{
     Error,
-    query::{Order, parse_cursor, timeline},
+    query::{
+        Order, parse_cursor,
+        timeline::{self, Showing},
+    },
 };
 use axum::{
     extract::{Path, Query},
@@ -185,6 +188,8 @@ impl Tail {
         let (partition, run_id, cursor, show) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.show);
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
+            let proofs = app.proofs();
+            let show = Showing { show, proofs: proofs.as_ref() };
             let ask = timeline::Query { limit: PAGE, show, as_of: None, order: Order::Asc };
             timeline::page_within(
                 &app.rows(&store, run_id.borrow()),

@@ -70,10 +70,14 @@ pub struct Facts {
     /// On decisions: who made it, as a server authenticated it. No client may send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
+    /// On decisions with a principal: an HMAC over the content hash, by which servers with the same key know that one of
+    /// them authenticated the principal. Not part of the content hash. No client may send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal_proof: Option<Sha256>,
 }
 
-/// The fields since version 2 are written only if one of them is set ([`Facts::has_decision_basis`]); otherwise the
-/// bytes are those of version 1, as [`JournalRecord::version`](super::JournalRecord::version) says.
+/// The fields since version 2 are written only if one of them is set; otherwise the bytes are those of version 1, as
+/// [`JournalRecord::version`](super::JournalRecord::version) says.
 impl Datum for Facts {
     fn put(&self, out: &mut Vec<u8>) {
         self.payload_type.put(out);
@@ -89,11 +93,12 @@ impl Datum for Facts {
         self.key.put(out);
         self.spans.put(out);
         self.message_bytes.put(out);
-        if self.has_decision_basis() {
+        if self.needs_version_2() {
             self.revision.put(out);
             self.evidence.put(out);
             self.epoch.put(out);
             self.principal.put(out);
+            self.principal_proof.put(out);
         }
     }
 
@@ -115,6 +120,8 @@ pub(crate) struct DecisionBasis {
     epoch: Option<Epoch>,
     #[serde(default)]
     principal: Option<String>,
+    #[serde(default)]
+    principal_proof: Option<Sha256>,
 }
 
 /// The status of a prune that keeps the latest terminal checkpoint.
@@ -148,20 +155,26 @@ impl Facts {
             self.evidence = Datum::take(input)?;
             self.epoch = Datum::take(input)?;
             self.principal = Datum::take(input)?;
+            self.principal_proof = Datum::take(input)?;
         }
         Ok(())
     }
 
-    /// Whether they name the state that a decision was made on. That needs version 2 of the schema.
+    /// Whether they name the state that a decision was made on.
     pub fn has_decision_basis(&self) -> bool {
         self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()
+    }
+
+    /// Whether version 1 of the schema cannot express them.
+    pub(crate) fn needs_version_2(&self) -> bool {
+        self.has_decision_basis() || self.principal_proof.is_some()
     }
 
     /// Adds the state that a decision was made on.
     #[must_use]
     pub(crate) fn with_decision_basis(self, given: DecisionBasis) -> Self {
-        let DecisionBasis { revision, evidence, epoch, principal } = given;
-        Self { revision, evidence, epoch, principal, ..self }
+        let DecisionBasis { revision, evidence, epoch, principal, principal_proof } = given;
+        Self { revision, evidence, epoch, principal, principal_proof, ..self }
     }
 
     /// The facts of a payload.

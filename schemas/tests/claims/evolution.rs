@@ -113,6 +113,7 @@ fn the_schema_of_this_build_reads_every_released_version() {
         Facts { evidence: Some("e".parse().unwrap()), ..Facts::default() },
         Facts { epoch: Some(0.into()), ..Facts::default() },
         Facts { principal: Some("p".into()), ..Facts::default() },
+        Facts { principal_proof: Some(Sha256::default()), ..Facts::default() },
     ] {
         assert_eq!(record(facts), ("2".to_owned(), second.fingerprint.to_vec()));
     }

@@ -183,6 +183,9 @@ proptest! {
         let envelope = codec::read(&framed).unwrap();
         prop_assert_eq!(envelope.content_hash(), record.content_hash());
         prop_assert_eq!(&envelope.facts, &record.body.facts);
+        let mut unproven = record.clone();
+        unproven.body.facts.principal_proof = None;
+        prop_assert_eq!(unproven.content_hash(), record.content_hash());
     }
 
     #[test]

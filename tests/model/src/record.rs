@@ -1,7 +1,7 @@
 //! What the rules ask of one record's JSON.
 
 use crate::hashes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The fields that say where a record stands in its writer's order. They are no content.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
@@ -91,8 +91,8 @@ pub(crate) fn needs_claim(record: &Value) -> bool {
     !matches!(payload_type(record), "run_claim" | "effect_resolution" | "retraction" | "erasure")
 }
 
-/// Whether two records say the same: everything but the place is equal. Of a batch the places of its records do not
-/// count either.
+/// Whether two records say the same: everything but the place and the proof of a principal is equal. Of a batch the places
+/// of its records do not count either.
 pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     let (Some(first), Some(second)) = (one.as_object(), other.as_object()) else { return false };
     let batches = payload_type(one) == "batch" && payload_type(other) == "batch";
@@ -101,6 +101,13 @@ pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
         (Some(_), Some(_)) if batches && name == "payload" => {
             inner(one).len() == inner(other).len()
                 && inner(one).iter().zip(inner(other)).all(|(one, other)| same_content(one, other))
+        }
+        (Some(Value::Object(one)), Some(Value::Object(other))) if name == "facts" => {
+            let said = |facts: &Map<String, Value>| {
+                let facts = facts.iter().filter(|(name, _)| *name != "principal_proof");
+                facts.map(|(name, value)| (name.clone(), value.clone())).collect::<Vec<_>>()
+            };
+            said(one) == said(other)
         }
         (one, other) => one == other,
     };

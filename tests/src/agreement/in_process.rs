@@ -78,7 +78,7 @@ impl<R: Rows> InProcess<'_, R> {
     /// `show --raw`, as of an offset where there is one.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
-        let ask = timeline::Query { limit, show: timeline::Show::Raw, as_of, order: query::Order::Asc };
+        let ask = timeline::Query { limit, show: timeline::Show::Raw.into(), as_of, order: query::Order::Asc };
         let lines = all(|cursor| {
             let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
@@ -165,8 +165,15 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         let (rows, place) = self.of(run_id);
         let ask = facts::Query { at_millis, family: None, limit, order: query::Order::Asc };
         let lines = all(|cursor| {
-            let page =
-                timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, (None, timeline::Show::Raw))?;
+            let page = timeline::held(
+                rows,
+                &Contents::none(),
+                place,
+                run_id,
+                ask,
+                cursor,
+                (None, timeline::Show::Raw.into()),
+            )?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()

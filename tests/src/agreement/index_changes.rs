@@ -52,7 +52,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
         }
         let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
         let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };
-        let shows = Shows { place, horizons: &horizons };
+        let shows = Shows { place, horizons: &horizons, proofs: None };
         let mut keys = BTreeSet::new();
         for (key, row) in &there {
             shown::row_of(key, row, shows).map_err(|error| failed(&error))?;

@@ -21,6 +21,8 @@ fn entry(number: u64, payload: Value) -> Entry {
         epoch: Epoch::ZERO,
         timestamp: "2026-11-25T10:00:00Z".into(),
         payload: Json::from(Value::Null),
+        principal: None,
+        principal_verified: None,
         missing_content: None,
         unreadable: None,
         record: None,

@@ -4,6 +4,7 @@
 
 use crate::index::{
     Error,
+    principal::Proofs,
     query::{self, TopicPartition, time, timeline},
     store::{
         self, INDICES, Index, KeyPart, Parts, RowFamily, RowType, horizons::Horizons, index_of, records::RecordRow,
@@ -19,6 +20,8 @@ pub struct Shows<'a> {
     pub place: TopicPartition<'a>,
     /// The horizons that dropped content.
     pub horizons: &'a Horizons,
+    /// Tells who made a decision, as in `runlog show`.
+    pub proofs: Option<&'a Proofs>,
 }
 
 /// The index with this name, as `verify` prints it; none if its rows do not each belong to a run.
@@ -81,7 +84,7 @@ fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
     let offset = parts.text().and_then(|_| parts.offset()).ok_or_else(|| no_key(key))?;
     let record = query::decode(&row, offset, shows.horizons)?;
     let (place, body) = (&record.place, &record.body);
-    Ok(json!({
+    let mut row = json!({
         "logged_at": time(row.logged_at_millis.max(0).cast_unsigned()),
         "journal_seq": place.journal_seq,
         "writer_seq": place.writer_seq,
@@ -91,5 +94,12 @@ fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
         "epoch": place.writer_epoch,
         "timestamp": time(place.timestamp_millis),
         "payload": timeline::shown(&record.payload, body.privacy, shows.place, timeline::Show::Masked)?.to_value(),
-    }))
+    });
+    if let Some(decided) = shows.proofs.and_then(|proofs| proofs.check(&record)) {
+        if let Some(principal) = decided.principal {
+            row["principal"] = principal.into();
+        }
+        row["principal_verified"] = decided.is_verified.into();
+    }
+    Ok(row)
 }

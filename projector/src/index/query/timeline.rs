@@ -3,6 +3,7 @@
 use super::{Content, Order, Span, Stored, TopicPartition, events::Filter, time};
 use crate::index::{
     Contents, Error,
+    principal::Proofs,
     store::{self, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
@@ -34,6 +35,21 @@ pub enum Show {
     Whole,
 }
 
+/// How records are shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Showing<'k> {
+    /// How much of them.
+    pub show: Show,
+    /// Tells who made a decision; without it, an answer does not say.
+    pub proofs: Option<&'k Proofs>,
+}
+
+impl From<Show> for Showing<'_> {
+    fn from(show: Show) -> Self {
+        Self { show, proofs: None }
+    }
+}
+
 impl Show {
     /// `Raw` or `Masked`.
     pub fn raw(raw: bool) -> Self {
@@ -47,11 +63,11 @@ impl Show {
 
 /// The query's parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Query {
+pub struct Query<'k> {
     /// Records of a page at the most.
     pub limit: usize,
-    /// How much of them.
-    pub show: Show,
+    /// How they are shown.
+    pub show: Showing<'k>,
     /// As of this offset (inclusive). Applied records do not change, so the timeline as of an offset is its prefix up
     /// to it.
     pub as_of: Option<Offset>,
@@ -66,7 +82,7 @@ pub fn page<R: Rows>(
     contents: &Contents,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    query: Query,
+    query: Query<'_>,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     page_within(rows, contents, place, run_id, (query, BYTES_MAX), cursor)
@@ -78,7 +94,7 @@ pub fn page_within<R: Rows>(
     contents: &Contents,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    (Query { limit, show, as_of, order }, bytes_max): (Query, u64),
+    (Query { limit, show, as_of, order }, bytes_max): (Query<'_>, u64),
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
@@ -94,7 +110,7 @@ pub fn selected<R: Rows>(
     contents: &Contents,
     place: TopicPartition<'_>,
     (run_id, filter): (RunId<&str>, &Filter),
-    Query { limit, show, as_of, order }: Query,
+    Query { limit, show, as_of, order }: Query<'_>,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
@@ -116,7 +132,7 @@ pub fn at_offset<R: Rows>(
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
     offset: Offset,
-    show: Show,
+    show: Showing<'_>,
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
     // The size limit of a record covers a whole batch, and records of a batch have no stored content.
@@ -204,7 +220,7 @@ pub fn held<R: Rows>(
     run_id: RunId<&str>,
     ask: super::facts::Query,
     cursor: Option<&[u8]>,
-    (filter, show): (Option<&Filter>, Show),
+    (filter, show): (Option<&Filter>, Showing<'_>),
 ) -> Result<Lines, Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
     let (found, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
@@ -224,7 +240,7 @@ fn lines(
     run_id: RunId<&str>,
     found: Vec<Found>,
     mut next: Option<Vec<u8>>,
-    (show, bytes_max): (Show, u64),
+    (Showing { show, proofs }, bytes_max): (Showing<'_>, u64),
 ) -> Result<Lines, Error> {
     let mut records = Vec::with_capacity(found.len());
     let (mut brought, mut last) = (0, None);
@@ -247,6 +263,9 @@ fn lines(
             }
         }
         let mut line = line(run_id, &record, place, at, hex(&cursor), show)?;
+        if let Some(decided) = proofs.and_then(|proofs| proofs.check(&record)) {
+            (line.principal, line.principal_verified) = (decided.principal, Some(decided.is_verified));
+        }
         let there = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
         line.missing_content = missing;
         line.record = if there { whole(record)? } else { None };
@@ -302,6 +321,8 @@ fn line(
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         payload: shown(&record.payload, record.body.privacy, at, show)?,
+        principal: None,
+        principal_verified: None,
         missing_content: None,
         unreadable: unreadable(&record.payload),
         record: None,

@@ -4,6 +4,7 @@
 //! `PRINCIPAL`, or `PRINCIPAL (what the client said)`. A principal has neither spaces nor parentheses, so that the text up to
 //! the first space is the principal, and a client cannot pass off its own text as one.
 
+use crate::index::principal::Proofs;
 use runlog_schemas::{
     id::{ContentHash, WriterSeq},
     payload::Payload,
@@ -19,27 +20,35 @@ pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
     }
 }
 
-/// Writes the principal into a record that names a person: its `who`, and of a decision the fact. Left as they are: a record
-/// of a writer's own sequence, whose next record has its hash, and one that is in the log already as it was sent, whose hash
-/// is `first`.
-pub(super) fn attribute(record: &mut JournalRecord, principal: &str, first: Option<ContentHash>) {
+/// Writes the principal into a record that names a person: its `who`, and of a decision the fact, with the proof that a
+/// server authenticated it. Left as they are: a record of a writer's own sequence, whose next record has its hash, and one
+/// that is in the log already as it was sent, whose hash is `first`.
+pub(super) fn attribute(
+    record: &mut JournalRecord,
+    principal: &str,
+    proofs: Option<&Proofs>,
+    first: Option<ContentHash>,
+) {
     let is_decision = record.body.record_kind == RecordKind::EffectResolution;
     let names_somebody = is_decision || matches!(record.payload, Payload::Retraction(_) | Payload::Erasure(_));
     let in_a_sequence = record.place.writer_seq != WriterSeq::ZERO;
     if !names_somebody || in_a_sequence || first == Some(record.content_hash()) {
         return;
     }
+    let said = match &mut record.payload {
+        Payload::EffectResolution(resolution) => Some(&mut resolution.who),
+        Payload::Retraction(retraction) => Some(&mut retraction.who),
+        Payload::Erasure(erasure) => Some(&mut erasure.who),
+        // What is stored elsewhere, or encrypted, is as its client wrote it.
+        _ => None,
+    };
+    if let Some(said) = said {
+        *said = who(Some(principal), std::mem::take(said));
+    }
     if is_decision {
         record.body.facts.principal = Some(principal.to_owned());
+        record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(record));
     }
-    let said = match &mut record.payload {
-        Payload::EffectResolution(resolution) => &mut resolution.who,
-        Payload::Retraction(retraction) => &mut retraction.who,
-        Payload::Erasure(erasure) => &mut erasure.who,
-        // What is stored elsewhere, or encrypted, is as its client wrote it.
-        _ => return,
-    };
-    *said = who(Some(principal), std::mem::take(said));
 }
 
 #[cfg(test)]
@@ -73,7 +82,7 @@ mod tests {
     fn a_decision_has_its_principal_and_beside_it_what_the_client_said() {
         for (said, recorded) in [("jo", "desk@acme (jo)"), ("desk@acme", "desk@acme"), ("", "desk@acme")] {
             let mut record = decision(said);
-            attribute(&mut record, "desk@acme", None);
+            attribute(&mut record, "desk@acme", None, None);
             assert_eq!((who_of(&record), record.body.facts.principal.as_deref()), (recorded, Some("desk@acme")));
         }
     }
@@ -82,7 +91,7 @@ mod tests {
     fn a_decision_that_is_in_the_log_already_stays_a_repeat() {
         let mut record = decision("jo");
         let first = record.content_hash();
-        attribute(&mut record, "desk@acme", Some(first));
+        attribute(&mut record, "desk@acme", None, Some(first));
         assert_eq!((record.content_hash(), record.body.facts.principal), (first, None));
     }
 }

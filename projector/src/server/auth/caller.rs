@@ -7,7 +7,10 @@ use super::{
     token_file::Scope,
     tokens::{Authentication, Grant},
 };
-use crate::{Error, index::query::visible::Visible};
+use crate::{
+    Error,
+    index::{principal::Proofs, query::visible::Visible},
+};
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use std::{sync::Arc, time::Duration};
 
@@ -35,6 +38,15 @@ impl Caller {
     pub(in crate::server) fn principal(&self) -> Option<&str> {
         match self {
             Self::Known(grant, _) => Some(&grant.principal),
+            Self::Unchecked | Self::Nobody => None,
+        }
+    }
+
+    /// What proves its principal, and checks the proofs of others, in a journal. None where no tokens are asked for, or their
+    /// file has no key: one that ends with the server would prove nothing for longer.
+    pub(in crate::server) fn proofs(&self, journal_id: &str) -> Option<Proofs> {
+        match self {
+            Self::Known(_, authentication) => Some(Proofs::new(authentication.principal_key()?, journal_id)),
             Self::Unchecked | Self::Nobody => None,
         }
     }

@@ -8,7 +8,7 @@ use super::{
     token_file::{self, Scope, TokenFile},
 };
 use crate::{
-    index::{Clock, executor::Executor, query::visible::Visible},
+    index::{Clock, executor::Executor, principal::PrincipalKey, query::visible::Visible},
     server::{
         followed::{self, Followed, Read},
         metrics::Refusals,
@@ -57,6 +57,8 @@ pub(super) struct Table {
     grants: HashMap<[u8; 32], Arc<Grant>>,
     /// What receipts are signed with, if the file says so.
     receipts: Option<ReceiptKey>,
+    /// What principals are proven with, if the file has a key.
+    principals: Option<PrincipalKey>,
 }
 
 /// The tokens that a server takes. They follow their file: it is read every 2 s.
@@ -136,6 +138,11 @@ impl Authentication {
         self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).proves(receipt, upload, now)
     }
 
+    /// What principals are proven with; none where the file has no key.
+    pub(super) fn principal_key(&self) -> Option<PrincipalKey> {
+        self.table.now().principals.clone()
+    }
+
     /// Told when the table changes.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<Table>> {
         self.table.changes()
@@ -188,6 +195,7 @@ fn table(file: &TokenFile, before: &Table) -> Result<Table, token_file::Error> {
         };
         (checked.sha256, Arc::new(grant))
     });
-    let receipts = file.receipt_key()?.as_ref().map(ReceiptKey::new);
-    Ok(Table { grants: grants.collect(), receipts })
+    let key = file.receipt_key()?;
+    let (receipts, principals) = (key.as_ref().map(ReceiptKey::new), key.as_ref().map(PrincipalKey::derive));
+    Ok(Table { grants: grants.collect(), receipts, principals })
 }

@@ -4,7 +4,7 @@ use super::{super::App, Ask, Ends, Source, TailQuery, events, from};
 use crate::index::{
     Consistency, Error,
     follow::{Cursor, Follower, From},
-    query::timeline,
+    query::timeline::{self, Showing},
 };
 use axum::{
     extract::Query,
@@ -110,5 +110,7 @@ fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
     let place = app.place(record.partition);
+    let proofs = app.proofs();
+    let show = Showing { show, proofs: proofs.as_ref() };
     timeline::at_offset(&app.rows(&store, run_id), &contents, place, run_id, record.offset, show)
 }

@@ -45,6 +45,7 @@ pub(crate) fn decision() -> JournalRecord {
     facts.evidence = Some(id("evidence-1"));
     facts.epoch = Some(2.into());
     facts.principal = Some("principal-1".into());
+    facts.principal_proof = Some(Sha256::of(b"proof-1"));
     record
 }
 

@@ -162,6 +162,7 @@ prop_compose! {
         evidence in of(id()),
         epoch in of(number()),
         principal in of(text()),
+        principal_proof in of(any::<[u8; 32]>().prop_map(Sha256)),
         answers in id(),
     ) -> JournalRecord {
         let payload = EffectResolution {
@@ -169,7 +170,7 @@ prop_compose! {
         };
         let mut record = JournalRecord::new(RunId::new("run").unwrap(), record_id, "agent", payload.into());
         let facts = std::mem::take(&mut record.body.facts);
-        record.body.facts = Facts { revision, evidence, epoch, principal, ..facts };
+        record.body.facts = Facts { revision, evidence, epoch, principal, principal_proof, ..facts };
         record
     }
 }

@@ -85,6 +85,10 @@ impl World {
         }
         self.append_record(&value, AppendFault::None);
         if self.random.percent(10) {
+            if let Some(proof) = value.pointer_mut("/facts/principal_proof") {
+                // The server's key changed in between: the same content.
+                *proof = "b".repeat(64).into();
+            }
             self.append_record(&value, AppendFault::None);
         }
     }
@@ -158,6 +162,7 @@ impl World {
         }
         if self.random.percent(10) {
             facts["principal"] = "jo@desk".into();
+            facts["principal_proof"] = "a".repeat(64).into();
         }
         facts
     }

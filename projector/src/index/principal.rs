@@ -1,0 +1,149 @@
+//! Proofs of principals: which decisions name a principal that a server authenticated. A writer that reaches the topic
+//! without a server can write any principal, but no proof.
+//!
+//! ```text
+//!   key   = HMAC-SHA-256(secret of the servers, KEY_PURPOSE)
+//!   proof = HMAC-SHA-256(key, PROOF_PURPOSE ‖ length of the journal id ‖ journal id ‖ content hash)
+//! ```
+//!
+//! The content hash is over all that a decision says, with its run, its record id and the principal, and not over the
+//! proof. A proof is checked when an answer is made and never when a record is projected, so that the index depends on no
+//! key.
+
+use super::query::{Content, Stored};
+use ring::hmac;
+use runlog_schemas::{
+    datum::Sha256,
+    id::ContentHash,
+    record::{JournalRecord, RecordKind, content_hash},
+};
+use std::fmt;
+
+/// Keeps this key apart from others that are derived from the same secret.
+const KEY_PURPOSE: &[u8] = b"runlog principal key 1";
+/// Keeps proofs apart from whatever else the key may sign.
+const PROOF_PURPOSE: &[u8] = b"runlog principal proof 1";
+
+/// What the servers of a journal prove principals with.
+#[derive(Clone)]
+pub struct PrincipalKey(hmac::Key);
+
+/// The key is a secret.
+impl fmt::Debug for PrincipalKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrincipalKey(…)")
+    }
+}
+
+impl PrincipalKey {
+    /// Derives the key from a secret that the servers share.
+    pub fn derive(secret: &[u8; 32]) -> Self {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        Self(hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&secret, KEY_PURPOSE).as_ref()))
+    }
+}
+
+/// Makes and checks the proofs of one journal.
+#[derive(Clone, Debug)]
+pub struct Proofs {
+    key: PrincipalKey,
+    journal_id: String,
+}
+
+/// Who decided, as an answer shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The principal that the decision names.
+    pub principal: Option<String>,
+    /// Whether a server with this key authenticated it. False without a principal.
+    pub is_verified: bool,
+}
+
+impl Proofs {
+    /// The proofs of a journal, by this key.
+    pub fn new(key: PrincipalKey, journal_id: &str) -> Self {
+        Self { key, journal_id: journal_id.to_owned() }
+    }
+
+    /// The proof that a server authenticated the principal of a decision, which is complete but for the proof. The same
+    /// decision has the same proof.
+    pub fn prove(&self, decision: &JournalRecord) -> Sha256 {
+        let mut proof = [0; 32];
+        proof.copy_from_slice(hmac::sign(&self.key.0, &self.signed(decision.content_hash())).as_ref());
+        Sha256(proof)
+    }
+
+    /// Who made a stored decision. `None` if the record is no decision, or if its content was deleted: then it cannot be
+    /// checked.
+    pub(crate) fn check(&self, record: &Stored) -> Option<Shown> {
+        let Content::Available(payload) = &record.payload else { return None };
+        if record.body.record_kind != RecordKind::EffectResolution {
+            return None;
+        }
+        let facts = &record.body.facts;
+        let is_proof = |proof: Sha256| {
+            let signed = self.signed(content_hash(&record.body, payload));
+            hmac::verify(&self.key.0, &signed, &proof.0).is_ok()
+        };
+        let is_verified = facts.principal.is_some() && facts.principal_proof.is_some_and(is_proof);
+        Some(Shown { principal: facts.principal.clone(), is_verified })
+    }
+
+    fn signed(&self, decision: ContentHash) -> Vec<u8> {
+        let mut bytes = PROOF_PURPOSE.to_vec();
+        bytes.extend((self.journal_id.len() as u64).to_be_bytes());
+        bytes.extend(self.journal_id.as_bytes());
+        bytes.extend(decision.0.0);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::{
+        id::{RecordId, RunId},
+        payload::EffectResolution,
+    };
+
+    fn proofs(secret: u8, journal_id: &str) -> Proofs {
+        Proofs::new(PrincipalKey::derive(&[secret; 32]), journal_id)
+    }
+
+    fn decision(run_id: &str, why: &str) -> JournalRecord {
+        let resolution = EffectResolution {
+            request_record_id: RecordId::new("call".to_owned()).unwrap(),
+            decision: "give_up".to_owned(),
+            result: None,
+            who: "desk".to_owned(),
+            why: why.to_owned(),
+        };
+        let id = RecordId::new("decision".to_owned()).unwrap();
+        let mut record = JournalRecord::new(RunId::new(run_id).unwrap(), id, "runlog", resolution.into());
+        record.body.facts.principal = Some("desk".to_owned());
+        record
+    }
+
+    fn is_verified(proofs: &Proofs, JournalRecord { place, body, payload }: JournalRecord) -> bool {
+        proofs.check(&Stored { place, body, payload: Content::Available(payload) }).unwrap().is_verified
+    }
+
+    #[test]
+    fn a_proof_is_of_one_decision_of_one_journal_by_one_key() {
+        let own = proofs(1, "j");
+        let mut record = decision("r", "a test");
+        record.body.facts.principal_proof = Some(own.prove(&record));
+        assert_eq!(record.body.facts.principal_proof, Some(own.prove(&record)), "not over itself");
+        assert!(is_verified(&own, record.clone()));
+        assert!(!is_verified(&proofs(2, "j"), record.clone()) && !is_verified(&proofs(1, "k"), record.clone()));
+        let proof = record.body.facts.principal_proof;
+        for forged in [decision("s", "a test"), decision("r", "another")] {
+            let mut forged = forged;
+            assert!(!is_verified(&own, forged.clone()), "without a proof");
+            forged.body.facts.principal_proof = proof;
+            assert!(!is_verified(&own, forged), "with that of another decision");
+        }
+        record.body.facts.principal = Some("boss".to_owned());
+        assert!(!is_verified(&own, record));
+    }
+}

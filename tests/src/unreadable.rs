@@ -154,7 +154,27 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
     check(&runlog)?;
     server.kill()?;
     fs::remove_dir_all(journal.launch.dir().join("index"))?;
-    check(&journal.launch.start()?.runlog())
+    let server = journal.launch.start()?;
+    let runlog = server.runlog();
+    check(&runlog)?;
+    horizon_hides_bytes(&runlog, &format!("0:{}", offsets[1]))
+}
+
+/// Of a dead letter nobody knows the payload type, so that a horizon of any of them takes its bytes away, if it is old enough.
+fn horizon_hides_bytes(runlog: &Runlog, place: &str) -> anyhow::Result<()> {
+    let retain = |until: &str| {
+        let args = ["retention", "tool_call_completed", "--until", until, "--who", "w", "--why", "y", "--yes"];
+        runlog.json(&args)?.exits(0).map(drop)
+    };
+    let show = || runlog.answer(&["dead-letter", "show", place]);
+    let before = show()?;
+    retain("2001-01-01T00:00:00Z")?;
+    ensure!(show()? == before && before["hex"] != "", "before its time: {before}");
+    retain("2999-01-01T00:00:00Z")?;
+    let after = show()?;
+    ensure!(after["hex"] == "" && after["dropped"]["partition"] == 0, "{after}");
+    ensure!(after["sha256"] == before["sha256"] && after["detail"] == before["detail"], "{after}");
+    Ok(())
 }
 
 /// Where a partition stands still, and what the doctor must say of it.

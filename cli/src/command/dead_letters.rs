@@ -57,6 +57,9 @@ struct Letter {
     /// The first bytes, at most 4096, hexadecimal.
     #[serde(default)]
     hex: String,
+    /// The retention horizon that deleted the bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dropped: Option<Position>,
 }
 
 pub(super) async fn show(session: &Session, args: args::DeadLetterShow) -> Result<Answer, Error> {
@@ -81,6 +84,11 @@ fn facts(letter: &Letter, text: &mut Text) {
 
 fn human(letter: &Letter, text: &mut Text) {
     facts(letter, text);
+    if let Some(horizon) = &letter.dropped {
+        let Position { partition, offset, .. } = horizon;
+        text.facts([("dropped", format!("by the retention horizon at {partition}:{offset}").into())]);
+        return;
+    }
     text.title("first bytes".to_owned());
     for (index, digits) in letter.hex.as_bytes().chunks(32).enumerate() {
         let pairs: Vec<&str> = digits.chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok()).collect();
@@ -172,7 +180,15 @@ mod tests {
     fn bytes_are_shown_sixteen_a_line_and_harmless() {
         let position = Position { topic: "t".into(), partition: 1.into(), offset: 2.into(), index: 0 };
         let hex = "1b5b41".to_owned() + &"00".repeat(14);
-        let letter = Letter { position, reason: "not_framed".into(), sha256: "s".into(), bytes: 17, detail: None, hex };
+        let letter = Letter {
+            position,
+            reason: "not_framed".into(),
+            sha256: "s".into(),
+            bytes: 17,
+            detail: None,
+            hex,
+            dropped: None,
+        };
         let mut text = Text::new(false);
         human(&letter, &mut text);
         let text = text.into_string();

@@ -4,6 +4,7 @@ use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
 use crate::index::{
     Consistency, Error,
     query::{self, PartitionCursor, parse_partition_cursor},
+    store::horizons::Horizons,
 };
 use axum::{
     Json,
@@ -11,7 +12,7 @@ use axum::{
 };
 use futures_util::future::try_join_all;
 use runlog_schemas::{
-    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Verification},
+    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Position, Verification},
     datum::hex,
     id::{Offset, PartitionId, RunId},
 };
@@ -172,9 +173,13 @@ pub(super) struct Shown {
     letter: runlog_schemas::answer::DeadLetter,
     /// What was wrong.
     detail: String,
-    /// The first 4096 bytes, hexadecimal; empty where the log does not have them any more.
+    /// The first 4096 bytes, hexadecimal; empty where the log does not have them any more, or `dropped` is set.
     #[schemars(regex(pattern = "^[0-9a-f]*$"), length(max = SHOWN_BYTES_MAX * 2))]
     hex: String,
+    /// The position of the retention horizon that deleted the bytes. Nobody knows their payload type, so one of any payload
+    /// type does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<Position>,
 }
 
 /// One dead letter, with its first bytes from the log.
@@ -198,9 +203,12 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         })?;
         let mut reader = app.0.log().reader(&[(partition, offset)])?;
         let read = reader.poll(1, super::DEADLINE)?;
-        let bytes = read.first().filter(|record| record.offset == offset).map(|record| record.value.as_slice());
-        let bytes = bytes.unwrap_or_default();
-        Ok(Json(Shown { letter, detail, hex: hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]) }))
+        let record = read.first().filter(|record| record.offset == offset);
+        let logged_at_millis = record.map_or(i64::MAX, |record| record.timestamp_millis);
+        let dropped = Horizons::of(&store.view())?.dropped_by_any(offset, logged_at_millis);
+        let bytes = record.filter(|_| dropped.is_none()).map(|record| record.value.as_slice()).unwrap_or_default();
+        let hex = hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
+        Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.0.position(partition, by, 0)) }))
     })
     .await
 }

@@ -78,6 +78,13 @@ impl Horizons {
         };
         self.0.iter().find(takes).map(|horizon| horizon.offset)
     }
+
+    /// The offset of the horizon that deleted the content of a record whose payload type is unknown: the last in the log
+    /// of any payload type, since the record could have had each.
+    pub fn dropped_by_any(&self, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
+        let takes = |horizon: &&HorizonRow| offset < horizon.offset && logged_at_millis < horizon.until_millis;
+        self.0.iter().filter(takes).map(|horizon| horizon.offset).max()
+    }
 }
 
 #[cfg(test)]
@@ -111,5 +118,7 @@ mod tests {
         assert_eq!((taken("a", 35, 20), taken("a", 5, 50), taken("a", 50, 10)), (None, None, None), "exclusive");
         assert_eq!((taken("b", 19, 89), taken("c", 1, 1)), (Some(20), None));
         assert!(all.concern("b") && !all.concern("c"));
+        let any = |offset: u32, logged: i64| all.dropped_by_any(offset.into(), logged).map(Offset::get);
+        assert_eq!((any(5, 10), any(5, 89), any(5, 90), any(50, 10)), (Some(50), Some(20), None, None));
     }
 }

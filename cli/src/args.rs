@@ -73,7 +73,14 @@ const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is 
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// URL of the server to ask [default: http://127.0.0.1:7070]
-    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_SERVER", value_name = "URL")]
+    #[arg(
+        long,
+        help_heading = "Global options",
+        global = true,
+        env = "RUNLOG_SERVER",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     pub(crate) server: Option<String>,
     /// Whether `--server` was typed, rather than taken from the environment.
     #[arg(skip)]

@@ -37,7 +37,7 @@ pub(crate) const SERVER: &str = "http://127.0.0.1:7070";
 const TOPIC: &str = "runlog.journal";
 
 /// The content of the file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// The server to ask; default `http://127.0.0.1:7070`.
@@ -68,6 +68,13 @@ pub(crate) struct Config {
     kafka_properties: Option<PathBuf>,
 }
 
+/// The file has secrets: passwords of the registry, keys of the content store, Kafka's properties.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").field("serve", &self.serve).finish_non_exhaustive()
+    }
+}
+
 /// The schema registry.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -82,12 +89,6 @@ pub(crate) struct Registry {
     pub(crate) password: Option<String>,
     /// A bearer token; default none.
     pub(crate) token: Option<String>,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry").field("subject", &self.subject).finish_non_exhaustive()
-    }
 }
 
 /// Settings of `serve`.
@@ -127,7 +128,7 @@ pub(crate) struct Serve {
 }
 
 /// The content store.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Content {
     /// `file:DIR` or `s3://BUCKET/PREFIX`; default `DIR/content` of a local journal, otherwise none.

@@ -15,6 +15,7 @@ mod commands {
     mod publishing;
     mod registry;
     mod schemas;
+    mod secrets;
     mod serving;
     #[path = "../../../registry/tests/stub/mod.rs"]
     #[allow(unreachable_pub, dead_code, reason = "the registry's own tests use all of it")]

@@ -1,7 +1,7 @@
 //! Where the store is, and which payloads go there.
 
 use crate::{Error, Kind};
-use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// The default for the longest payload that stays in its record, bytes.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -9,7 +9,7 @@ pub const INLINE_BYTES_MAX: usize = 256 << 10;
 pub const INLINE_BYTES_RANGE: RangeInclusive<usize> = 1 << 10..=768 << 10;
 
 /// The options that a store is opened with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// `file:DIR`, or `s3://BUCKET/PREFIX`.
     pub url: String,
@@ -20,6 +20,18 @@ pub struct Config {
     pub inline_bytes_max: usize,
     /// How long a call on the store may take, its retries included. Default 30 s.
     pub deadline: Duration,
+}
+
+/// Options hold secrets: only their names are shown.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("url", &self.url)
+            .field("options", &self.options.keys())
+            .field("inline_bytes_max", &self.inline_bytes_max)
+            .field("deadline", &self.deadline)
+            .finish()
+    }
 }
 
 impl Config {
@@ -68,6 +80,13 @@ pub(crate) enum Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_values_of_options_are_not_printed() {
+        let options = [("secret_access_key".to_owned(), "hunter2".to_owned())].into();
+        let shown = format!("{:?}", Config { options, ..Config::new("s3://b") });
+        assert!(shown.contains("secret_access_key") && !shown.contains("hunter2"), "{shown}");
+    }
 
     #[test]
     fn a_url_names_a_folder_or_a_bucket_and_nothing_else() {

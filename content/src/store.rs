@@ -11,7 +11,7 @@ use runlog_schemas::{
     payload::{Payload, StoredPayload},
     record::JournalRecord,
 };
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
 /// The longest content, bytes: writers and readers hold it in memory whole.
@@ -44,7 +44,7 @@ impl From<&StoredPayload> for Reference {
 }
 
 /// A content store. Shared by all who use it: cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
     prefix: String,
@@ -53,6 +53,13 @@ pub struct Store {
     deadline: Duration,
     transfers: Arc<Semaphore>,
     questions: Arc<Semaphore>,
+}
+
+/// The client of a bucket has its keys.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl Store {

@@ -100,7 +100,9 @@ impl Security {
     /// Errors: `Usage` for another URL, for a token that would be sent unencrypted to another machine, and for files that
     /// cannot be used.
     pub fn client(&self, server: &str) -> Result<ClientBuilder, Error> {
-        let refused = |why: String| usage(format!("invalid server URL {server:?}: {why}"));
+        // A text that may have credentials is not repeated.
+        let shown = if server.contains('@') { String::new() } else { format!(" {server:?}") };
+        let refused = |why: String| usage(format!("invalid server URL{shown}: {why}"));
         let url = Url::parse(server).map_err(|error| refused(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(refused("it must start with https:// or http://".to_owned()));
@@ -240,7 +242,17 @@ mod tests {
 
     #[test]
     fn a_url_that_is_no_servers_is_refused_without_its_password() {
-        for url in ["", "h:7070", "ftp://h", "http://", "http://h/?a=b", "http://h/#a", "https://me:hunter2@h"] {
+        for url in [
+            "",
+            "h:7070",
+            "ftp://h",
+            "http://",
+            "http://h/?a=b",
+            "http://h/#a",
+            "https://me:hunter2@h",
+            "ftp://me:hunter2@h",
+            "http://me:hunter2@",
+        ] {
             let told = refused(url, &Security::default());
             assert!(told.contains("invalid server URL") && !told.contains("hunter2"), "{url}: {told}");
         }

@@ -112,6 +112,11 @@ impl Server {
         }
     }
 
+    /// Its command line, as other users of this machine read it.
+    pub(super) fn command_line(&self) -> String {
+        String::from_utf8(std::fs::read(format!("/proc/{}/cmdline", self.child.id())).unwrap()).unwrap()
+    }
+
     /// Asks it, with `--json`.
     pub(super) fn ask(&self, arguments: &[&str]) -> Ran {
         Ran::of(self.command(arguments).arg("--json").output().unwrap())

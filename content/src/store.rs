@@ -11,7 +11,7 @@ use runlog_schemas::{
     payload::{Payload, StoredPayload},
     record::JournalRecord,
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
 /// The longest content, bytes: writers and readers hold it in memory whole.
@@ -88,6 +88,14 @@ impl Store {
             transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         })
+    }
+
+    /// The folder, if the store is one.
+    pub fn folder(&self) -> Option<PathBuf> {
+        match Config::new(&*self.url).place() {
+            Ok(Place::Folder(dir)) => Some(dir),
+            Ok(Place::S3 { .. }) | Err(_) => None,
+        }
     }
 
     /// The longest payload that stays in its record, bytes.

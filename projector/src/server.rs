@@ -22,6 +22,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
+use folders::Folders;
 use metrics::Metrics;
 use openapi::Extracts;
 use room::Room;
@@ -59,6 +60,7 @@ mod events;
 mod expiry;
 mod facts;
 mod fleet;
+mod folders;
 mod followed;
 mod handshake;
 mod health;
@@ -205,6 +207,7 @@ impl App {
             .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
             .layer(middleware::from_fn_with_state(self.5.clone(), auth::authenticate))
             .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
+            .layer(middleware::from_fn_with_state(Folders::of(&self.0), folders::hide))
             .layer(middleware::map_response(requests::not_stored))
             .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
             .with_state(self)

@@ -136,6 +136,26 @@ fn a_journal_keeps_its_partition_count() {
 }
 
 #[test]
+fn an_error_does_not_say_where_the_servers_folders_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, elsewhere) = (folder.path().join("data"), folder.path().join("elsewhere"));
+    let long = "x".repeat(300 << 10);
+    let turn = json!({ "run_id": "r", "record_id": "m",
+        "payload": { "type": "conversation_turn", "message_id": "m", "kind": "user", "content": long } });
+    let url = format!("file:{}", elsewhere.display());
+    for (flags, content, named) in
+        [(&[][..], &data.join("content"), "DIR/content"), (&["--content", &url][..], &elsewhere, "CONTENT/")]
+    {
+        let server = Server::start(&data, flags);
+        std::fs::remove_dir_all(content).unwrap();
+        std::fs::write(content, "no folder").unwrap();
+        let told = server.publish(&turn.to_string());
+        let told = format!("{told:?}");
+        assert!(told.contains(named) && !told.contains(folder.path().to_str().unwrap()), "{told}");
+    }
+}
+
+#[test]
 fn a_folder_or_an_address_in_use_is_unavailable() {
     let (folder, server) = server();
     let data = folder.path().join("data");

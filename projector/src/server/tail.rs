@@ -4,7 +4,7 @@ mod all;
 
 pub(super) use all::every;
 
-use super::{App, Ask, Caller, Shutdown, auth::InProgress};
+use super::{App, Ask, Caller, Shutdown, auth::InProgress, folders::Folders};
 use crate::index::{
     Error,
     query::{
@@ -116,6 +116,7 @@ pub(super) trait Source: Send + 'static {
 pub(super) struct Ends {
     shutdown: Shutdown,
     caller: Caller,
+    folders: Folders,
     _room: [Option<InProgress>; 2],
 }
 
@@ -123,7 +124,8 @@ impl Ends {
     /// Errors: `Overloaded` where the caller has as many streams as it may.
     pub(super) fn of(app: &App) -> Result<Self, Error> {
         let room = [app.caller().stream()?, None];
-        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), _room: room })
+        let folders = Folders::of(&app.0);
+        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), folders, _room: room })
     }
 
     /// The same of a stream that is of all runs.
@@ -152,7 +154,10 @@ pub(super) fn events(ends: Ends, source: impl Source) -> Sse<impl Stream<Item = 
             }
             Ok(None) => None,
             Err(error) => {
-                let event = Event::default().event("error").json_data(error.problem()).unwrap_or_default();
+                let event = Event::default()
+                    .event("error")
+                    .json_data(ends.folders.hidden_in(error.problem()))
+                    .unwrap_or_default();
                 Some((Ok(event), None))
             }
         }

@@ -1,0 +1,61 @@
+//! Where the server's folders are on its machine is nobody's business who asks over HTTP: an error names the data folder as
+//! `DIR`, and a content store elsewhere as `CONTENT`. What starts the server, and what it logs at the start, has the paths.
+
+use crate::index::Projector;
+use axum::{
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    http::header,
+    middleware::Next,
+    response::Response,
+};
+use runlog_schemas::answer::{ErrorKind, Problem};
+use std::{path::PathBuf, sync::Arc};
+
+/// The longest problem, bytes.
+const PROBLEM_BYTES_MAX: usize = 1 << 20;
+
+/// The absolute paths of the server's folders, and what each is called. The longest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Folders(Arc<[(String, &'static str)]>);
+
+impl Folders {
+    /// Those of a server. A relative path names no place, and stays.
+    pub(super) fn of(projector: &Projector) -> Self {
+        let config = &projector.shared.config;
+        let content = config.content.as_ref().and_then(runlog_content::Store::folder);
+        let content = content.filter(|content| !content.starts_with(&config.dir));
+        let named = [(Some(config.dir.clone()), "DIR"), (content, "CONTENT")];
+        let mut folders: Vec<_> = named.into_iter().filter_map(|(path, name)| Some((path?, name))).collect();
+        // Some libraries name the place that links lead to.
+        let real = |(path, name): &(PathBuf, &'static str)| Some((path.canonicalize().ok()?, *name));
+        folders.extend(folders.iter().filter_map(real).collect::<Vec<_>>());
+        let text = |(path, name): (PathBuf, &'static str)| {
+            let place = path.parent().is_some() && path.is_absolute();
+            path.to_str().filter(|_| place).map(|path| (path.trim_end_matches('/').to_owned(), name))
+        };
+        let mut folders: Vec<_> = folders.into_iter().filter_map(text).collect();
+        folders.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        Self(folders.into())
+    }
+
+    /// The problem without the paths.
+    pub(super) fn hidden_in(&self, problem: Problem) -> Problem {
+        let hide = |detail: String, (path, name): &(String, &str)| detail.replace(path.as_str(), name);
+        Problem { detail: self.0.iter().fold(problem.detail, hide), ..problem }
+    }
+}
+
+/// Answers without the paths.
+pub(super) async fn hide(State(folders): State<Folders>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if response.extensions().get::<ErrorKind>().is_none() {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let body = to_bytes(body, PROBLEM_BYTES_MAX).await.unwrap_or_default();
+    let problem = serde_json::from_slice::<Problem>(&body).ok().map(|problem| folders.hidden_in(problem));
+    let hidden = problem.and_then(|problem| serde_json::to_vec(&problem).ok());
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, hidden.map_or_else(|| Body::from(body), Body::from))
+}

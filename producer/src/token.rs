@@ -5,10 +5,10 @@ use runlog_log::private_file::is_private;
 use runlog_schemas::answer::ErrorKind;
 use std::{fmt, fs, io::Read as _, path::Path};
 
-/// The longest file of a token, bytes.
-const FILE_BYTES_MAX: u64 = 4096;
+/// The longest file of a token, bytes: that of the longest JWT that a server takes.
+const FILE_BYTES_MAX: u64 = 16 << 10;
 
-/// A bearer token. `Debug` does not show it.
+/// A bearer token, or a JWT. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 

@@ -53,6 +53,7 @@ mod body;
 mod byte_form;
 mod changes;
 mod checkpoints;
+mod client_certificate;
 mod connections;
 mod contents;
 mod copies;
@@ -404,6 +405,11 @@ impl App {
     /// Why the tokens are not those that their file has now.
     fn tokens_failure(&self) -> Option<String> {
         self.5.authentication.as_ref()?.failure()
+    }
+
+    /// The issuers whose keys are not those that their place has now, and why.
+    fn key_failures(&self) -> Vec<(String, String)> {
+        self.5.authentication.as_ref().map(|authentication| authentication.key_failures()).unwrap_or_default()
     }
 
     /// On whose behalf this answers.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 
 /// An authority, with its certificate in a file.
 #[derive(Debug)]
@@ -40,8 +40,21 @@ impl Authority {
 
     /// A certificate for these names and addresses, until the first of January of a year.
     pub fn sign(&self, names: &[&str], until: i32) -> anyhow::Result<Pair> {
-        let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
-        params.distinguished_name.push(DnType::CommonName, *names.first().context("a name")?);
+        let params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+        self.signed(params, names.first().context("a name")?, until)
+    }
+
+    /// A certificate with a common name, and with these URIs for its subject.
+    pub fn sign_uris(&self, common_name: &str, uris: &[&str], until: i32) -> anyhow::Result<Pair> {
+        let mut params = CertificateParams::default();
+        for uri in uris {
+            params.subject_alt_names.push(SanType::URI((*uri).try_into()?));
+        }
+        self.signed(params, common_name, until)
+    }
+
+    fn signed(&self, mut params: CertificateParams, common_name: &str, until: i32) -> anyhow::Result<Pair> {
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate()?;

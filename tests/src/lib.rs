@@ -22,6 +22,7 @@ pub mod foreign;
 pub mod gate_worker;
 pub mod http_proxy;
 pub mod json_schema;
+pub mod jwt_issuer;
 pub mod kafka;
 pub mod kill_fleet;
 pub mod linearizability;

@@ -24,7 +24,7 @@ pub(crate) struct TokensArg {
 pub(crate) enum TokenAction {
     /// Make a token, print it once, and add its hash to the file; creates the file if it is missing
     Create(TokenCreate),
-    /// List the tokens of the file: whose they are, and what they allow
+    /// List the tokens of the file, and the identities that authenticate by JWT or certificate
     List(TokensArg),
     /// Remove tokens from the file: servers refuse them within 5 s, and close their streams
     Revoke(TokenRevoke),
@@ -55,7 +55,7 @@ pub(crate) struct TokenRevoke {
     /// Ids of tokens, as `runlog token list` prints them
     #[arg(value_name = "ID", required_unless_present = "principal")]
     pub(crate) ids: Vec<String>,
-    /// Revoke all tokens of this principal
+    /// Revoke all tokens and identities of this principal
     #[arg(long, value_name = "NAME", conflicts_with = "ids")]
     pub(crate) principal: Option<String>,
     #[command(flatten)]

@@ -9,13 +9,15 @@ use crate::{
     text::Cell,
 };
 use runlog_projector::server::auth::{
+    identities::Identity,
     receipts::KEY_BYTES,
-    token_file::{self, Entry, SECRET_BYTES, TokenFile},
+    token_file::{self, Entry, SECRET_BYTES, Scope, TokenFile},
 };
 use runlog_schemas::{answer::ErrorKind, datum::hex};
 use serde::Serialize;
 use serde_json::json;
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     io,
     path::Path,
@@ -78,21 +80,41 @@ fn list(args: &TokensArg, output: &Output) -> Result<Answer, Error> {
             expired: checked.expires_millis.is_some_and(|at| at <= now),
         })
         .collect();
-    output.answer(&json!({ "tokens": listed }), |_, text| {
+    output.answer(&json!({ "tokens": listed, "identities": file.identities }), |_, text| {
         let rows = listed.iter().map(|one| {
-            let scopes: Vec<_> = one.entry.scopes.iter().map(|scope| scope.as_str()).collect();
             let expires = one.entry.expires.as_deref().unwrap_or("never");
             [
                 Cell::from(one.id),
                 Cell::from(&one.entry.principal),
-                Cell::from(scopes.join(" ")),
+                Cell::from(names(&one.entry.scopes)),
                 Cell::from(one.entry.runs.join(" ")),
                 if one.expired { Cell::from(expires).bad() } else { Cell::from(expires) },
             ]
         });
         text.table(["ID", "PRINCIPAL", "SCOPES", "RUNS", "EXPIRES"], rows.collect(), "no tokens");
+        if !file.identities.is_empty() {
+            let rows = file.identities.iter().map(|identity| {
+                [
+                    Cell::from(credential(identity)),
+                    Cell::from(&identity.principal),
+                    Cell::from(names(&identity.scopes)),
+                    Cell::from(identity.runs.join(" ")),
+                ]
+            });
+            text.table(["CREDENTIAL", "PRINCIPAL", "SCOPES", "RUNS"], rows.collect(), "no identities");
+        }
     })?;
     Ok(Answer::Yes)
+}
+
+/// What an identity authenticates by.
+fn credential(identity: &Identity) -> String {
+    let jwt = identity.jwt.as_ref().map(|jwt| format!("jwt:{} of {}", jwt.subject, jwt.issuer));
+    jwt.or_else(|| identity.certificate.as_ref().map(ToString::to_string)).unwrap_or_default()
+}
+
+fn names(scopes: &BTreeSet<Scope>) -> String {
+    scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
@@ -112,16 +134,23 @@ fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
         Some(principal) => entry.principal == *principal,
         None => args.ids.iter().any(|id| id == entry.id()),
     });
-    if gone.is_empty() {
+    let is_named = |identity: &Identity| args.principal.as_ref().is_some_and(|name| identity.principal == *name);
+    let (identities_gone, identities_kept): (Vec<_>, Vec<_>) = file.identities.into_iter().partition(is_named);
+    if gone.is_empty() && identities_gone.is_empty() {
         let principal = args.principal.as_deref().unwrap_or_default();
-        return Err(Error::new(ErrorKind::NotFound, format!("{principal} has no token in {}", path.display())));
+        return Err(Error::new(ErrorKind::NotFound, format!("{principal} has nothing in {}", path.display())));
     }
-    let what = gone.iter().map(|entry| format!("{} of {}", entry.id(), entry.principal)).collect::<Vec<_>>().join(", ");
+    let tokens = gone.iter().map(|entry| format!("{} of {}", entry.id(), entry.principal));
+    let identities =
+        identities_gone.iter().map(|identity| format!("{} of {}", credential(identity), identity.principal));
+    let what = tokens.chain(identities).collect::<Vec<_>>().join(", ");
     confirm::confirm(args.consent, &format!("revoke {what}"), |_| {})?;
-    file.tokens = kept;
+    (file.tokens, file.identities) = (kept, identities_kept);
     file.write(path).map_err(unusable)?;
     let ids: Vec<_> = gone.iter().map(Entry::id).collect();
-    output.answer(&json!({ "revoked": ids }), |_, text| text.line([Cell::from(format!("revoked {what}")).good()]))?;
+    output.answer(&json!({ "revoked": ids, "revoked_identities": identities_gone }), |_, text| {
+        text.line([Cell::from(format!("revoked {what}")).good()])
+    })?;
     Ok(Answer::Yes)
 }
 

@@ -75,6 +75,34 @@ fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
 }
 
 #[test]
+fn identities_are_listed_kept_by_what_changes_tokens_and_revoked_with_their_principal() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwt = json!({ "principal": "agent", "scopes": ["append"], "runs": ["acme/*"],
+        "jwt": { "issuer": "https://idp.example", "subject": "0oa4" } });
+    let certificate = json!({ "principal": "worker", "scopes": ["append", "read_meta"], "runs": ["acme/*"],
+        "certificate": { "uri": "spiffe://acme.example/worker" } });
+    let issuer = json!({ "issuer": "https://idp.example", "audience": "runlog", "algorithms": ["ES256"], "jwks_file": "jwks.json" });
+    let content = json!({ "tokens": [], "issuers": [issuer], "identities": [jwt, certificate] });
+    let tokens = file(folder.path(), "tokens.json", &content.to_string());
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let named = tokens.to_str().unwrap();
+    create(named, "agent", "append", "acme/*");
+    let list = ["token", "list", "--tokens", named];
+    assert_eq!(run(&[&list[..], &["--json"]].concat()).is(0)["identities"], json!([jwt, certificate]));
+    let shown = run(&list).stdout;
+    for text in ["jwt:0oa4 of https://idp.example", "uri:spiffe://acme.example/worker", "worker", "append read_meta"] {
+        assert!(shown.contains(text), "{shown}");
+    }
+    let revoked = run(&["token", "revoke", "--tokens", named, "--principal", "agent", "--yes", "--json"]).is(0);
+    assert!(
+        revoked["revoked"].as_array().unwrap().len() == 1 && revoked["revoked_identities"] == json!([jwt]),
+        "{revoked}"
+    );
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&tokens).unwrap()).unwrap();
+    assert_eq!((&kept["issuers"], &kept["identities"]), (&content["issuers"], &json!([certificate])));
+}
+
+#[test]
 fn files_of_secrets_that_others_can_read_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json");

@@ -1,7 +1,11 @@
 //! Who asks, and what they may do.
 //!
 //! ```text
-//!   Authorization: Bearer TOKEN ──▶ SHA-256 ──▶ token table ──▶ Caller ──▶ the route's Access ──▶ handler, with App::caller
+//!   Authorization: Bearer TOKEN ──▶ SHA-256 ───────────────┐
+//!                  Bearer JWT ────▶ signature, claims ─────┼──▶ table of the token file ──▶ Caller
+//!   client certificate ───────────▶ its names ─────────────┘
+//!
+//!   Caller ──▶ the route's Access ──▶ handler, with App::caller
 //! ```
 //!
 //! `authenticate` runs for every request and puts a `Caller` in its extensions, `permit` runs for every route with the
@@ -9,6 +13,12 @@
 //! for it (`App::rows`), so that it is answered as an absent one is.
 
 mod caller;
+mod fetch;
+mod grants;
+pub mod identities;
+mod issuers;
+mod jwks;
+mod jwt;
 pub mod limits;
 pub mod receipts;
 mod room;
@@ -19,7 +29,7 @@ pub(super) use caller::{Caller, Principal};
 pub(super) use room::{Held, InProgress};
 pub use tokens::Authentication;
 
-use super::{App, Options, problem, strangers::Peer};
+use super::{App, Options, client_certificate::ClientCertificate, problem, strangers::Peer};
 use crate::Error;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request, State},
@@ -30,6 +40,7 @@ use axum::{
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use std::{convert::Infallible, sync::Arc};
 use token_file::Scope;
+use tokens::Known;
 
 /// The path that anyone may ask for.
 const OPEN: &str = "/healthz";
@@ -74,7 +85,7 @@ impl FromRequestParts<App> for App {
 pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut request: Request, next: Next) -> Response {
     let caller = match &options.authentication {
         None => Some(Caller::Unchecked),
-        Some(authentication) => bearer(request.headers()).and_then(|token| authentication.identify(token)),
+        Some(authentication) => known(authentication, &mut request).await.map(|known| Caller::Known(Arc::new(known))),
     };
     match caller {
         Some(caller) => {
@@ -99,6 +110,16 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
         None if request.uri().path() == OPEN => next.run(request).await,
         None => unauthenticated(),
     }
+}
+
+/// Whoever a request authenticates. Its certificate says so only where it has no `Authorization` at all: what was sent on purpose
+/// is what counts, also where it is wrong.
+async fn known(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
+    let certificate = request.extensions_mut().remove::<Arc<ClientCertificate>>();
+    if !request.headers().contains_key(header::AUTHORIZATION) {
+        return authentication.by_certificate(&*certificate?);
+    }
+    authentication.identify(bearer(request.headers())?).await
 }
 
 /// The same for a missing token, an unknown one and an expired one.

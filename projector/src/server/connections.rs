@@ -7,6 +7,7 @@
 )]
 
 use super::{
+    client_certificate::ClientCertificate,
     handshake::{self, Limited},
     metrics::HandshakeFailures,
     strangers::{Crowded, Peer, Stranger, Strangers},
@@ -103,24 +104,29 @@ impl Begun {
     /// Serves it until it ends.
     async fn serve(mut self, stream: Limited, tls: Option<Arc<Tls>>, failures: &HandshakeFailures) {
         match tls {
-            None => self.answer(stream).await,
+            None => self.answer(stream, None).await,
             Some(tls) => {
                 if let Some(stream) = handshake::shake(stream, &tls, &mut self.crowded, failures).await {
-                    self.answer(stream).await;
+                    let certificate = ClientCertificate::of(stream.get_ref().1.peer_certificates());
+                    self.answer(stream, certificate).await;
                 }
             }
         }
     }
 
-    /// Answers its requests.
-    async fn answer<S>(self, stream: S)
+    /// Answers its requests. Their client showed this certificate.
+    async fn answer<S>(self, stream: S, certificate: Option<ClientCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { stranger, mut crowded, asks_for_tokens, http, router, watcher } = self;
         // Without tokens whoever is connected is let in.
         let peer = asks_for_tokens.then(|| Peer::new(stranger));
+        let certificate = certificate.filter(|_| asks_for_tokens).map(Arc::new);
         let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(Arc::clone(certificate));
+            }
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }

@@ -199,6 +199,13 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
             fix: "correct the file; it is read again every 2 s. To revoke all tokens, leave `tokens` empty".into(),
         });
     }
+    for (issuer, why) in app.key_failures() {
+        findings.push(Finding {
+            severity: Severity::Error.into(),
+            what: format!("the keys of the issuer {issuer} are those of before: {why}"),
+            fix: "correct the file of keys, or see that they can be fetched; this server tries again by itself".into(),
+        });
+    }
     if let Some(why) = app.certificates_failure() {
         findings.push(Finding {
             severity: Severity::Error.into(),

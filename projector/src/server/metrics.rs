@@ -141,7 +141,11 @@ impl Metrics {
             ),
             rocksdb_memory: add_bytes(all, "runlog_rocksdb_memory", "Memory of RocksDB: block cache, memtables in it"),
             process_memory: add_bytes(all, "process_resident_memory", "Resident memory of the process"),
-            token_failures: add(all, "runlog_tokens_unusable", "1 where the token file cannot be used as it is now"),
+            token_failures: add(
+                all,
+                "runlog_tokens_unusable",
+                "1 where the token file, or the keys of an issuer of JWTs, cannot be used as they are now",
+            ),
             certificate_failures: add(
                 all,
                 "runlog_certificates_unusable",
@@ -243,7 +247,8 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
         }
         Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
     }
-    metrics.token_failures.set(i64::from(app.tokens_failure().is_some()));
+    let failed = app.tokens_failure().is_some() || !app.key_failures().is_empty();
+    metrics.token_failures.set(i64::from(failed));
     metrics.certificate_failures.set(i64::from(app.certificates_failure().is_some()));
     metrics.expiries.clear();
     for (what, at) in app.watched().first() {

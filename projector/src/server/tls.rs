@@ -88,9 +88,9 @@ pub enum Error {
         /// Why.
         source: rustls::Error,
     },
-    /// The authorities of clients cannot be used.
-    #[error("the client authorities of {} cannot be used", path.display())]
-    ClientCa {
+    /// Authorities cannot be used.
+    #[error("the authorities of {} cannot be used", path.display())]
+    Authorities {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -201,23 +201,33 @@ impl Content {
         let builder = match files.client_ca.as_deref().zip(self.client_ca.as_deref()) {
             None => builder.with_no_client_auth(),
             Some((path, pem)) => {
-                let refused = |source: Box<dyn std::error::Error + Send + Sync>| Error::ClientCa {
-                    path: path.to_owned(),
-                    source,
-                };
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(path, pem)? {
-                    roots.add(authority).map_err(|error| refused(error.into()))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder
-                    .with_client_cert_verifier(verifier.map_err(|error: VerifierBuilderError| refused(error.into()))?)
+                let roots = Arc::new(roots(path, pem)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                let refused = |error: VerifierBuilderError| unusable(path, error.into());
+                builder.with_client_cert_verifier(verifier.map_err(refused)?)
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
+}
+
+/// The authorities of a PEM file, at least one. Blocking.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
+    roots(path, &read(path, false)?)
+}
+
+fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path, pem)? {
+        roots.add(authority).map_err(|error| unusable(path, error.into()))?;
+    }
+    Ok(roots)
+}
+
+fn unusable(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    Error::Authorities { path: path.to_owned(), source }
 }
 
 /// The certificates of a file, at least one.
@@ -229,7 +239,7 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 
 /// When a certificate expires, milliseconds since the Unix epoch. rustls says so in one way only: by the error of a check that
 /// comes too late.
-fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     let too_late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
     let algorithms = ring::default_provider().signature_verification_algorithms.all;
     let parsed = ParsedCertificate::try_from(certificate).ok()?;

@@ -22,6 +22,7 @@ mod gate;
 mod handles;
 mod http_answers;
 mod http_questions;
+mod identities;
 mod index_changes;
 mod interleaved_polls;
 mod isolation;

@@ -1,12 +1,6 @@
 //! Whoever sent a request, and what they may do.
 
-use super::{
-    limits::Allowance,
-    receipts::Upload,
-    room::Room,
-    token_file::Scope,
-    tokens::{Authentication, Grant},
-};
+use super::{limits::Allowance, receipts::Upload, room::Room, token_file::Scope, tokens::Known};
 use crate::{
     Error,
     index::{principal::Proofs, query::visible::Visible},
@@ -14,7 +8,7 @@ use crate::{
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use std::{sync::Arc, time::Duration};
 
-/// How often a stream looks whether its token has expired.
+/// How often a stream looks whether its caller's credential has expired.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
 
 /// The sender of a request. Default: nobody, who may do nothing.
@@ -25,8 +19,8 @@ pub(in crate::server) enum Caller {
     /// Not authenticated.
     #[default]
     Nobody,
-    /// The holder of a token.
-    Known(Arc<Grant>, Arc<Authentication>),
+    /// Who was authenticated.
+    Known(Arc<Known>),
 }
 
 /// The principal of a request, for its line in the log.
@@ -37,7 +31,7 @@ impl Caller {
     /// Who it is, as authenticated.
     pub(in crate::server) fn principal(&self) -> Option<&str> {
         match self {
-            Self::Known(grant, _) => Some(&grant.principal),
+            Self::Known(known) => Some(&known.grant.principal),
             Self::Unchecked | Self::Nobody => None,
         }
     }
@@ -46,7 +40,7 @@ impl Caller {
     /// file has no key: one that ends with the server would prove nothing for longer.
     pub(in crate::server) fn proofs(&self, journal_id: &str) -> Option<Proofs> {
         match self {
-            Self::Known(_, authentication) => Some(Proofs::new(authentication.principal_key()?, journal_id)),
+            Self::Known(known) => Some(Proofs::new(known.authentication.principal_key()?, journal_id)),
             Self::Unchecked | Self::Nobody => None,
         }
     }
@@ -54,7 +48,7 @@ impl Caller {
     /// What it does, and how much it may do.
     pub(super) fn room(&self) -> Option<(&Room, &Allowance)> {
         match self {
-            Self::Known(grant, _) => Some((&grant.room, &grant.allowance)),
+            Self::Known(known) => Some((&known.grant.room, &known.grant.allowance)),
             Self::Unchecked | Self::Nobody => None,
         }
     }
@@ -68,7 +62,7 @@ impl Caller {
         match self {
             Self::Unchecked => Visible::default(),
             Self::Nobody => Visible::none(),
-            Self::Known(grant, _) => grant.visible.clone(),
+            Self::Known(known) => known.grant.visible.clone(),
         }
     }
 
@@ -77,7 +71,7 @@ impl Caller {
         match self {
             Self::Unchecked => true,
             Self::Nobody => false,
-            Self::Known(grant, _) => grant.visible.contains(run_id),
+            Self::Known(known) => known.grant.visible.contains(run_id),
         }
     }
 
@@ -86,7 +80,7 @@ impl Caller {
         match self {
             Self::Unchecked => true,
             Self::Nobody => false,
-            Self::Known(grant, _) => grant.scopes.contains(&scope),
+            Self::Known(known) => known.grant.scopes.contains(&scope),
         }
     }
 
@@ -95,7 +89,7 @@ impl Caller {
         if self.has(scope) {
             return Ok(());
         }
-        Err(forbidden(format!("this token does not have the scope {}", scope.as_str())))
+        Err(forbidden(format!("these credentials do not have the scope {}", scope.as_str())))
     }
 
     /// Errors: `Forbidden` that names the scopes of which one is needed.
@@ -104,7 +98,7 @@ impl Caller {
             return Ok(());
         }
         let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
-        Err(forbidden(format!("this needs a token with the scope {} for all runs", names.join(" or "))))
+        Err(forbidden(format!("this needs the scope {} for all runs", names.join(" or "))))
     }
 
     /// Whether it may read the content of all runs.
@@ -120,7 +114,7 @@ impl Caller {
     /// A receipt of what it uploaded, and when that expires; none is needed where no tokens are asked for.
     pub(in crate::server) fn receipt(&self, upload: Upload<'_>) -> Option<(String, u64)> {
         match self {
-            Self::Known(_, authentication) => Some(authentication.receipt(upload)),
+            Self::Known(known) => Some(known.authentication.receipt(upload)),
             Self::Unchecked | Self::Nobody => None,
         }
     }
@@ -128,7 +122,7 @@ impl Caller {
     /// Whether a text is a receipt of this upload.
     pub(in crate::server) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
         match self {
-            Self::Known(_, authentication) => authentication.proves(receipt, upload),
+            Self::Known(known) => known.authentication.proves(receipt, upload),
             Self::Unchecked | Self::Nobody => false,
         }
     }
@@ -137,14 +131,14 @@ impl Caller {
     ///
     /// Errors: `Forbidden`.
     pub(super) fn require_run(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        if self.sees(run_id) { Ok(()) } else { Err(forbidden(format!("this token is not for run {run_id}"))) }
+        if self.sees(run_id) { Ok(()) } else { Err(forbidden(format!("these credentials are not for run {run_id}"))) }
     }
 
-    /// Resolves once what it was allowed is taken away: its token is revoked, changed or expired.
+    /// Resolves once what it was allowed is taken away: its credential is revoked, changed or expired.
     pub(in crate::server) async fn ended(&self) {
-        let Self::Known(grant, authentication) = self else { return std::future::pending().await };
-        let mut changes = authentication.changes();
-        while authentication.is_current(grant) {
+        let Self::Known(known) = self else { return std::future::pending().await };
+        let mut changes = known.authentication.changes();
+        while known.authentication.is_current(known) {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(EXPIRY_CHECK) => {}

@@ -1,6 +1,6 @@
 //! How much a principal does at a time and over time, so that it leaves room for others.
 //!
-//! A room belongs to a principal and is kept as long as a token of it is in the file, so there are no more rooms than tokens.
+//! A room belongs to a principal and is kept as long as the file has an entry of it, so there are no more rooms than entries.
 //! Where no tokens are asked for, there are only the server's own bounds: peers behind a proxy share
 //! an address, and whoever is on this machine may do everything anyway.
 
@@ -170,8 +170,8 @@ impl Caller {
     }
 
     fn over(&self, limit: Limit, max: u64, wait: Option<Duration>) -> Error {
-        if let Self::Known(_, authentication) = self {
-            authentication.refusals.count(limit);
+        if let Self::Known(known) = self {
+            known.authentication.refusals.count(limit);
         }
         let what = limit.in_words();
         let message =

@@ -8,9 +8,13 @@
 //! ```
 //!
 //! `expires` may be left out. A principal may have several tokens, with other scopes and runs each. [`Limits`] may be set
-//! besides.
+//! besides, and [`identities`](super::identities) that authenticate otherwise.
 
-use super::{limits::Limits, receipts::KEY_BYTES};
+use super::{
+    identities::{Credential, IDENTITIES_MAX, ISSUERS_MAX, Identity, Issuer, check_issuers},
+    limits::Limits,
+    receipts::KEY_BYTES,
+};
 use crate::index::query::{
     parse_time, time,
     visible::{Malformed, RunPattern},
@@ -20,7 +24,7 @@ use runlog_schemas::{datum::hex, symbols};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fmt, fs,
     io::{self, Read as _, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
@@ -88,6 +92,12 @@ pub struct TokenFile {
     /// left out, each server takes its own receipts alone, until it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt_key: Option<String>,
+    /// Whose JWTs are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Issuer>,
+    /// What principals may do that authenticate by a JWT or a certificate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<Identity>,
     /// Its tokens.
     pub tokens: Vec<Entry>,
 }
@@ -95,8 +105,10 @@ pub struct TokenFile {
 /// The key is a secret.
 impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limits, tokens, receipt_key: _ } = self;
-        f.debug_struct("TokenFile").field("limits", limits).field("tokens", tokens).finish_non_exhaustive()
+        let Self { limits, issuers, identities, tokens, receipt_key: _ } = self;
+        let mut shown = f.debug_struct("TokenFile");
+        shown.field("limits", limits).field("issuers", issuers).field("identities", identities);
+        shown.field("tokens", tokens).finish_non_exhaustive()
     }
 }
 
@@ -137,6 +149,32 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// An identity is not valid.
+    #[error("identity {number} of the file ({principal:?}): {why}")]
+    Identity {
+        /// From 1 on.
+        number: usize,
+        /// Its principal.
+        principal: String,
+        /// Why.
+        why: String,
+    },
+    /// An issuer's entry is not valid.
+    #[error("issuer {issuer:?}: {why}")]
+    Issuer {
+        /// Its name.
+        issuer: String,
+        /// Why.
+        why: String,
+    },
+    /// An issuer's keys cannot be used.
+    #[error("the keys of issuer {issuer:?} cannot be used: {why}")]
+    Keys {
+        /// Its name.
+        issuer: String,
+        /// Why.
+        why: String,
+    },
     /// A limit is not for a principal.
     #[error("limits of {principal:?}: {why}")]
     Limits {
@@ -149,7 +187,11 @@ pub enum Error {
     #[error("the token file's `receipt_key` is not 64 hexadecimal digits in lower case")]
     ReceiptKey,
     /// There are too many, or the file is too long.
-    #[error("the token file {} is over its limit of {TOKENS_MAX} tokens and {FILE_BYTES_MAX} bytes", path.display())]
+    #[error(
+        "the token file {} is over its limit of {TOKENS_MAX} tokens, {IDENTITIES_MAX} identities, {ISSUERS_MAX} issuers and \
+         {FILE_BYTES_MAX} bytes",
+        path.display()
+    )]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -187,19 +229,7 @@ impl Entry {
 
     /// Errors: why it is not valid, in words.
     pub fn check(&self) -> Result<Checked, String> {
-        check_principal(&self.principal)?;
-        if self.scopes.is_empty() {
-            return Err("no scope: it would allow nothing".to_owned());
-        }
-        if self.runs.is_empty() || self.runs.len() > PATTERNS_MAX {
-            return Err(format!("`runs` has 1 to {PATTERNS_MAX} patterns; \"*\" is all runs"));
-        }
-        let runs = self.runs.iter().map(|text| text.parse()).collect::<Result<Vec<RunPattern>, Malformed>>();
-        let runs = runs.map_err(|error| error.to_string())?;
-        let for_all = self.scopes.contains(&Scope::Operate) || self.scopes.contains(&Scope::Audit);
-        if for_all && !runs.iter().any(RunPattern::is_all) {
-            return Err("`operate` and `audit` are for all runs: `runs` needs \"*\"".to_owned());
-        }
+        let runs = check_grant(&self.principal, &self.scopes, &self.runs)?;
         let at = |text: &str| {
             parse_time(text).map(|millis| millis.max(0).cast_unsigned()).map_err(|error| error.to_string())
         };
@@ -208,6 +238,30 @@ impl Entry {
         let sha256 = digest(&self.sha256).ok_or("`sha256` is not 64 hexadecimal digits in lower case")?;
         Ok(Checked { sha256, runs, expires_millis })
     }
+}
+
+/// The runs that a principal may do something with.
+///
+/// Errors: why this is not valid, in words.
+pub(super) fn check_grant(
+    principal: &str,
+    scopes: &BTreeSet<Scope>,
+    runs: &[String],
+) -> Result<Vec<RunPattern>, String> {
+    check_principal(principal)?;
+    if scopes.is_empty() {
+        return Err("no scope: it would allow nothing".to_owned());
+    }
+    if runs.is_empty() || runs.len() > PATTERNS_MAX {
+        return Err(format!("`runs` has 1 to {PATTERNS_MAX} patterns; \"*\" is all runs"));
+    }
+    let runs = runs.iter().map(|text| text.parse()).collect::<Result<Vec<RunPattern>, Malformed>>();
+    let runs = runs.map_err(|error| error.to_string())?;
+    let for_all = scopes.contains(&Scope::Operate) || scopes.contains(&Scope::Audit);
+    if for_all && !runs.iter().any(RunPattern::is_all) {
+        return Err("`operate` and `audit` are for all runs: `runs` needs \"*\"".to_owned());
+    }
+    Ok(runs)
 }
 
 fn check_principal(principal: &str) -> Result<(), String> {
@@ -269,7 +323,8 @@ impl TokenFile {
 
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         let file: Self = serde_json::from_str(text).map_err(|source| Error::Json { path: path.to_owned(), source })?;
-        if file.tokens.len() > TOKENS_MAX {
+        let Self { tokens, identities, issuers, .. } = &file;
+        if tokens.len() > TOKENS_MAX || identities.len() > IDENTITIES_MAX || issuers.len() > ISSUERS_MAX {
             return Err(Error::TooLarge { path: path.to_owned() });
         }
         file.checked()?;
@@ -281,15 +336,39 @@ impl TokenFile {
         self.receipt_key.as_deref().map(|text| digest(text).ok_or(Error::ReceiptKey)).transpose()
     }
 
-    /// Its entries, checked.
+    /// Its identities, checked: the credential and the runs of each.
+    ///
+    /// Errors: `Issuer` and `Identity` for the first that is not valid, or that is there twice.
+    pub(super) fn checked_identities(&self) -> Result<Vec<(&Identity, Credential, Vec<RunPattern>)>, Error> {
+        check_issuers(&self.issuers).map_err(|(issuer, why)| Error::Issuer { issuer, why })?;
+        let mut seen = HashSet::new();
+        let mut found = Vec::with_capacity(self.identities.len());
+        for (number, identity) in (1..).zip(&self.identities) {
+            let wrong = |why| Error::Identity { number, principal: identity.principal.clone(), why };
+            let (credential, runs) = identity.check().map_err(wrong)?;
+            if let Credential::Jwt(jwt) = &credential
+                && !self.issuers.iter().any(|issuer| issuer.issuer == jwt.issuer)
+            {
+                return Err(wrong(format!("{:?} is no issuer of the file", jwt.issuer)));
+            }
+            if !seen.insert(credential.clone()) {
+                return Err(wrong("an earlier identity of the file has the same credential".to_owned()));
+            }
+            found.push((identity, credential, runs));
+        }
+        Ok(found)
+    }
+
+    /// Its tokens, checked.
     ///
     /// Errors: `Entry` for the first that is not valid, or that has the hash of an earlier one; `Limits` for those of what
-    /// is no principal; `ReceiptKey`.
+    /// is no principal; `ReceiptKey`; `Issuer` and `Identity` for one of those that is not valid.
     pub fn checked(&self) -> Result<Vec<(&Entry, Checked)>, Error> {
         for principal in self.limits.principals() {
             check_principal(principal).map_err(|why| Error::Limits { principal: principal.to_owned(), why })?;
         }
         self.receipt_key()?;
+        self.checked_identities()?;
         let mut seen = BTreeSet::new();
         let mut found = Vec::with_capacity(self.tokens.len());
         for (number, entry) in (1..).zip(&self.tokens) {

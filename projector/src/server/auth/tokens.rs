@@ -1,22 +1,23 @@
-//! The tokens of a server, as its file has them now.
+//! Who asks, by what the token file says now.
 
 use super::{
-    caller::Caller,
-    limits::Allowance,
+    grants::{Grant, Table, VerifiedBy},
+    identities::{CertificateName, Credential},
+    jwt::{Jwt, Refused},
     receipts::{KEY_BYTES, ReceiptKey, Upload},
-    room::Room,
-    token_file::{self, Scope, TokenFile},
+    token_file::{self, TokenFile},
 };
 use crate::{
-    index::{Clock, executor::Executor, principal::PrincipalKey, query::visible::Visible},
+    index::{Clock, executor::Executor, principal::PrincipalKey},
     server::{
+        client_certificate::ClientCertificate,
         followed::{self, Followed, Read},
         metrics::Refusals,
     },
 };
+use futures_util::future::{join, join_all, pending};
 use sha2::{Digest as _, Sha256};
 use std::{
-    collections::{BTreeSet, HashMap},
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -27,38 +28,15 @@ use tokio::sync::watch;
 /// The longest token that is looked up, bytes.
 const TOKEN_BYTES_MAX: usize = 256;
 
-/// What a token allows.
+/// Who was authenticated, and by what.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Grant {
-    sha256: [u8; 32],
-    pub(in crate::server) principal: String,
-    pub(in crate::server) scopes: BTreeSet<Scope>,
-    pub(in crate::server) visible: Visible,
+pub(in crate::server) struct Known {
+    pub(in crate::server) grant: Arc<Grant>,
+    pub(super) authentication: Arc<Authentication>,
+    /// From when on its credential is refused.
     expires_millis: Option<u64>,
-    /// Shared by all tokens of the principal, also those of a file that was read before.
-    pub(super) room: Arc<Room>,
-    pub(super) allowance: Allowance,
-}
-
-impl Grant {
-    /// Whether another one allows the same.
-    fn allows_the_same(&self, other: &Self) -> bool {
-        let of = |grant: &Self| (grant.sha256, grant.expires_millis);
-        of(self) == of(other)
-            && self.principal == other.principal
-            && self.scopes == other.scopes
-            && self.visible == other.visible
-    }
-}
-
-/// What was made of the file.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    grants: HashMap<[u8; 32], Arc<Grant>>,
-    /// What receipts are signed with, if the file says so.
-    receipts: Option<ReceiptKey>,
-    /// What principals are proven with, if the file has a key.
-    principals: Option<PrincipalKey>,
+    /// The key that its JWT was signed with.
+    verified_by: Option<VerifiedBy>,
 }
 
 /// The tokens that a server takes. They follow their file: it is read every 2 s.
@@ -85,7 +63,13 @@ impl Authentication {
     /// Errors: whatever makes it unusable.
     pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
         let text = TokenFile::text(path)?;
-        let table = table(&TokenFile::parse(&text, path)?, &Table::default())?;
+        let table = Table::new(path, &TokenFile::parse(&text, path)?, &Table::default())?;
+        for trusted in table.issuers.values() {
+            trusted.keys.reload();
+            if let Some(why) = trusted.keys.failure() {
+                return Err(token_file::Error::Keys { issuer: trusted.issuer.issuer.clone(), why });
+            }
+        }
         let mut key = [0; KEY_BYTES];
         let failed = |error: getrandom::Error| token_file::Error::Io { path: path.to_owned(), source: error.into() };
         getrandom::fill(&mut key).map_err(failed)?;
@@ -98,31 +82,84 @@ impl Authentication {
         }))
     }
 
-    /// Whoever holds a token; none where it is unknown or expired.
-    pub(super) fn identify(self: &Arc<Self>, token: &str) -> Option<Caller> {
+    /// Whoever sent a token of the file, or a JWT; none where it is not taken.
+    pub(super) async fn identify(self: &Arc<Self>, token: &str) -> Option<Known> {
+        if let Some(known) = self.by_token(token) {
+            return Some(known).filter(|known| !self.is_expired(known.expires_millis));
+        }
+        match self.by_jwt(token).await {
+            Ok(known) => Some(known),
+            Err(refused) => {
+                tracing::debug!("a bearer token is none of the file, and as a JWT it is refused: {refused}");
+                None
+            }
+        }
+    }
+
+    fn by_token(self: &Arc<Self>, token: &str) -> Option<Known> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
         let sha256 = token_file::hash(token);
-        let grant = self.table.now().grants.get(&sha256).cloned()?;
-        let is_same = bool::from(grant.sha256.ct_eq(&sha256)) && !self.is_expired(&grant);
-        is_same.then(|| Caller::Known(grant, Arc::clone(self)))
+        let grant = self.table.now().grants.get(&Credential::Token(sha256)).cloned()?;
+        let is_same = matches!(&grant.credential, Credential::Token(own) if bool::from(own.ct_eq(&sha256)));
+        let expires_millis = grant.expires_millis;
+        is_same.then(|| Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
     }
 
-    fn is_expired(&self, grant: &Grant) -> bool {
-        grant.expires_millis.is_some_and(|expires| (self.clock)() >= expires)
+    /// Whoever a certificate names; none where that is nobody, or could be several.
+    pub(super) fn by_certificate(self: &Arc<Self>, certificate: &ClientCertificate) -> Option<Known> {
+        if self.is_expired(Some(certificate.expires_millis)) {
+            return None;
+        }
+        let table = self.table.now();
+        let of = |name: &CertificateName| table.grants.get(&Credential::Certificate(name.clone()));
+        let mut grants = certificate.names.iter().filter_map(of);
+        let grant = Arc::clone(grants.next()?);
+        if grants.any(|other| other.credential != grant.credential) {
+            tracing::debug!(
+                principal = grant.principal,
+                "a certificate has names of several identities, so it is taken for none"
+            );
+            return None;
+        }
+        let expires_millis = Some(certificate.expires_millis);
+        Some(Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
     }
 
-    /// Whether a token is still there, allows the same and has not expired.
-    pub(super) fn is_current(&self, grant: &Grant) -> bool {
-        !self.is_expired(grant)
-            && self.table.now().grants.get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
+    async fn by_jwt(self: &Arc<Self>, token: &str) -> Result<Known, Refused> {
+        let jwt = Jwt::parse(token)?;
+        let trusted = self.table.now().issuers.get(jwt.issuer()).cloned().ok_or(Refused::Issuer)?;
+        if !trusted.issuer.algorithms.contains(&jwt.algorithm()) {
+            return Err(Refused::Algorithm);
+        }
+        let key = trusted.keys.key(jwt.kid(), jwt.algorithm()).await.ok_or(Refused::Key)?;
+        let verified = jwt.verify(&trusted.issuer, &key, (self.clock)())?;
+        let grant = self.table.now().of_jwt(&trusted.issuer, verified.subject).ok_or(Refused::Subject)?;
+        Ok(Known {
+            grant,
+            authentication: Arc::clone(self),
+            expires_millis: Some(verified.expires_millis),
+            verified_by: Some(VerifiedBy { trusted, key }),
+        })
+    }
+
+    fn is_expired(&self, expires_millis: Option<u64>) -> bool {
+        expires_millis.is_some_and(|expires| (self.clock)() >= expires)
+    }
+
+    /// Whether a caller's credential is still taken, and allows the same.
+    pub(super) fn is_current(&self, known: &Known) -> bool {
+        let table = self.table.now();
+        !self.is_expired(known.expires_millis)
+            && table.grants.get(&known.grant.credential).is_some_and(|now| now.allows_the_same(&known.grant))
+            && known.verified_by.as_ref().is_none_or(|by| table.still_trusts(by))
     }
 
     /// When tokens expire that are still taken, milliseconds since the Unix epoch, and their principals. In no order.
     pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
         let table = self.table.now();
-        let taken = table.grants.values().filter(|grant| !self.is_expired(grant));
+        let taken = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
         taken.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
     }
 
@@ -148,10 +185,11 @@ impl Authentication {
         self.table.changes()
     }
 
-    /// Reads the file again; where it cannot be used, the tokens stay as they were, and it says so. Blocking.
+    /// Reads the file again, and the files of keys; where one cannot be used, what was made of it stays, and the log says so.
+    /// Blocking.
     pub fn reload(&self) {
         let read = TokenFile::text(&self.path).map(|text| (digest(&text), text));
-        let make = |text: String, before: &Table| table(&TokenFile::parse(&text, &self.path)?, before);
+        let make = |text: String, before: &Table| Table::new(&self.path, &TokenFile::parse(&text, &self.path)?, before);
         match self.table.take(read, make) {
             Read::Same => {}
             Read::Restored | Read::Replaced => {
@@ -162,6 +200,16 @@ impl Authentication {
                 tracing::error!("the token file cannot be used, so the tokens stay as they were: {why}");
             }
         }
+        for trusted in self.table.now().issuers.values() {
+            trusted.keys.reload();
+        }
+    }
+
+    /// The issuers whose keys are not as their place has them now, and why.
+    pub(in crate::server) fn key_failures(&self) -> Vec<(String, String)> {
+        let table = self.table.now();
+        let failed = table.issuers.iter().filter_map(|(name, trusted)| Some((name.clone(), trusted.keys.failure()?)));
+        failed.collect()
     }
 
     /// Why the file is not used as it is now; none if it is.
@@ -169,33 +217,27 @@ impl Authentication {
         self.table.failure()
     }
 
-    /// Reads the file every 2 s, until it is dropped.
+    /// Reads the files every 2 s and fetches keys, until it is dropped.
     pub(in crate::server) async fn follow(self: Arc<Self>, executor: Executor) {
-        followed::follow(executor, move || self.reload()).await;
+        let reloaded = Arc::clone(&self);
+        let files = followed::follow(executor.clone(), move || reloaded.reload());
+        join(files, self.follow_issuers(&executor)).await;
+    }
+
+    async fn follow_issuers(&self, executor: &Executor) {
+        let mut changes = self.table.changes();
+        loop {
+            let table = Arc::clone(&changes.borrow_and_update());
+            let fetched = join_all(table.issuers.values().map(|trusted| trusted.keys.follow(executor)));
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                // Where there are no issuers it ends at once.
+                () = async { fetched.await; pending().await } => {}
+            }
+        }
     }
 }
 
 fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
-}
-
-/// The tokens of a file. A principal of `before` keeps its room, with what is in progress.
-fn table(file: &TokenFile, before: &Table) -> Result<Table, token_file::Error> {
-    let mut rooms: HashMap<String, Arc<Room>> =
-        before.grants.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.room))).collect();
-    let grants = file.checked()?.into_iter().map(|(entry, checked)| {
-        let grant = Grant {
-            sha256: checked.sha256,
-            principal: entry.principal.clone(),
-            scopes: entry.scopes.clone(),
-            visible: Visible::new(checked.runs),
-            expires_millis: checked.expires_millis,
-            room: Arc::clone(rooms.entry(entry.principal.clone()).or_default()),
-            allowance: file.limits.of(&entry.principal),
-        };
-        (checked.sha256, Arc::new(grant))
-    });
-    let key = file.receipt_key()?;
-    let (receipts, principals) = (key.as_ref().map(ReceiptKey::new), key.as_ref().map(PrincipalKey::derive));
-    Ok(Table { grants: grants.collect(), receipts, principals })
 }

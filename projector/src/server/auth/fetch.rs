@@ -1,0 +1,114 @@
+//! Fetches a key set over HTTPS: within a time, up to a length, and from no other place than the one that was named.
+
+use super::issuers::{Error, SET_BYTES_MAX};
+use crate::{index::executor::Executor, server::tls};
+use reqwest::{Client, StatusCode, Url, redirect::Policy};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
+
+/// How long a fetch may take.
+const FETCH_WAIT: Duration = Duration::from_secs(5);
+/// How long a JWT waits for a fetch: that, and what its client takes to be made.
+const KEY_WAIT: Duration = Duration::from_secs(6);
+/// The time between two fetches.
+const FETCH_PAUSE: Duration = Duration::from_secs(10);
+/// How often keys are fetched that nothing is wrong with.
+const FETCH_EVERY: Duration = Duration::from_secs(300);
+
+/// A place of keys, and when it was asked last.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) url: String,
+    ca: Option<PathBuf>,
+    /// A JWT names a key that nobody knows.
+    wanted: Notify,
+    /// When the last fetch ended; none yet.
+    ended: watch::Sender<Option<Instant>>,
+}
+
+impl Remote {
+    pub(super) fn new(url: String, ca: Option<PathBuf>) -> Self {
+        Self { url, ca, wanted: Notify::new(), ended: watch::Sender::new(None) }
+    }
+
+    /// Waits for a fetch that is in progress, or that may begin now. False where there is none.
+    pub(super) async fn next_fetch(&self) -> bool {
+        let mut ended = self.ended.subscribe();
+        if ended.borrow_and_update().is_some_and(|at| at.elapsed() < FETCH_PAUSE) {
+            return false;
+        }
+        self.wanted.notify_one();
+        matches!(timeout(KEY_WAIT, ended.changed()).await, Ok(Ok(())))
+    }
+
+    /// Waits until it is time to fetch: at once the first time, then when a key is wanted, and otherwise after a while.
+    pub(super) async fn due(&self, failed: bool) {
+        let Some(ended) = *self.ended.borrow() else { return };
+        sleep_until(ended + FETCH_PAUSE).await;
+        if !failed {
+            timeout_at(ended + FETCH_EVERY, self.wanted.notified()).await.ok();
+        }
+    }
+
+    /// Fetches the text. [`Remote::ended`] must be called when it is taken in.
+    pub(super) async fn fetch(&self, executor: &Executor) -> Result<String, Error> {
+        let (url, ca) = (self.url.clone(), self.ca.clone());
+        let made = executor.run(move || client(&url, ca)).await;
+        let client = made.map_err(|_| self.failed("the server ends"))??;
+        let failed = |error: reqwest::Error| self.failed(runlog_schemas::answer::with_causes(&error.without_url()));
+        let mut response = client.get(&self.url).send().await.map_err(failed)?;
+        if response.status() != StatusCode::OK {
+            return Err(self.failed(format!("it answered {}", response.status())));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > SET_BYTES_MAX {
+                return Err(Error::TooLarge { place: self.url.clone() });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        String::from_utf8(body).map_err(|_| self.failed("it did not answer with UTF-8"))
+    }
+
+    /// Says that a fetch ended, and that what it brought can be used.
+    pub(super) fn ended(&self) {
+        self.ended.send_replace(Some(Instant::now()));
+    }
+
+    fn failed(&self, why: impl Into<String>) -> Error {
+        Error::Fetch { url: self.url.clone(), why: why.into() }
+    }
+}
+
+/// Reads the authorities, and makes a client that trusts them. Blocking.
+fn client(url: &str, ca: Option<PathBuf>) -> Result<Client, Error> {
+    let failed = |why: String| Error::Fetch { url: url.to_owned(), why };
+    let roots = match ca {
+        Some(path) => tls::authorities(&path).map_err(Error::Authorities)?,
+        None => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        }
+    };
+    if roots.is_empty() {
+        return Err(failed("this system has no certificate authorities: name a file of them as `jwks_ca`".to_owned()));
+    }
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| failed(error.to_string()))?.with_root_certificates(roots).with_no_client_auth();
+    let mut builder = Client::builder()
+        .tls_backend_preconfigured(config)
+        .https_only(true)
+        .redirect(Policy::none())
+        .timeout(FETCH_WAIT);
+    // A proxy of the environment would be asked for this machine's own address, too.
+    if matches!(Url::parse(url).as_ref().map(Url::host_str), Ok(Some("localhost" | "127.0.0.1" | "[::1]"))) {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| failed(runlog_schemas::answer::with_causes(&error)))
+}

@@ -1,0 +1,264 @@
+//! Principals that authenticate by a JWT or by a client certificate: the members `issuers` and `identities` of the token file.
+//!
+//! ```json
+//! {"issuers": [{"issuer": "https://idp.example", "audience": "runlog", "algorithms": ["ES256"], "jwks_file": "jwks.json"}],
+//!  "identities": [
+//!    {"principal": "travel-agent", "scopes": ["append"], "runs": ["acme/*"],
+//!     "jwt": {"issuer": "https://idp.example", "subject": "0oa4"}},
+//!    {"principal": "worker", "scopes": ["append"], "runs": ["acme/*"], "certificate": {"uri": "spiffe://acme.example/worker"}}],
+//!  "tokens": []}
+//! ```
+//!
+//! A JWT or a certificate says who somebody is, never what they may do: that is only written here.
+
+use super::token_file::{Scope, check_grant};
+use crate::index::query::visible::RunPattern;
+use reqwest::Url;
+use runlog_schemas::symbols;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+    path::PathBuf,
+};
+
+/// Identities in a file.
+pub const IDENTITIES_MAX: usize = 10_000;
+/// Issuers in a file. Each may be asked for its keys.
+pub const ISSUERS_MAX: usize = 16;
+/// The longest issuer, audience, subject or name of a certificate, bytes.
+const NAME_BYTES_MAX: usize = 2048;
+/// The claim that names who a JWT is about, unless the issuer's entry says otherwise.
+const SUBJECT_CLAIM: &str = "sub";
+/// Claims that have another meaning.
+const OTHER_CLAIMS: [&str; 4] = ["iss", "aud", "exp", "nbf"];
+
+symbols! {
+    /// How a JWT may be signed, by its names in RFC 7518 and RFC 8037. Keys are public ones only: with a shared secret, whoever
+    /// checks JWTs could make them.
+    Algorithm { Rs256 = "RS256", Es256 = "ES256", EdDsa = "EdDSA" }
+}
+
+/// Whose JWTs are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// What `iss` must be.
+    pub issuer: String,
+    /// What `aud` must be or contain.
+    pub audience: String,
+    /// What `alg` may be.
+    pub algorithms: BTreeSet<Algorithm>,
+    /// The file of its public keys, a JWK set (RFC 7517). A relative path starts in the folder of the token file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_file: Option<PathBuf>,
+    /// Where its public keys are fetched from: `https://…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_url: Option<String>,
+    /// The authorities, in PEM, to trust in place of the system's when they are fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_ca: Option<PathBuf>,
+    /// The claim that names who a JWT is about. Default `sub`.
+    #[serde(default = "subject_claim", skip_serializing_if = "is_subject_claim")]
+    pub subject_claim: String,
+}
+
+fn subject_claim() -> String {
+    SUBJECT_CLAIM.to_owned()
+}
+
+fn is_subject_claim(claim: &String) -> bool {
+    claim == SUBJECT_CLAIM
+}
+
+/// Who a JWT is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtSubject {
+    /// One of the file's issuers.
+    pub issuer: String,
+    /// The value of its `subject_claim`.
+    pub subject: String,
+}
+
+/// A name of a certificate's subject alternative names. The common name is none: it is free text that authorities do not check
+/// the form of, and that RFC 9525 takes for no name any more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateName {
+    /// A URI, such as a SPIFFE id. Compared byte by byte.
+    Uri(String),
+    /// A DNS name without wildcard. Case does not matter.
+    Dns(String),
+}
+
+impl fmt::Display for CertificateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uri(name) => write!(f, "uri:{name}"),
+            Self::Dns(name) => write!(f, "dns:{name}"),
+        }
+    }
+}
+
+/// What a principal may do, and the JWT or the certificate that it authenticates by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Who it is: as in a token's entry.
+    pub principal: String,
+    /// What it allows.
+    pub scopes: BTreeSet<Scope>,
+    /// For which runs: patterns, as [`RunPattern`] has them.
+    pub runs: Vec<String>,
+    /// It authenticates by a JWT of this subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<JwtSubject>,
+    /// It authenticates by a certificate of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateName>,
+}
+
+/// What a caller authenticates by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Credential {
+    /// A token of the file, by its SHA-256.
+    Token([u8; 32]),
+    Jwt(JwtSubject),
+    Certificate(CertificateName),
+}
+
+impl Issuer {
+    /// Errors: why it cannot be used, in words.
+    fn check(&self) -> Result<(), String> {
+        for (what, text) in
+            [("issuer", &self.issuer), ("audience", &self.audience), ("subject_claim", &self.subject_claim)]
+        {
+            check_name(what, text)?;
+        }
+        if OTHER_CLAIMS.contains(&self.subject_claim.as_str()) {
+            return Err(format!("the claim {} does not say who a JWT is about", self.subject_claim));
+        }
+        if self.algorithms.is_empty() {
+            return Err("no algorithm: it would allow no JWT".to_owned());
+        }
+        match (&self.jwks_file, &self.jwks_url) {
+            (Some(_), None) if self.jwks_ca.is_some() => Err("`jwks_ca` is for a `jwks_url`".to_owned()),
+            (Some(_), None) => Ok(()),
+            (None, Some(url)) => match Url::parse(url) {
+                Ok(url) if url.scheme() == "https" && url.username().is_empty() && url.password().is_none() => Ok(()),
+                _ => Err("`jwks_url` must be a URL that starts with https:// and has no credentials".to_owned()),
+            },
+            _ => Err("an issuer has one of `jwks_file` and `jwks_url`".to_owned()),
+        }
+    }
+
+    /// Whether another entry names the same place of keys.
+    pub(super) fn has_the_keys_of(&self, other: &Self) -> bool {
+        let place = |issuer: &Self| (issuer.jwks_file.clone(), issuer.jwks_url.clone(), issuer.jwks_ca.clone());
+        place(self) == place(other)
+    }
+}
+
+impl Identity {
+    /// Errors: why it is not valid, in words.
+    pub(super) fn check(&self) -> Result<(Credential, Vec<RunPattern>), String> {
+        let runs = check_grant(&self.principal, &self.scopes, &self.runs)?;
+        let credential = match (&self.jwt, &self.certificate) {
+            (Some(jwt), None) => {
+                check_name("subject", &jwt.subject)?;
+                Credential::Jwt(jwt.clone())
+            }
+            (None, Some(CertificateName::Uri(uri))) => {
+                check_name("uri", uri)?;
+                Credential::Certificate(CertificateName::Uri(uri.clone()))
+            }
+            (None, Some(CertificateName::Dns(name))) => {
+                check_name("dns", name)?;
+                if name.contains('*') {
+                    return Err("a `dns` name has no wildcard".to_owned());
+                }
+                Credential::Certificate(CertificateName::Dns(name.to_ascii_lowercase()))
+            }
+            _ => return Err("an identity has one of `jwt` and `certificate`".to_owned()),
+        };
+        Ok((credential, runs))
+    }
+}
+
+fn check_name(what: &str, text: &str) -> Result<(), String> {
+    if (1..=NAME_BYTES_MAX).contains(&text.len()) {
+        return Ok(());
+    }
+    Err(format!("`{what}` has 1 to {NAME_BYTES_MAX} bytes"))
+}
+
+/// Errors: the issuer that cannot be used, and why.
+pub(super) fn check_issuers(issuers: &[Issuer]) -> Result<(), (String, String)> {
+    let mut seen = HashSet::new();
+    for issuer in issuers {
+        let wrong = |why| (issuer.issuer.clone(), why);
+        issuer.check().map_err(wrong)?;
+        if !seen.insert(&issuer.issuer) {
+            return Err(wrong("the file has it twice".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::auth::token_file::TokenFile;
+    use serde_json::{Value, json};
+    use std::path::Path;
+
+    /// Why a file with this issuer and this identity is refused; empty where it is taken.
+    fn refused(issuer: Value, identity: Value) -> String {
+        let mut file = json!({ "tokens": [], "issuers": [{ "issuer": "i", "audience": "a", "algorithms": ["ES256"],
+            "jwks_file": "k" }], "identities": [{ "principal": "p", "scopes": ["append"], "runs": ["acme/*"],
+            "jwt": { "issuer": "i", "subject": "s" } }] });
+        for (at, changes) in [("issuers", issuer), ("identities", identity)] {
+            for (name, value) in changes.as_object().unwrap() {
+                file[at][0][name] = value.clone();
+            }
+        }
+        let parsed = TokenFile::parse(&file.to_string(), Path::new("tokens.json"));
+        parsed.map_or_else(|error| runlog_schemas::answer::with_causes(&error), |_| String::new())
+    }
+
+    #[test]
+    fn a_file_that_could_take_more_than_it_says_is_refused() {
+        assert_eq!(refused(json!({}), json!({})), "");
+        let none = Value::Null;
+        for (issuer, why) in [
+            (json!({ "algorithms": [] }), "no algorithm"),
+            (json!({ "algorithms": ["none"] }), "unknown variant `none`"),
+            (json!({ "algorithms": ["HS256"] }), "unknown variant `HS256`"),
+            (json!({ "audience": "" }), "audience"),
+            (json!({ "subject_claim": "iss" }), "claim iss"),
+            (json!({ "jwks_file": none }), "one of"),
+            (json!({ "jwks_url": "https://h/k" }), "one of"),
+            (json!({ "jwks_file": none, "jwks_url": "http://h/k" }), "https://"),
+            (json!({ "jwks_ca": "c" }), "jwks_ca"),
+            (json!({ "leeway": 1 }), "leeway"),
+            (json!({ "issuer": "j" }), "no issuer of the file"),
+        ] {
+            let told = refused(issuer.clone(), json!({}));
+            assert!(told.contains(why), "{issuer}: {told}");
+        }
+        for (identity, why) in [
+            (json!({ "scopes": [] }), "no scope"),
+            (json!({ "runs": ["acme*"] }), "separator"),
+            (json!({ "scopes": ["operate"] }), "all runs"),
+            (json!({ "principal": "a b" }), "principal"),
+            (json!({ "jwt": none }), "one of"),
+            (json!({ "certificate": { "dns": "a" } }), "one of"),
+            (json!({ "jwt": none, "certificate": { "dns": "*.a" } }), "wildcard"),
+            (json!({ "jwt": none, "certificate": { "cn": "a" } }), "unknown variant `cn`"),
+        ] {
+            let told = refused(json!({}), identity.clone());
+            assert!(told.contains(why), "{identity}: {told}");
+        }
+    }
+}

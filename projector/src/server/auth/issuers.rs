@@ -1,0 +1,162 @@
+//! Where issuers' public keys come from: a file, which is read every 2 s, or an `https://` URL.
+//!
+//! ```text
+//!   every 5 min ──┐
+//!   unknown kid ──┴──▶ one fetch at a time, 10 s apart ──▶ KeySet ──▶ JWTs that wait for it
+//! ```
+//!
+//! Only [`KeySource::follow`] fetches: a request that wants a key asks it to, and waits. So a client that sends unknown names of keys,
+//! or goes away while it waits, neither adds fetches nor stops one. Keys that cannot be read or fetched stay as they were.
+
+use super::{
+    fetch::Remote,
+    identities::{Algorithm, Issuer},
+    jwks::{Key, KeySet, Malformed},
+};
+use crate::{
+    index::executor::Executor,
+    server::{
+        followed::{Followed, Read},
+        tls,
+    },
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The longest key set, bytes.
+pub(super) const SET_BYTES_MAX: usize = 1 << 20;
+
+/// Permissions of a file that others than its owner may change.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The keys of an issuer.
+#[derive(Debug)]
+pub(super) struct KeySource {
+    /// Whose they are, for messages.
+    issuer: String,
+    place: Place,
+    keys: Followed<KeySet>,
+}
+
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    Url(Remote),
+}
+
+/// Why keys are not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("cannot read {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("other users may change {} (mode {mode:o}); take that away with chmod go-w", path.display())]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("cannot fetch {url}: {why}")]
+    Fetch { url: String, why: String },
+    #[error(transparent)]
+    Authorities(tls::Error),
+    #[error("{place} is longer than {SET_BYTES_MAX} bytes")]
+    TooLarge { place: String },
+    #[error("{place} cannot be used")]
+    Malformed { place: String, source: Malformed },
+}
+
+impl KeySource {
+    /// The source that an entry of the token file names. It has no keys yet.
+    pub(super) fn new(token_file: &Path, issuer: &Issuer) -> Self {
+        let resolved = |path: &PathBuf| token_file.parent().unwrap_or(Path::new("")).join(path);
+        let place = match (&issuer.jwks_file, &issuer.jwks_url) {
+            (Some(file), _) => Place::File(resolved(file)),
+            (None, url) => {
+                Place::Url(Remote::new(url.clone().unwrap_or_default(), issuer.jwks_ca.as_ref().map(resolved)))
+            }
+        };
+        Self { issuer: issuer.issuer.clone(), place, keys: Followed::new([0; 32], KeySet::default()) }
+    }
+
+    /// Reads the keys again if they are in a file. Blocking.
+    pub(super) fn reload(&self) {
+        if let Place::File(path) = &self.place {
+            self.take(read(path));
+        }
+    }
+
+    /// Fetches the keys whenever it is time to, if they are at a URL; never resolves.
+    pub(super) async fn follow(&self, executor: &Executor) {
+        let Place::Url(remote) = &self.place else { return std::future::pending().await };
+        loop {
+            remote.due(self.failure().is_some()).await;
+            self.take(remote.fetch(executor).await);
+            remote.ended();
+        }
+    }
+
+    fn take(&self, read: Result<String, Error>) {
+        let place = self.place.to_string();
+        let read = read.map(|text| (Sha256::digest(text.as_bytes()).into(), text));
+        let parse = |text: String, _: &KeySet| {
+            KeySet::parse(&text).map_err(|source| Error::Malformed { place: place.clone(), source })
+        };
+        let issuer = &self.issuer;
+        match self.keys.take(read, parse) {
+            Read::Same => {}
+            Read::Restored | Read::Replaced => {
+                tracing::info!(
+                    issuer,
+                    keys = self.keys.now().len(),
+                    from = place,
+                    "the keys of an issuer were read again"
+                );
+            }
+            Read::Unusable(why) => tracing::error!(issuer, "the keys of an issuer stay as they were: {why}"),
+        }
+    }
+
+    /// Why the keys are not as their place has them now; none if they are.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.keys.failure()
+    }
+
+    /// The key of a name, for an algorithm. May wait for keys that are fetched.
+    pub(super) async fn key(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
+        let found = self.keys.now().get(kid, algorithm);
+        match &self.place {
+            Place::Url(remote) if found.is_none() && remote.next_fetch().await => self.keys.now().get(kid, algorithm),
+            _ => found,
+        }
+    }
+
+    /// Whether a key is still one of them.
+    pub(super) fn contains(&self, key: &Key) -> bool {
+        self.keys.now().contains(key)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Url(remote) => f.write_str(&remote.url),
+        }
+    }
+}
+
+/// Reads a key set that only its owner may change: whoever changes it can be everybody.
+fn read(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & OTHERS_WRITE != 0 {
+        return Err(Error::Exposed { path: path.to_owned(), mode });
+    }
+    let mut text = String::new();
+    file.take(SET_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() > SET_BYTES_MAX { Err(Error::TooLarge { place: path.display().to_string() }) } else { Ok(text) }
+}

@@ -1,0 +1,144 @@
+//! An issuer of JSON Web Tokens: keys, what it signs with them, and its key set over HTTPS.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::{Context, anyhow};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _},
+};
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::certificates::Pair;
+
+/// A private key.
+pub enum SigningKey {
+    /// Of P-256.
+    Es256(EcdsaKeyPair),
+    /// Of Ed25519.
+    EdDsa(Ed25519KeyPair),
+}
+
+/// A private key is shown by nothing.
+impl std::fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SigningKey(…)")
+    }
+}
+
+impl SigningKey {
+    /// A new key of P-256.
+    pub fn es256() -> anyhow::Result<Self> {
+        let random = SystemRandom::new();
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let made = EcdsaKeyPair::generate_pkcs8(algorithm, &random).map_err(|_| anyhow!("no key"))?;
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, made.as_ref(), &random);
+        Ok(Self::Es256(pair.map_err(|_| anyhow!("no key"))?))
+    }
+
+    /// A new key of Ed25519.
+    pub fn eddsa() -> anyhow::Result<Self> {
+        let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| anyhow!("no key"))?;
+        Ok(Self::EdDsa(Ed25519KeyPair::from_pkcs8(made.as_ref()).map_err(|_| anyhow!("no key"))?))
+    }
+
+    /// Its public key, with a name.
+    pub fn jwk(&self, kid: &str) -> Value {
+        match self {
+            Self::Es256(pair) => {
+                let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+                json!({ "kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "x": encode(x), "y": encode(y) })
+            }
+            Self::EdDsa(pair) => {
+                json!({ "kty": "OKP", "crv": "Ed25519", "kid": kid, "x": encode(pair.public_key().as_ref()) })
+            }
+        }
+    }
+
+    /// A JWT of these, signed.
+    pub fn sign(&self, header: &Value, claims: &Value) -> String {
+        let message = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
+        let signature = match self {
+            Self::Es256(pair) => {
+                pair.sign(&SystemRandom::new(), message.as_bytes()).map(|signed| encode(signed.as_ref()))
+            }
+            Self::EdDsa(pair) => Ok(encode(pair.sign(message.as_bytes()).as_ref())),
+        };
+        format!("{message}.{}", signature.unwrap_or_default())
+    }
+}
+
+/// Base64 as JWTs have it.
+pub fn encode(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// An HTTPS server that gives every request the same answer, and counts them.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Where it listens.
+    pub address: SocketAddr,
+    answer: Arc<Mutex<String>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Site {
+    /// Serves until the runtime ends, with a certificate.
+    pub async fn start(pair: &Pair) -> anyhow::Result<Self> {
+        let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).collect::<Result<_, _>>();
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config =
+            config.with_no_client_auth().with_single_cert(chain.context("no chain")?, key.context("no key")?)?;
+        let (acceptor, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await?);
+        let site = Self { address: listener.local_addr()?, answer: Arc::default(), asked: Arc::default() };
+        let served = site.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, site) = (acceptor.clone(), served.clone());
+                tokio::spawn(async move {
+                    // Whoever does not trust it goes.
+                    let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                    let mut head = [0; 4096];
+                    stream.read(&mut head).await.ok();
+                    site.asked.fetch_add(1, Ordering::Relaxed);
+                    let answer = site.answer.lock().map(|answer| answer.clone()).unwrap_or_default();
+                    stream.write_all(answer.as_bytes()).await.ok();
+                    stream.shutdown().await.ok();
+                });
+            }
+        });
+        Ok(site)
+    }
+
+    /// Answers so from now on: a status, header lines, each with its end, and a body.
+    pub fn answers(&self, status: &str, headers: &str, body: &str) {
+        let answer =
+            format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        if let Ok(mut now) = self.answer.lock() {
+            *now = answer;
+        }
+    }
+
+    /// How often it was asked.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}

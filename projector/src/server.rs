@@ -191,7 +191,10 @@ fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown)
 impl App {
     fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
         let refusals = options.authentication.as_ref().map(|authentication| authentication.refusals.clone());
-        let (room, metrics) = (Arc::new(Room::new(&projector.shared.config.executor)), Arc::new(Metrics::new(refusals.unwrap_or_default())));
+        let (room, metrics) = (
+            Arc::new(Room::new(&projector.shared.config.executor)),
+            Arc::new(Metrics::new(refusals.unwrap_or_default())),
+        );
         Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
     }
 

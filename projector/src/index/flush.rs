@@ -45,7 +45,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A second to fold again on two cores, or less.
+    /// At 40,000 records a second and core, a good second to fold again on one core.
     fn default() -> Self {
         Self { records_max: 50_000, age_max: Duration::from_secs(10) }
     }

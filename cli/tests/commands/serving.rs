@@ -241,7 +241,8 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     let server = Server::start(&data, &[]);
     server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     assert_eq!(server.ask(&lookup).is(6)["status"], "pending");
-    drop(server);
+    // An orderly end brings the index to disk.
+    assert_eq!(server.signal("TERM").0, 0);
     std::fs::remove_dir_all(data.join("log")).unwrap();
     let missing = run(&["--json", "serve", "--local", "--data", data.to_str().unwrap()]);
     assert_eq!(missing.error(3), "invalid", "no new log beside the index of another one");

@@ -11,6 +11,7 @@
 //!
 //! These wait for a flush before they count, since something is removed, or goes on, because of them:
 //!
+//! * the first record of an index, with which it knows the journal that it is of (`pipeline::job`);
 //! * the skip of the record that stopped a partition (`pipeline::job`);
 //! * the mark of a rebuilt store that takes over, and of one that replaces an older layout (`rebuild`): the store that it
 //!   replaces is removed next;

@@ -20,6 +20,13 @@ const RECORDS: usize = 20;
 
 /// Sends records, and kills the server; the ids of what was acknowledged.
 fn write(launch: &Launch, from: usize) -> anyhow::Result<Vec<String>> {
+    let (server, acknowledged) = written(launch, from)?;
+    server.kill()?;
+    Ok(acknowledged)
+}
+
+/// A server that took records, and the ids of what it acknowledged.
+fn written(launch: &Launch, from: usize) -> anyhow::Result<(Server, Vec<String>)> {
     let server = launch.start()?;
     let mut acknowledged = Vec::new();
     for number in from..from + RECORDS {
@@ -30,8 +37,7 @@ fn write(launch: &Launch, from: usize) -> anyhow::Result<Vec<String>> {
         ensure!(status == 200 && said["outcome"] == "applied", "{status} {said}");
         acknowledged.push(id);
     }
-    server.kill()?;
-    Ok(acknowledged)
+    Ok((server, acknowledged))
 }
 
 fn text(id: &str) -> String {
@@ -111,9 +117,9 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
 fn an_index_that_is_ahead_of_a_torn_log_says_so() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
-    let acknowledged = write(&launch, 0)?;
+    let (server, acknowledged) = written(&launch, 0)?;
     // An orderly end brings the index to disk.
-    launch.start()?.terminate()?;
+    server.terminate()?;
     tear(&newest(&folder.path().join("log"), "log")?, Tear::Cut(300), &mut Random::new(2))?;
     let server = launch.start()?;
     let (status, said) = server.get("/v1/runs/r")?;

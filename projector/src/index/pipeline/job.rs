@@ -124,6 +124,10 @@ impl Job {
     fn flush(&self, shared: &Shared) -> Result<(), store::Error> {
         let (store, partition, next) = (&self.fold.store, self.fold.partition, self.fold.next);
         let standing = Standing { next, durable: store.durable()?, memtable: store.memtable() };
+        // Which journal it is of is on disk from its first record on: an index without that would follow any log.
+        if standing.durable == Offset::ZERO && next > Offset::ZERO {
+            return store.flush();
+        }
         match shared.flushes.decide(partition, standing, Instant::now()) {
             None => {}
             Some(Flush::Wait) => store.flush()?,

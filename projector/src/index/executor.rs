@@ -181,14 +181,21 @@ impl Few {
         }
     }
 
-    /// As [`Executor::run`], on one of these threads.
+    /// As [`Executor::run`], on one of these threads. To be called on a runtime, whose timers and tasks `read` may use.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         executor: &Executor,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoResult> {
         match &self.0 {
-            Some(runtime) => Ok(runtime.spawn_blocking(read).await?),
+            Some(runtime) => {
+                let caller = Handle::current();
+                let read = move || {
+                    let _entered = caller.enter();
+                    read()
+                };
+                Ok(runtime.spawn_blocking(read).await?)
+            }
             None => executor.run(read).await,
         }
     }

@@ -208,7 +208,6 @@ pub(super) fn check_issuers(issuers: &[Issuer]) -> Result<(), (String, String)> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::server::auth::token_file::TokenFile;
     use serde_json::{Value, json};
     use std::path::Path;

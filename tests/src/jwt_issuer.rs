@@ -20,7 +20,7 @@ use rustls::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
 };
 use tokio_rustls::TlsAcceptor;
@@ -116,8 +116,11 @@ impl Site {
                 tokio::spawn(async move {
                     // Whoever does not trust it goes.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    let mut head = [0; 4096];
-                    stream.read(&mut head).await.ok();
+                    let (mut head, mut line) = (BufReader::new(&mut stream), String::new());
+                    // Up to the empty line.
+                    while head.read_line(&mut line).await.is_ok_and(|bytes| bytes > 2) {
+                        line.clear();
+                    }
                     site.asked.fetch_add(1, Ordering::Relaxed);
                     let answer = site.answer.lock().map(|answer| answer.clone()).unwrap_or_default();
                     stream.write_all(answer.as_bytes()).await.ok();

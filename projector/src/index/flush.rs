@@ -172,7 +172,8 @@ impl Flushes {
             false if of_bytes || of_records || of_age => Flush::Begin,
             _ => return None,
         };
-        self.of(partition).begun = Some((at.next, now));
+        let mut own = self.of(partition);
+        (own.begun, own.active) = (Some((at.next, now)), 0);
         Some(flush)
     }
 

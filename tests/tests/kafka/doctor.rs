@@ -96,7 +96,8 @@ fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyh
     let launch = Launch::kafka(folder.path(), &config).partitions(1);
     let server = launch.start()?;
     say(&server, "first")?;
-    server.kill()?;
+    // An orderly end brings the index to disk.
+    server.terminate()?;
     // Another server appends what this one's index never gets.
     let other = tempdir()?;
     let elsewhere = Launch::kafka(other.path(), &config).start()?;

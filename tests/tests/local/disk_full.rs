@@ -134,9 +134,10 @@ impl Writer {
     }
 }
 
-fn names(said: &Value, dir: &Path) -> anyhow::Result<()> {
+/// Over HTTP the data folder is `DIR`, wherever it is.
+fn names(said: &Value, dir: &str) -> anyhow::Result<()> {
     let detail = said["detail"].as_str().unwrap_or_default();
-    for part in [dir.to_str().context("a path")?, "No space left on device", "make room"] {
+    for part in [dir, "No space left on device", "make room"] {
         ensure!(detail.contains(part), "it does not say {part:?}: {said}");
     }
     Ok(())
@@ -149,7 +150,7 @@ fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &
     writer.server.kill()?;
     let ran = launch.refused()?.exits(4)?;
     ensure!(ran.error_kind()? == "unavailable", "{}", ran.stdout);
-    names(&json!({ "detail": ran.json()?["error"]["message"] }), dir)?;
+    names(&json!({ "detail": ran.json()?["error"]["message"] }), dir.to_str().context("a path")?)?;
     disk.make_room()?;
     writer.server = launch.start()?;
     writer.settles()?;
@@ -172,12 +173,12 @@ fn a_full_disk_under_the_local_log_refuses_appends_and_nothing_else() -> anyhow:
             }
             let said = writer.until_refused(&disk)?;
             ensure!(["unavailable", "overloaded"].iter().any(|kind| said["kind"] == *kind), "{said}");
-            names(&said, &dir)?;
+            names(&said, "DIR/log")?;
             println!("{}", said["detail"]);
             // Refused again, and all that was acknowledged is answered, with nothing of what was not.
             let (status, said) = writer.next()?;
             ensure!([429, 503].contains(&status), "{said}");
-            names(&said, &dir)?;
+            names(&said, "DIR/log")?;
             ensure!(writer.shown("latest")? == writer.applied, "round {round}: {:?}", writer.shown("latest"));
             let record = r#"{"run_id":"other","record_id":"o","payload":{"type":"conversation_turn","message_id":"m","kind":"user","content":"c"}}"#;
             let ran = writer.server.runlog().json_with_input(&["publish", "-"], record)?.exits(4)?;
@@ -207,7 +208,7 @@ fn a_full_disk_under_the_indices_stops_the_partition_until_there_is_room() -> an
         }
         let said = writer.until_refused(&disk)?;
         ensure!(said["kind"] == "partition_stopped", "{said}");
-        names(&said, &dir)?;
+        names(&said, "DIR/index")?;
         println!("{}", said["detail"]);
         let (status, said) = writer.server.get("/v1/runs/r?deadline_ms=1000")?;
         ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");

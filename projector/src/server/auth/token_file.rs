@@ -309,6 +309,9 @@ pub(super) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Error>
     if text.len() as u64 > bytes_max { Err(Error::TooLarge { path: path.to_owned() }) } else { Ok(text) }
 }
 
+/// An identity of the file, its credential, and its runs.
+pub(super) type CheckedIdentity<'f> = (&'f Identity, Credential, Vec<RunPattern>);
+
 impl TokenFile {
     /// Reads a file that only its owner may use.
     ///
@@ -339,7 +342,7 @@ impl TokenFile {
     /// Its identities, checked: the credential and the runs of each.
     ///
     /// Errors: `Issuer` and `Identity` for the first that is not valid, or that is there twice.
-    pub(super) fn checked_identities(&self) -> Result<Vec<(&Identity, Credential, Vec<RunPattern>)>, Error> {
+    pub(super) fn checked_identities(&self) -> Result<Vec<CheckedIdentity<'_>>, Error> {
         check_issuers(&self.issuers).map_err(|(issuer, why)| Error::Issuer { issuer, why })?;
         let mut seen = HashSet::new();
         let mut found = Vec::with_capacity(self.identities.len());

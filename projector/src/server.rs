@@ -12,20 +12,18 @@ use crate::index::{
     store::Store,
 };
 use audit::Action;
-use auth::{Access, Caller, token_file::Scope};
+use auth::{Caller, token_file::Scope};
 use axum::{
     Extension, Json, Router,
     extract::{Query, Request},
-    handler::Handler,
     http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::{MethodRouter, get, post},
 };
 use folders::Folders;
 use metrics::Metrics;
-use openapi::Extracts;
 use room::Room;
+use routes::{Route, routes};
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Journal, OrOther, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
@@ -74,6 +72,7 @@ mod openapi;
 mod repeated;
 mod requests;
 mod room;
+mod routes;
 mod run_list;
 mod runs;
 mod shutdown;
@@ -84,6 +83,7 @@ mod tail;
 pub mod tls;
 
 pub use listeners::{Options, serve};
+pub use routes::operations;
 
 /// How long a query waits when it does not say.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -96,86 +96,6 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// that of the request's caller; the router's own is nobody's.
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
-
-/// One method of one path: what is served, and what the OpenAPI document has to describe.
-struct Route {
-    method: &'static str,
-    path: &'static str,
-    /// What a caller needs.
-    access: Access,
-    handler: MethodRouter<App>,
-    /// The names of the query parameters that the handler takes.
-    query: fn() -> Vec<String>,
-}
-
-impl Route {
-    fn get<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
-        Self { method: "get", path, access, handler: get(handler), query: T::query }
-    }
-
-    fn post<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
-        Self { method: "post", path, access, handler: post(handler), query: T::query }
-    }
-
-    /// The handler, behind the access that it needs.
-    fn guarded(self) -> MethodRouter<App> {
-        let access = self.access;
-        self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
-            auth::permit(access, request, next)
-        }))
-    }
-}
-
-/// Whoever runs the server, and whoever audits it.
-const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
-
-/// All that is served, and what each needs of a caller.
-fn routes() -> Vec<Route> {
-    use Access::{AllRuns, Known, NewRun, Open, Run};
-    use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
-    vec![
-        Route::get("/v1/journal", Known, journal),
-        Route::get("/v1/runs", Run(ReadMeta), run_list::list),
-        Route::get("/v1/runs/{run}", Run(ReadMeta), runs::one),
-        Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
-        Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append),
-        Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim),
-        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
-        Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append),
-        Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
-        Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
-        Route::get("/v1/runs/{run}/checkpoints", Run(ReadMeta), checkpoints::list),
-        Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), checkpoints::latest),
-        Route::get("/v1/runs/{run}/checkpoints/{id}", Run(ReadContent), checkpoints::one),
-        Route::get("/v1/runs/{run}/recovery", Run(ReadContent), runs::recovery),
-        Route::get("/v1/runs/{run}/outcome", Run(ReadMeta), runs::outcome),
-        Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::one),
-        Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), standing::one),
-        Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
-        Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
-        Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::of_index),
-        Route::get("/v1/tail", Run(ReadMeta), tail::every),
-        Route::get("/v1/events", Run(ReadMeta), events::list),
-        Route::get("/v1/effects", Run(ReadMeta), fleet::effects),
-        Route::get("/v1/anomalies", Run(ReadMeta), fleet::anomalies),
-        Route::get("/v1/dead-letters", AllRuns(WATCH), fleet::dead_letters),
-        Route::get("/v1/dead-letters/{at}", AllRuns(&[Operate]), fleet::dead_letter),
-        Route::post("/v1/skips", AllRuns(&[Operate]), skips::append),
-        Route::get("/v1/horizons", AllRuns(WATCH), horizons::list),
-        Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append),
-        Route::post("/v1/verify", AllRuns(WATCH), fleet::verify),
-        Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
-        Route::get("/healthz", Open, || async { "ok\n" }),
-        Route::get("/readyz", Known, health::ready),
-        Route::get("/metrics", AllRuns(WATCH), metrics::scrape),
-        Route::get("/openapi.json", Known, openapi::document),
-    ]
-}
-
-/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
-pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
-    routes().into_iter().map(|route| (route.method, route.path))
-}
 
 /// The routes over `projector`, without a socket: a tower service, for a test or a simulation that calls it itself. It
 /// never shuts down; to drop the future of an answer is what a client does that disconnects.

@@ -2,12 +2,13 @@
 //! schema, and for each operation requests that a server was sent, with its answers.
 
 use super::{
-    App, Route,
+    App,
     auth::Access,
     body::Text,
     copies, fleet, health, horizons,
     repeated::{CORRELATION, WithCorrelation},
-    routes, runs, skips,
+    routes::{Route, routes},
+    runs, skips,
 };
 use crate::index::{changes::shown, store::facts::Family};
 use axum::{

@@ -1,0 +1,97 @@
+//! What is served: each operation, the access that it needs, and its handler.
+//!
+//! An operation is written down here once: the router, the OpenAPI document and the matrix of accesses in the tests derive theirs.
+
+use super::{
+    App, appends,
+    auth::{self, Access, token_file::Scope},
+    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, metrics,
+    openapi::{self, Extracts},
+    run_list, runs, skips, standing, tail,
+};
+use axum::{
+    extract::Request,
+    handler::Handler,
+    middleware,
+    routing::{MethodRouter, get, post},
+};
+
+/// One method of one path: what is served, and what the OpenAPI document has to describe.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    /// What a caller needs.
+    pub(super) access: Access,
+    pub(super) handler: MethodRouter<App>,
+    /// The names of the query parameters that the handler takes.
+    pub(super) query: fn() -> Vec<String>,
+}
+
+impl Route {
+    fn get<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, access, handler: get(handler), query: T::query }
+    }
+
+    fn post<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, access, handler: post(handler), query: T::query }
+    }
+
+    /// The handler, behind the access that it needs.
+    pub(super) fn guarded(self) -> MethodRouter<App> {
+        let access = self.access;
+        self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+            auth::permit(access, request, next)
+        }))
+    }
+}
+
+/// Those who run the server, and those who audit it.
+const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
+
+/// All that is served, and what each needs of a caller.
+pub(super) fn routes() -> Vec<Route> {
+    use Access::{AllRuns, Known, NewRun, Open, Run};
+    use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
+    vec![
+        Route::get("/v1/journal", Known, journal),
+        Route::get("/v1/runs", Run(ReadMeta), run_list::list),
+        Route::get("/v1/runs/{run}", Run(ReadMeta), runs::one),
+        Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
+        Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append),
+        Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim),
+        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
+        Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append),
+        Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
+        Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
+        Route::get("/v1/runs/{run}/checkpoints", Run(ReadMeta), checkpoints::list),
+        Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), checkpoints::latest),
+        Route::get("/v1/runs/{run}/checkpoints/{id}", Run(ReadContent), checkpoints::one),
+        Route::get("/v1/runs/{run}/recovery", Run(ReadContent), runs::recovery),
+        Route::get("/v1/runs/{run}/outcome", Run(ReadMeta), runs::outcome),
+        Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::one),
+        Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), standing::one),
+        Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
+        Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::of_index),
+        Route::get("/v1/tail", Run(ReadMeta), tail::every),
+        Route::get("/v1/events", Run(ReadMeta), events::list),
+        Route::get("/v1/effects", Run(ReadMeta), fleet::effects),
+        Route::get("/v1/anomalies", Run(ReadMeta), fleet::anomalies),
+        Route::get("/v1/dead-letters", AllRuns(WATCH), fleet::dead_letters),
+        Route::get("/v1/dead-letters/{at}", AllRuns(&[Operate]), fleet::dead_letter),
+        Route::post("/v1/skips", AllRuns(&[Operate]), skips::append),
+        Route::get("/v1/horizons", AllRuns(WATCH), horizons::list),
+        Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append),
+        Route::post("/v1/verify", AllRuns(WATCH), fleet::verify),
+        Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
+        Route::get("/healthz", Open, || async { "ok\n" }),
+        Route::get("/readyz", Known, health::ready),
+        Route::get("/metrics", AllRuns(WATCH), metrics::scrape),
+        Route::get("/openapi.json", Known, openapi::document),
+    ]
+}
+
+/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    routes().into_iter().map(|route| (route.method, route.path))
+}

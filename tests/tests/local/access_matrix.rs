@@ -5,10 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod principals;
+
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_projector::{
     Config, Projector,
-    index::entry::entry,
     server::{
         Options,
         access::AllowedHosts,
@@ -21,7 +22,6 @@ use runlog_projector::{
         operations,
     },
 };
-use runlog_schemas::{codec::NoRegistry, draft::Draft};
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
@@ -442,103 +442,6 @@ async fn a_copy_needs_to_read_the_content_of_its_source_and_to_append_to_its_tar
     assert!(told.status == 200 && told.json()["records"] == 1, "{told:?}");
     let latest = site.ask("get", "/v1/runs/acme%2Fcopy/checkpoints/latest", Some(&agent), None).await;
     assert_eq!(latest.json()["messages"], json!([{ "secret": "acme/1" }]), "{latest:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
-    let site = Site::start(&entries()).await;
-    let ((_, desk), (_, everything)) = (token_of(6), token_of(9));
-    site.fill("acme/1", &everything).await;
-    let body = json!({ "decision": "give_up", "revision": 1, "who": "everything", "why": "a test" });
-    let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
-    let told = site.ask("post", path, Some(&desk), Some(&body)).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    let shown = site.ask("get", "/v1/runs/acme%2F1/records?whole=true&limit=1000", Some(&desk), None).await;
-    let records = shown.json()["records"].as_array().unwrap().clone();
-    let decision = records.iter().find(|line| line["payload_type"] == "effect_resolution").unwrap();
-    assert_eq!(decision["record"]["facts"]["principal"], "desk", "{decision}");
-    assert_eq!(decision["payload"]["who"], "desk (everything)", "{decision}");
-    let forged = json!({ "run_id": "acme/1", "record_id": "forged", "facts": { "revision": 1, "principal": "everything" },
-        "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": "give_up", "who": "jo",
-            "why": "a test" } });
-    let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&forged)).await;
-    assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
-}
-
-/// The decisions on `acme/1`, as the records, a tail of all runs and the changes of an index show them: who decided, and
-/// whether that is verified.
-async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
-    let path = "/v1/runs/acme%2F1/records?limit=1000";
-    let records = site.ask("get", path, Some(token), None).await.json()["records"].clone();
-    let events = async |path: &str| {
-        let told = site.ask("get", path, Some(token), None).await.body;
-        told.lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
-            .collect::<Vec<_>>()
-    };
-    let tail = events("/v1/tail?until_end=true").await;
-    let changes = events("/v1/indices/records/changes?until_end=true").await;
-    let found = |lines: Vec<Value>| {
-        let decisions = lines.into_iter().filter(|line| line["payload_type"] == "effect_resolution");
-        decisions.map(|line| (line["principal"].clone(), line["principal_verified"].clone())).collect::<Vec<_>>()
-    };
-    let records = found(records.as_array().unwrap().clone());
-    assert_eq!(records, found(tail));
-    assert_eq!(records, found(changes.into_iter().map(|change| change["new"].clone()).collect()));
-    records
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
-    let site = Site::start(&entries()).await;
-    let ((_, desk), (_, everything)) = (token_of(6), token_of(9));
-    let keyed = |key: Option<String>| {
-        let file = TokenFile { receipt_key: key, ..TokenFile::read(&site.tokens()).unwrap() };
-        file.write(&site.tokens()).unwrap();
-        site.authentication.reload();
-    };
-    keyed(Some("1".repeat(64)));
-    site.fill("acme/1", &everything).await;
-    let decision = |id: &str, revision: u64| {
-        json!({ "run_id": "acme/1", "record_id": id, "facts": { "revision": revision },
-            "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": "not_done",
-                "who": "desk", "why": "a test" } })
-    };
-    let path = "/v1/runs/acme%2F1/records";
-    let decide = async || site.ask("post", path, Some(&everything), Some(&decision("decision", 1))).await.json();
-    assert_eq!(decide().await["outcome"], "applied");
-    assert_eq!(decide().await["outcome"], "repeat");
-    let shown = site.ask("get", &format!("{path}?whole=true&limit=1000"), Some(&desk), None).await.json();
-    let lines = shown["records"].as_array().unwrap();
-    let line = lines.iter().find(|line| line["payload_type"] == "effect_resolution").unwrap();
-    let proof = &line["record"]["facts"]["principal_proof"];
-    assert!(proof.is_string(), "{line}");
-    // Past the server: without a proof, and with that of another decision.
-    for (id, revision, stolen) in [("forged", 2, &Value::Null), ("stolen", 3, proof)] {
-        let mut forged = decision(id, revision);
-        forged["facts"]["principal"] = "desk".into();
-        if stolen.is_string() {
-            forged["facts"]["principal_proof"] = stolen.clone();
-        }
-        let record = Draft::parse(&forged.to_string()).unwrap().record;
-        site.log.append(PartitionId::from(0), vec![entry(&record, &NoRegistry).unwrap()]).await.unwrap();
-    }
-    let of = |principal: &str, verified: bool| (json!(principal), json!(verified));
-    let all = [of("everything", true), of("desk", false), of("desk", false)];
-    assert_eq!(decisions(&site, &desk).await, all);
-    // Nor may a client send a proof.
-    let mut sent = decision("sent", 4);
-    sent["facts"]["principal_proof"] = proof.clone();
-    let told = site.ask("post", path, Some(&everything), Some(&sent)).await;
-    assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
-    // By another key nothing is verified, and a decision that is sent again is still a repeat.
-    keyed(Some("2".repeat(64)));
-    assert_eq!(decide().await["outcome"], "repeat");
-    assert_eq!(decisions(&site, &desk).await, all.map(|(principal, _)| (principal, json!(false))));
-    // Without a key a server cannot know, and does not say.
-    keyed(None);
-    assert_eq!(decide().await["outcome"], "repeat");
-    assert_eq!(decisions(&site, &desk).await, vec![(Value::Null, Value::Null); 3]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

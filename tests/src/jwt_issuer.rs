@@ -114,7 +114,7 @@ impl Site {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, site) = (acceptor.clone(), served.clone());
                 tokio::spawn(async move {
-                    // Whoever does not trust it goes.
+                    // A client that does not trust it leaves.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
                     let (mut head, mut line) = (BufReader::new(&mut stream), String::new());
                     // Up to the empty line.

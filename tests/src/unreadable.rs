@@ -160,7 +160,7 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
     horizon_hides_bytes(&runlog, &format!("0:{}", offsets[1]))
 }
 
-/// Of a dead letter nobody knows the payload type, so that a horizon of any of them takes its bytes away, if it is old enough.
+/// The payload type of a dead letter is not known: a horizon of any of them takes its bytes away, if it is old enough.
 fn horizon_hides_bytes(runlog: &Runlog, place: &str) -> anyhow::Result<()> {
     let retain = |until: &str| {
         let args = ["retention", "tool_call_completed", "--until", until, "--who", "w", "--why", "y", "--yes"];

@@ -159,11 +159,12 @@ impl Executor {
     }
 }
 
-/// A few threads for reads of one kind. Default: none, so that the executor runs them as all others.
+/// A few threads for reads of one kind. None where the caller runs everything, or they cannot be started: the executor then
+/// runs these reads as all others.
 ///
 /// An allocator keeps for a thread what that thread freed. Reads that take much memory, on whichever thread of the runtime is
 /// free, leave some of it with every one of these.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Few(Option<Runtime>);
 
 impl Few {

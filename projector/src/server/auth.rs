@@ -112,8 +112,8 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
     }
 }
 
-/// Whoever a request authenticates. Its certificate says so only where it has no `Authorization` at all: what was sent on purpose
-/// is what counts, also where it is wrong.
+/// Who a request authenticates as. The certificate counts only where there is no `Authorization` at all: what was sent on purpose
+/// decides, also where it is wrong.
 async fn known(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
     let certificate = request.extensions_mut().remove::<Arc<ClientCertificate>>();
     if !request.headers().contains_key(header::AUTHORIZATION) {

@@ -176,8 +176,8 @@ pub(super) struct Shown {
     /// The first 4096 bytes, hexadecimal; empty where the log does not have them any more, or `dropped` is set.
     #[schemars(regex(pattern = "^[0-9a-f]*$"), length(max = SHOWN_BYTES_MAX * 2))]
     hex: String,
-    /// The position of the retention horizon that deleted the bytes. Nobody knows their payload type, so one of any payload
-    /// type does.
+    /// The position of the retention horizon that deleted the bytes. Their payload type is not known, so one of any
+    /// payload type does.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<Position>,
 }

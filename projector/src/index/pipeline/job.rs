@@ -179,7 +179,7 @@ impl Job {
             }
         };
         tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
-        // On disk before the partition goes on: whoever sees it go on may rely on the skip.
+        // On disk before the partition goes on: a client that sees it go on may rely on the skip.
         if let Err(error) = self.fold.void(offset, &row).and_then(|()| self.fold.store.flush()) {
             return self.store_failed(error);
         }

@@ -24,7 +24,7 @@ const FETCH_EVERY: Duration = Duration::from_secs(300);
 pub(super) struct Remote {
     pub(super) url: String,
     ca: Option<PathBuf>,
-    /// A JWT names a key that nobody knows.
+    /// A JWT names a key that is not in the set.
     wanted: Notify,
     /// When the last fetch ended; none yet.
     ended: watch::Sender<Option<Instant>>,

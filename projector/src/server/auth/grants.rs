@@ -107,7 +107,7 @@ impl Table {
         Ok(Self { grants, issuers, receipts, principals })
     }
 
-    /// The grant of whoever a JWT is about.
+    /// The grant of a JWT's subject.
     pub(super) fn of_jwt(&self, issuer: &Issuer, subject: String) -> Option<Arc<Grant>> {
         let jwt = JwtSubject { issuer: issuer.issuer.clone(), subject };
         self.grants.get(&Credential::Jwt(jwt)).cloned()

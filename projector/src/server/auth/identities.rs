@@ -34,8 +34,8 @@ const SUBJECT_CLAIM: &str = "sub";
 const OTHER_CLAIMS: [&str; 4] = ["iss", "aud", "exp", "nbf"];
 
 symbols! {
-    /// How a JWT may be signed, by its names in RFC 7518 and RFC 8037. Keys are public ones only: with a shared secret, whoever
-    /// checks JWTs could make them.
+    /// How a JWT may be signed, by its names in RFC 7518 and RFC 8037. Keys are public ones only: with a shared secret, a
+    /// server that checks JWTs could also make them.
     Algorithm { Rs256 = "RS256", Es256 = "ES256", EdDsa = "EdDSA" }
 }
 

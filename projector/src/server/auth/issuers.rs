@@ -147,7 +147,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Reads a key set that only its owner may change: whoever changes it can be everybody.
+/// Reads a key set that only its owner may change: a user who may change it can pass for any subject.
 fn read(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;

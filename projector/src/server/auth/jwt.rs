@@ -24,7 +24,7 @@ pub(super) const LEEWAY_MILLIS: u64 = 30_000;
 /// The latest time that is calculated with, seconds since the Unix epoch: the year 5138.
 const SECONDS_MAX: f64 = 1e11;
 
-/// Why a JWT is not taken. The log says so; clients are told the same of all.
+/// Why a JWT is not taken. The log says so; clients get the same answer for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("it has not the form of a JWT that this server takes")]

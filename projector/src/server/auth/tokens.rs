@@ -82,7 +82,7 @@ impl Authentication {
         }))
     }
 
-    /// Whoever sent a token of the file, or a JWT; none where it is not taken.
+    /// The sender of a token of the file, or of a JWT; none where it is refused.
     pub(super) async fn identify(self: &Arc<Self>, token: &str) -> Option<Known> {
         if let Some(known) = self.by_token(token) {
             return Some(known).filter(|known| !self.is_expired(known.expires_millis));
@@ -107,7 +107,7 @@ impl Authentication {
         is_same.then(|| Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
     }
 
-    /// Whoever a certificate names; none where that is nobody, or could be several.
+    /// Who has a certificate, by its names; none where no identity has one of them, or several do.
     pub(super) fn by_certificate(self: &Arc<Self>, certificate: &ClientCertificate) -> Option<Known> {
         if self.is_expired(Some(certificate.expires_millis)) {
             return None;

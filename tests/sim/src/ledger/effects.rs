@@ -9,7 +9,6 @@ use runlog_schemas::{
     payload::Payload,
     record::JournalRecord,
 };
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Who may hold less than this may have no room for a result.
@@ -287,10 +286,9 @@ impl Ledger {
         self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
     }
 
-    /// Whether a turn with this content is in the log, whatever became of it.
-    pub(crate) fn has_turn(&self, said: &Value) -> bool {
-        let says = |landed: &Landed| matches!(&landed.record.payload, Payload::ConversationTurn(turn) if turn.content.to_value() == *said);
-        self.records.values().any(says)
+    /// Whether a record with this id is in the log, applied or not.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.records.values().any(|landed| landed.record.body.record_id.as_str() == id)
     }
 
     /// A handle was told that another process has its run.

@@ -172,15 +172,20 @@ impl Process {
                 Next::Done
             }
             Some(Err(error)) => {
-                // What took too long as a whole may not have sent its record, and names none.
-                let sent = error.subject().record_id.is_some();
-                let unknown = sent && error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
+                let unknown = error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
                 let next = self.failed(run, id, &error).await;
-                // Reopening found the record in the log, or sent it again.
-                if unknown && step.what == What::Turn && matches!(next, Next::Again) {
+                // Reopening found the record that the error names in the log, or sent it again. That may be a record that
+                // the handle sent before this step's: an earlier write that was dropped. What took too long as a whole may
+                // have sent none, and names none.
+                if let Some(sent) = error.subject().record_id.as_ref().filter(|_| unknown)
+                    && step.what == What::Turn
+                    && matches!(next, Next::Again)
+                {
                     self.stage.count("reopened after an unknown write");
-                    if !self.stage.ledger().has_turn(&said) {
-                        self.fail(format!("step {id}: reopened, and what was unknown is not in the log: {error}"));
+                    if !self.stage.ledger().has(sent.as_str()) {
+                        self.fail(format!(
+                            "step {id}: reopened, and the unknown record {sent} is not in the log: {error}"
+                        ));
                     }
                 }
                 next

@@ -475,6 +475,11 @@ impl Ledger {
         Some(Phoned { busy, happened: call.happened, result: call.results.first().cloned() })
     }
 
+    /// How many records are in the log.
+    pub(crate) fn landed_records(&self) -> usize {
+        self.records.len()
+    }
+
     /// What the model says of a run now, for [`differs`].
     pub(crate) fn recovery(&self, run: u32) -> Value {
         self.model.as_ref().map_or(Value::Null, |model| model.recover(&run_id(run)))

@@ -49,6 +49,8 @@ const CHANGES_BYTES: usize = 1 << 20;
 const FAMILY_BYTES_MIN: usize = 256 << 10;
 const TABLE_BYTES_MAX: usize = 128 << 20;
 const TABLE_BYTES_MIN: usize = 16 << 10;
+/// A proof takes this part of the memory that a build has: the server answers beside it.
+const PROOF_PART: usize = 4;
 /// Records, and rows, between two looks at whether the service is ending.
 const LOOK_EVERY: u64 = 1024;
 /// Bytes of an offset and of a timestamp.
@@ -141,7 +143,7 @@ pub(crate) fn replay<S: Sink>(
     folder: &Folder,
     sink: S,
 ) -> Result<(S, u64), Error> {
-    let memory_bytes = shared.build_bytes();
+    let memory_bytes = shared.build_bytes() / PROOF_PART;
     let source = Source { shared, partition, to: end, voided, skips: Skips::Known };
     let records = Sorter::new(folder.path().join("records"), memory_bytes / 2);
     match scan::scan(source, records)? {

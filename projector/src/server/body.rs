@@ -18,8 +18,11 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-/// The largest body where there is no content store, bytes.
+/// The largest body of records where there is no content store, bytes.
 const BYTES_MAX: usize = 16 << 20;
+/// The largest body that becomes one record of a fixed shape: the largest record, each of its bytes escaped in JSON, and what is
+/// around it.
+const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The largest body of records where there is a content store: one payload of its limit, and what is around it.
 const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
 /// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
@@ -42,7 +45,7 @@ impl FromRequest<App> for Text {
     type Rejection = Error;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
-        app.taken(request, DEADLINE, BYTES_MAX).await.map(|(body, _)| Self(body))
+        app.taken(request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
     }
 }
 

@@ -37,6 +37,9 @@ use tokio_io_timeout::TimeoutStream;
 const HEAD_WAIT: Duration = Duration::from_secs(10);
 /// How long a client may read nothing of its answer.
 const READ_WAIT: Duration = Duration::from_secs(30);
+/// The longest head of a request, and the most of an answer that a connection takes before its client reads it, bytes, and one
+/// chunk more.
+const BUFFER_BYTES: usize = 128 << 10;
 /// How long to wait before the next attempt where none can be accepted, as without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
@@ -58,7 +61,7 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
     let Accept { listener, router, tls, asks_for_tokens, connections_max, failures } = accept;
     let room = Arc::new(Semaphore::new(connections_max));
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT).max_buf_size(BUFFER_BYTES);
     let (connections, strangers) = (GracefulShutdown::new(), Arc::new(Strangers::default()));
     let mut end = pin!(end);
     loop {

@@ -56,7 +56,16 @@ impl App {
 impl App {
     /// What about the log's configuration, as it is now, could lose records.
     async fn weaknesses(&self) -> Vec<Finding> {
-        let asked = tokio::time::timeout(PATIENCE, self.read(|app| Ok(app.0.log().weaknesses()?))).await;
+        let ask = async {
+            // One thread waits for the log, however many ask. It is never closed.
+            let turn = self.1.weaknesses.clone().acquire_owned().await.ok();
+            let look = move |app: &Self| {
+                let _turn = turn;
+                Ok(app.0.log().weaknesses()?)
+            };
+            self.read(look).await
+        };
+        let asked = tokio::time::timeout(PATIENCE, ask).await;
         let unknown = |why: String| Finding {
             severity: Severity::Warning.into(),
             what: format!("the log's configuration cannot be looked at: {why}"),

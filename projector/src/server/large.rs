@@ -14,7 +14,12 @@ use axum::{
 use futures_util::{future::OptionFuture, stream};
 use runlog_schemas::answer::ErrorKind;
 use serde::Serialize;
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io::{self, Write},
+    sync::Arc,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a
@@ -80,19 +85,21 @@ impl App {
         let executor = &self.0.shared.config.executor;
         let text = self.1.large_threads.run(executor, move || {
             let _made = made;
-            let answer = read(&app)?;
-            serde_json::to_vec(&answer)
-                .map_err(|error| Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").because(error))
+            let mut text = Text::default();
+            serde_json::to_writer(&mut text, &read(&app)?).map_err(|error| {
+                Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").because(error)
+            })?;
+            Ok::<_, Error>(text)
         });
-        let bytes = Bytes::from(text.await.map_err(no_answer)??);
-        let length = HeaderValue::from(bytes.len());
-        let body = if bytes.len() > SMALL_BYTES_MAX {
-            let share = share.map(|share| share.unsent(bytes.len())).transpose()?;
-            let room = self.1.large.unsent(bytes.len())?;
-            sent_from(bytes, (share, room))
+        let text = text.await.map_err(no_answer)??;
+        let length = HeaderValue::from(text.bytes);
+        let room = if text.bytes > SMALL_BYTES_MAX {
+            let share = share.map(|share| share.unsent(text.bytes)).transpose()?;
+            Some((share, self.1.large.unsent(text.bytes)?))
         } else {
-            Body::from(bytes)
+            None
         };
+        let body = text.sent_from(room);
         let kind = HeaderValue::from_static("application/json");
         Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_LENGTH, length)], body).into_response())
     }
@@ -101,10 +108,37 @@ impl App {
 const FULL: &str =
     "there is no room for the answer, since clients do not read theirs; ask again later, or for fewer items";
 
-/// A body that has its room until its last chunk is taken. As a whole it would be the connection's at once.
-fn sent_from(bytes: Bytes, room: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)) -> Body {
-    Body::from_stream(stream::unfold((bytes, room), |(mut bytes, room)| async move {
-        let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
-        if chunk.is_empty() { None } else { Some((Ok::<_, Infallible>(chunk), (bytes, room))) }
-    }))
+/// A text as it is written, in chunks: one whole would be in memory two or three times whenever it grows.
+#[derive(Default)]
+struct Text {
+    /// Each of [`CHUNK_BYTES`] but the last.
+    chunks: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Write for Text {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.bytes.is_multiple_of(CHUNK_BYTES) {
+            self.chunks.push_back(Vec::new());
+        }
+        let taken = text.len().min(CHUNK_BYTES - self.bytes % CHUNK_BYTES);
+        if let Some(last) = self.chunks.back_mut() {
+            last.extend_from_slice(&text[..taken]);
+            self.bytes += taken;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Text {
+    /// A body that has its room until its last chunk is taken. As a whole it would be the connection's at once.
+    fn sent_from(self, room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>) -> Body {
+        Body::from_stream(stream::unfold((self.chunks, room), |(mut chunks, room)| async move {
+            chunks.pop_front().map(|chunk| (Ok::<_, Infallible>(Bytes::from(chunk)), (chunks, room)))
+        }))
+    }
 }

@@ -27,6 +27,8 @@ pub(super) struct Room {
     pub(super) large_threads: Few,
     /// For copies of runs.
     pub(super) copies: Semaphore,
+    /// For looking at the log's configuration.
+    pub(super) weaknesses: Arc<Semaphore>,
     /// For a verification, which builds every index once more.
     pub(super) verification: Semaphore,
 }
@@ -43,6 +45,7 @@ impl Room {
             large: large::Large::new(),
             large_threads: Few::new(executor, "runlog-page", large::MADE_MAX),
             copies: Semaphore::new(COPIES_MAX),
+            weaknesses: room(1),
             verification: Semaphore::new(1),
         }
     }

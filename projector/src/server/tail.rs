@@ -28,7 +28,7 @@ use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 /// Lines read at once, and their bytes: what a stream has in memory whose client does not read.
 const PAGE: usize = 100;
-const PAGE_BYTES_MAX: u64 = 1 << 20;
+const PAGE_BYTES_MAX: u64 = 128 << 10;
 /// How often an idle stream says that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 

@@ -13,7 +13,7 @@
 
 use crate::index::{
     failpoint::{self, Failpoints},
-    project::{self, Changes, RecordContext, RunRecord},
+    project::{self, Changes, NewRuns, RecordContext, RunRecord},
     store::{self, Commit, Rows, Store, anomalies, meta},
 };
 use runlog_log::Delivery;
@@ -93,6 +93,8 @@ pub struct Fold<S = Store> {
     begun: bool,
     /// A record may have been refused for its content.
     refusals: bool,
+    /// Runs whose first record was applied by this fold.
+    new_runs: NewRuns,
     failpoints: Failpoints,
 }
 
@@ -108,7 +110,8 @@ impl<S: Commit> Fold<S> {
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let begun = store.row(meta::journal().bytes())?.is_some();
         let refusals = has_refusals(&*store)?;
-        Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, failpoints })
+        let new_runs = NewRuns::default();
+        Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, new_runs, failpoints })
     }
 
     /// Calls `failpoints` at the points of [`failpoint`].
@@ -150,7 +153,9 @@ impl<S: Commit> Fold<S> {
     /// write batch: after an error nothing changed.
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
-        let mut changes = Changes::of_records(&*store, batch.len(), self.refusals);
+        // Lost with an error, which is right: then nothing is known of what was committed.
+        let new_runs = std::mem::take(&mut self.new_runs);
+        let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
         let mut step = Step::Applied;
@@ -179,6 +184,7 @@ impl<S: Commit> Fold<S> {
             (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
+        self.new_runs = changes.into_new_runs();
         Ok(step)
     }
 

@@ -27,6 +27,7 @@ pub mod facts;
 pub mod horizons;
 pub mod keys;
 pub mod markers;
+mod new_runs;
 pub mod pools;
 pub mod records;
 mod run_view;
@@ -38,6 +39,7 @@ pub mod write_backs;
 
 pub use changes::Changes;
 pub use context::{Effect, RecordContext, RunRecord};
+pub(crate) use new_runs::NewRuns;
 
 /// Projects a run's record, in a journal of `partitions`.
 pub fn record<R: Rows>(

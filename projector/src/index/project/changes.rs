@@ -1,6 +1,7 @@
 //! Rows as they will be once the collected changes are written, so that each record of a batch sees the writes of the
 //! ones before it.
 
+use super::NewRuns;
 use crate::index::store::{self, Key, Rows};
 use runlog_schemas::datum::Datum;
 use std::{
@@ -21,6 +22,8 @@ pub struct Changes<'a, R> {
     bytes: usize,
     /// Whether a record may have been refused for its content.
     refusals: bool,
+    /// Runs that the store had nothing of when they began.
+    new_runs: Option<NewRuns>,
     /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
     undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
@@ -34,14 +37,30 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 impl<'a, R: Rows> Changes<'a, R> {
     /// Nothing changed yet.
     pub fn new(rows: &'a R) -> Self {
-        Self { rows, pending: HashMap::default(), bytes: 0, refusals: true, undo: None }
+        Self { rows, pending: HashMap::default(), bytes: 0, refusals: true, new_runs: None, undo: None }
     }
 
     /// For rows that are known to have no record, or to have some, that was refused for its content; and for about so many
-    /// records to come.
-    pub(crate) fn of_records(rows: &'a R, count: usize, refusals: bool) -> Self {
+    /// records to come. `new_runs` began over these rows and no others.
+    pub(crate) fn of_records(rows: &'a R, count: usize, refusals: bool, new_runs: NewRuns) -> Self {
         let pending = HashMap::with_capacity_and_hasher(count * ROWS_PER_RECORD, Default::default());
-        Self { pending, refusals, ..Self::new(rows) }
+        Self { pending, refusals, new_runs: Some(new_runs), ..Self::new(rows) }
+    }
+
+    /// The runs that began over these rows until now.
+    pub(crate) fn into_new_runs(self) -> NewRuns {
+        self.new_runs.unwrap_or_default()
+    }
+
+    /// Under this key, a run's, there is no row: the run begins.
+    pub(super) fn begins(&mut self, key: &Key) {
+        if let Some(new_runs) = &mut self.new_runs {
+            new_runs.begins(key.bytes());
+        }
+    }
+
+    fn lacks(&self, key: &Key) -> bool {
+        self.new_runs.as_ref().is_some_and(|new_runs| new_runs.lacks(key.bytes()))
     }
 
     /// Whether a record may have been refused for its content: otherwise none has to be looked up.
@@ -76,6 +95,9 @@ impl<'a, R: Rows> Changes<'a, R> {
 
     fn set(&mut self, key: Vec<u8>, row: Changed) {
         self.bytes += key.len() + row.as_ref().map_or(0, Vec::len);
+        if let Some(new_runs) = self.new_runs.as_mut().filter(|_| row.is_some()) {
+            new_runs.writes(&key);
+        }
         if let Some(undo) = &mut self.undo {
             let before = self.pending.insert(key.clone(), row);
             undo.push((key, before));
@@ -88,6 +110,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn get<T: Datum>(&self, key: &Key) -> Result<Option<T>, store::Error> {
         match self.pending.get(key.bytes()) {
             Some(row) => row.as_deref().map(|row| store::decode(key.bytes(), row)).transpose(),
+            None if self.lacks(key) => Ok(None),
             None => self.rows.get(key),
         }
     }
@@ -96,6 +119,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
         match self.pending.get(key.bytes()) {
             Some(row) => Ok(row.is_some()),
+            None if self.lacks(key) => Ok(false),
             None => Ok(self.rows.row(key.bytes())?.is_some()),
         }
     }

@@ -31,7 +31,11 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     type Error = store::Error;
 
     fn head(&mut self) -> Result<Head, store::Error> {
-        let row: Option<store::runs::RunRow> = self.changes.get(&store::runs::key(self.run_id))?;
+        let key = store::runs::key(self.run_id);
+        let row: Option<store::runs::RunRow> = self.changes.get(&key)?;
+        if row.is_none() {
+            self.changes.begins(&key);
+        }
         Ok(row.map(|row| row.head).unwrap_or_default())
     }
 

@@ -7,6 +7,9 @@ const METADATA_BLOCK_BYTES: usize = 8 << 10;
 /// The filter of a memtable, bytes. Some 20 bits a row where a memtable has the rows of 50,000 records.
 const MEMTABLE_FILTER_BYTES: f64 = 800e3;
 
+/// New tables that are compacted together.
+const L0_TABLES: i32 = 8;
+
 /// The options of a store on this budget.
 pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
@@ -35,6 +38,8 @@ pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
     options.set_compression_per_level(&[rocksdb::DBCompressionType::None, rocksdb::DBCompressionType::Lz4]);
     options.set_level_compaction_dynamic_level_bytes(true);
+    // Run ids are random: each compaction of new tables rewrites the whole next level, so it waits for twice the usual number.
+    options.set_level_zero_file_num_compaction_trigger(L0_TABLES);
     options.set_max_background_jobs(2);
     options.set_max_open_files(256);
     options.set_keep_log_file_num(2);

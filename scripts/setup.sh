@@ -46,7 +46,7 @@ need_test() {
   has mvn || need maven
   if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi
-  # Counts the instructions of the codec (schemas/tests/instructions.rs).
+  # Counts instructions (tests/tests/instructions.rs).
   has valgrind || need valgrind
 }
 

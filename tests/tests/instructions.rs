@@ -1,0 +1,327 @@
+//! What writing, reading, folding and finding a record takes, in instructions: callgrind counts the same however busy the
+//! machine is.
+//!
+//! ```text
+//!   this test ─▶ valgrind ─▶ this test again, 10 rounds over the records ──▶ a ─┐
+//!            └─▶ valgrind ─▶ this test again, 510 rounds ──────────────────▶ b ─┴─▶ (b - a) / 500 / records
+//! ```
+//! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write scripts/test.sh all -E 'binary(instructions)'` writes it. Counts depend on the compiler, so with another one than wrote the file there is more slack; and a little on the folder
+//! that the checkout is in, by which the compiler divides the code. Accept the largest.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs,
+    hint::black_box,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use runlog_log::Delivery;
+use runlog_projector::{
+    Contents,
+    index::{
+        fold::{Fold, Step},
+        query::{TopicPartition, lookup},
+        store::{
+            self, Commit, Memory, Rows, Visit,
+            anomalies::{self, AnomalyRow},
+            meta,
+        },
+    },
+};
+use runlog_schemas::{
+    codec::{self, Envelope, NoRegistry},
+    datum::Sha256,
+    id::{
+        ContentHash, Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq,
+    },
+    json::Json,
+    payload::{
+        ConversationTurn, Genesis, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallFailed,
+        ToolCallRequested,
+    },
+    record::{JournalRecord, Sequencing},
+};
+use serde_json::json;
+
+const SLACK_PERCENT: u64 = 5;
+/// With another compiler or on another processor than those that the file was written with.
+const SLACK_PERCENT_OTHER: u64 = 25;
+/// So many that what the process does before them, which differs by some hundred thousand instructions from one to the next (hash
+/// tables are seeded at random), is less than a percent of the difference.
+const ROUNDS: [u64; 2] = [10, 510];
+/// Of all records.
+const RUN: &str = "tau-bench:12:0";
+const NAME: &str = "a_record_takes_no_more_instructions_than_are_accepted";
+
+/// A job, and how it is done once with all records.
+type Job = (&'static str, fn(&Prepared));
+
+const JOBS: [Job; 6] = [
+    ("encode", |prepared| prepared.each(|record, _| drop(black_box(codec::encode(record))))),
+    ("decode", |prepared| {
+        prepared.each(|_, framed| drop(black_box(codec::decode(codec::unframe(framed).unwrap()).unwrap())));
+    }),
+    ("envelope", |prepared| {
+        prepared.each(|_, framed| drop(black_box(Envelope::read(codec::unframe(framed).unwrap()).unwrap())));
+    }),
+    // The envelope, and the payload checked to its last byte: what the projector does.
+    ("read", |prepared| prepared.each(|_, framed| drop(black_box(codec::read(framed).unwrap())))),
+    // Read, judged, projected, and put together as one batch, which nothing takes in.
+    ("fold", |prepared| drop(black_box(folded(&prepared.begun, &prepared.deliveries)))),
+    // As often as there are records, so that the figure is that of one.
+    ("lookup", |prepared| prepared.each(|_, _| drop(black_box(prepared.lookup())))),
+];
+
+/// What the jobs work on.
+struct Prepared {
+    records: Vec<(JournalRecord, Vec<u8>)>,
+    deliveries: Vec<Delivery>,
+    /// Rows of a journal that has only begun, and takes in nothing more.
+    begun: Arc<Discarding>,
+    /// Rows of a journal with the records.
+    filled: Arc<Memory>,
+    fingerprint: Fingerprint,
+}
+
+/// Rows that batches do not change.
+#[derive(Debug)]
+struct Discarding(Memory);
+
+impl Rows for Discarding {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        self.0.row(key)
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        direction: rocksdb::Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), store::Error> {
+        self.0.scan(prefix, start, direction, visit)
+    }
+}
+
+impl Commit for Discarding {
+    fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), store::Error> {
+        rows.for_each(|row| {
+            black_box(row);
+        });
+        Ok(())
+    }
+}
+
+fn delivery(offset: u64, value: Vec<u8>) -> Delivery {
+    let offset = Offset::ZERO.saturating_add(offset);
+    Delivery { partition: PartitionId::ZERO, offset, timestamp_millis: 0, key: Vec::new(), value, headers: Vec::new() }
+}
+
+/// The rows of a store once it took these in.
+fn folded<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> Step {
+    let journal = meta::Journal { journal_id: "instructions".into(), partitions: 1 };
+    Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry)).unwrap().take(deliveries).unwrap()
+}
+
+impl Prepared {
+    fn new() -> Self {
+        let genesis = Genesis { journal_id: "instructions".into(), partitions: 1 };
+        let genesis = JournalRecord::of_partition("genesis".parse().unwrap(), "tau-bench", genesis.into());
+        let genesis = [delivery(0, codec::encode(&genesis))];
+        let framed = |record: JournalRecord| {
+            let framed = codec::encode(&record);
+            (record, framed)
+        };
+        let records: Vec<_> = records().into_iter().map(framed).collect();
+        let deliveries: Vec<_> =
+            (1..).zip(&records).map(|(offset, (_, framed))| delivery(offset, framed.clone())).collect();
+        let (begun, filled) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+        assert_eq!(folded(&begun, &genesis), Step::Applied);
+        assert_eq!((folded(&filled, &genesis), folded(&filled, &deliveries)), (Step::Applied, Step::Applied));
+        // What is refused takes less.
+        let (anomalies, mut refused) = (anomalies::prefix(), None);
+        let visit = &mut |key: &[u8], row: &[u8]| {
+            refused = Some(store::decode::<AnomalyRow>(key, row)?);
+            Ok(ControlFlow::Break(()))
+        };
+        filled.scan(anomalies.bytes(), anomalies.bytes(), rocksdb::Direction::Forward, visit).unwrap();
+        assert_eq!(refused, None);
+        let fingerprint = records.iter().find_map(|(record, _)| match &record.payload {
+            Payload::ToolCallRequested(call) => call.fingerprint.0.clone(),
+            _ => None,
+        });
+        let begun = Arc::new(Discarding(Arc::into_inner(begun).unwrap()));
+        Self { records, deliveries, begun, filled, fingerprint: fingerprint.unwrap() }
+    }
+
+    fn each(&self, job: impl Fn(&JournalRecord, &[u8])) {
+        self.records.iter().for_each(|(record, framed)| job(black_box(record), black_box(framed)));
+    }
+
+    fn lookup(&self) -> runlog_schemas::answer::Lookup {
+        let (run_id, place) = (RunId::new(RUN).unwrap(), TopicPartition { topic: "t", partition: PartitionId::ZERO });
+        let found =
+            lookup::one(&*self.filled, &Contents::none(), place, run_id, self.fingerprint.borrow(), None).unwrap();
+        assert!(found.result.is_some(), "{found:?}");
+        found
+    }
+}
+
+/// Like those of an imported run of tau-bench: their kinds, their ids, texts of such lengths.
+fn records() -> Vec<JournalRecord> {
+    let id = |n: u64| format!("{n:08x}-4f3c-5a2e-9d71-0c6b8e2f{n:04x}");
+    let text = |length: usize| Json::from(json!("a word, and more. ".repeat(1 + length / 18)[..length].to_owned()));
+    let turn = |kind: &str, length: usize| ConversationTurn {
+        message_id: "message-12".into(),
+        parent_id: Some("message-11".into()),
+        thread_id: None,
+        kind: kind.into(),
+        content: text(length),
+    };
+    let requested = ToolCallRequested {
+        request_id: "request-6".into(),
+        call_id: "call_f3KQ9wTz1LxYbN6dRm0aHc2v".into(),
+        parent_id: Some("message-12".into()),
+        vendor: None,
+        tool_name: "get_booking_details".into(),
+        args_sha256: String::new(),
+        fingerprint: OrEmpty(None),
+        arguments: Some(Json::from(json!({ "booking_id": "B7QX21" }))),
+    };
+    let checkpoint = LoopCheckpoint {
+        checkpoint_id: "checkpoint-6".into(),
+        checkpoint_seq: 6,
+        covers_journal_seq: 8.into(),
+        base: None,
+        unanswered: Vec::new(),
+        schema_version: 1,
+        session_id: String::new(),
+        turn: 4,
+        messages: vec![text(300), text(900)],
+        spans: Vec::new(),
+        total_usage: None,
+        tool_calls_count: 4,
+        verification_reports: Vec::new(),
+        state: None,
+        state_hash: "0".repeat(64),
+        created_at_millis: 22_000,
+    };
+    let failing =
+        ToolCallRequested { request_id: "request-7".into(), tool_name: "cancel_booking".into(), ..requested.clone() };
+    let of = |n: u64| RecordId::new(id(n)).unwrap();
+    let latency_ms = None;
+    let payloads: [Payload; 9] = [
+        RunLifecycle { status: "started".into(), reason: String::new() }.into(),
+        turn("user", 120).into(),
+        turn("assistant", 350).into(),
+        requested.seal().unwrap().into(),
+        ToolCallCompleted { request_record_id: of(4), result: Some(text(700)), latency_ms }.into(),
+        failing.seal().unwrap().into(),
+        ToolCallFailed {
+            request_record_id: of(6),
+            error_kind: "tool_error".into(),
+            error_message: "x".repeat(60),
+            latency_ms,
+        }
+        .into(),
+        turn("tool", 700).into(),
+        checkpoint.into(),
+    ];
+    let placed = |(payload, n): (Payload, u64)| {
+        let (run_id, record_id) = (RunId::new(RUN).unwrap(), RecordId::new(id(n)).unwrap());
+        let mut record = JournalRecord::new(run_id, record_id, "tau-bench", payload);
+        record.place = Sequencing {
+            writer_id: WriterId::new(id(99)).unwrap().into(),
+            writer_epoch: Epoch::ZERO,
+            writer_seq: WriterSeq::new(n).unwrap(),
+            prev_hash: Some(ContentHash(Sha256::of(b"the one before")).into()),
+            journal_seq: JournalSeq::new(if record.body.record_kind.numbered() { n } else { 0 }).unwrap(),
+            timestamp_millis: n * 1000,
+        };
+        record
+    };
+    payloads.into_iter().zip(1..).map(placed).collect()
+}
+
+/// The process that is counted: `work` is a job and a number of rounds.
+fn work(work: &str) {
+    let (job, rounds) = work.split_once(' ').unwrap();
+    let (_, take) = JOBS.iter().find(|(name, _)| *name == job).unwrap();
+    let prepared = Prepared::new();
+    for _ in 0..rounds.parse::<u64>().unwrap() {
+        take(black_box(&prepared));
+    }
+}
+
+/// A copy of this program without what debuggers need: valgrind 3.19 ends at the debug information of newer compilers.
+fn stripped(dir: &Path) -> PathBuf {
+    let copy = dir.join("instructions");
+    let output =
+        Command::new("strip").arg("--strip-debug").arg("-o").arg(&copy).arg(env::current_exe().unwrap()).output();
+    let output = output.expect("strip does not start; scripts/setup.sh build installs it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    copy
+}
+
+/// Instructions of a process of `program` that does `job` for so many rounds.
+fn count(program: &Path, job: &str, rounds: u64) -> u64 {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    command.args(["--exact", NAME, "--test-threads=1"]).env("RUNLOG_WORK", format!("{job} {rounds}"));
+    let output = command.output().expect("valgrind does not start; scripts/setup.sh test installs it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    collected.unwrap_or_else(|| panic!("no count: {said}")).1.trim().parse().unwrap()
+}
+
+fn compiler() -> String {
+    let told = Command::new("rustc").arg("-vV").output().expect("rustc does not start").stdout;
+    let told = String::from_utf8(told).unwrap();
+    let line = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    format!("rustc {} for {}", line("release:"), line("host:"))
+}
+
+#[test]
+fn a_record_takes_no_more_instructions_than_are_accepted() {
+    if let Ok(job) = env::var("RUNLOG_WORK") {
+        return work(&job);
+    }
+    let [few, many] = ROUNDS;
+    let takes = (many - few) * records().len() as u64;
+    let dir = tempfile::tempdir().unwrap();
+    let program = stripped(dir.path());
+    let counts = JOBS.map(|(job, _)| (job, (count(&program, job, many) - count(&program, job, few)) / takes));
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.txt");
+    if env::var("RUNLOG_INSTRUCTIONS").as_deref() == Ok("write") {
+        let mut text = format!("# Instructions per record. See instructions.rs.\ncompiler {}\n", compiler());
+        counts.iter().for_each(|(job, count)| writeln!(text, "{job} {count}").unwrap());
+        fs::write(&file, text).unwrap();
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    let accepted: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).collect();
+    let slack = if accepted["compiler"] == compiler() { SLACK_PERCENT } else { SLACK_PERCENT_OTHER };
+    let mut over = String::new();
+    for (job, count) in counts {
+        let limit: u64 = accepted[job].parse().unwrap();
+        println!("{job}: {count} instructions per record, accepted {limit}");
+        if count * 100 > limit * (100 + slack) {
+            writeln!(over, "{job}: {count} instructions per record, accepted {limit} and {slack} % more").unwrap();
+        }
+    }
+    assert!(
+        over.is_empty(),
+        "{over}accepted by {}, counted with {}. If it is meant, accept it and commit {}:\n  \
+         RUNLOG_INSTRUCTIONS=write scripts/test.sh all -E 'binary(instructions)'",
+        accepted["compiler"],
+        compiler(),
+        file.display()
+    );
+}

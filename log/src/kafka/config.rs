@@ -85,7 +85,7 @@ const DEFAULTS: [(&str, &str); 4] = [
 ];
 
 const DEFAULTS_PRODUCER: [(&str, &str); 4] = [
-    ("linger.ms", "3"),
+    ("linger.ms", "0"),
     ("compression.type", "lz4"),
     // After this an append is answered, whatever became of it.
     ("delivery.timeout.ms", "30000"),

@@ -110,7 +110,7 @@ fn append_raw(config: &KafkaConfig, entries: &Entries, round: Duration) -> anyho
         .set("bootstrap.servers", &config.brokers)
         .set("enable.idempotence", "true")
         .set("acks", "all")
-        .set("linger.ms", "3")
+        .set("linger.ms", "0")
         .set("compression.type", "lz4")
         .create()?;
     let send = |(partition, entry): &(PartitionId, Entry)| -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ impl KafkaTools {
         tool.args(["--num-records", &all.to_string(), "--warmup-records", &warm_up.to_string()]);
         tool.arg("--payload-file").arg(self.payloads.path());
         // As librdkafka has them: batches of at most 1,000,000 bytes, and room for 100,000 records.
-        tool.args(["--command-property", "acks=all", "enable.idempotence=true", "linger.ms=3", "compression.type=lz4"]);
+        tool.args(["--command-property", "acks=all", "enable.idempotence=true", "linger.ms=0", "compression.type=lz4"]);
         tool.args(["batch.size=1000000", "buffer.memory=67108864"]);
         let before = cpu_of_children()?;
         let printed = output(&mut tool)?;

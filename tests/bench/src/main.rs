@@ -28,7 +28,10 @@ use kafka_tools::KafkaTools;
 use peers::{Peer, Peers};
 use report::{Figure, Report};
 use runlog_tests::kafka::Broker;
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use streams::Streams;
 
 /// As the binary has it, so that both allocate alike.
@@ -127,8 +130,7 @@ fn main() -> anyhow::Result<()> {
         Command::Run { quick, only, without, records, out } => {
             let scale = if quick { Scale::QUICK } else { Scale::WHOLE };
             let scale = Scale { records: records.unwrap_or(scale.records), ..scale };
-            let report = measured(&only, Peers::new(without), &scale)?;
-            report.write(&out)?;
+            let report = measured(&only, Peers::new(without), &scale, &out)?;
             println!("{}", report.markdown());
             eprintln!("the report is {}", out.join("report.md").display());
             let missing: Vec<_> =
@@ -142,49 +144,53 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measured(only: &[Subject], peers: Peers, scale: &Scale) -> anyhow::Result<Report> {
+/// The report, which is in `out` after each figure: a run that does not come to its end leaves what it measured.
+fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow::Result<Report> {
     let machine = machine::Machine::here();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let wanted = |subject| only.is_empty() || only.contains(&subject);
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut report = Report { machine, command: command(), not_run: Vec::new(), figures: Vec::new() };
     let mut done = |figure: Figure| {
         eprintln!("measured: {}", figure.title);
-        figures.push(figure);
+        report.figures.push(figure);
+        report.write(out)
     };
     // First, while no broker runs beside them.
     if wanted(Subject::Fold) {
-        done(fold::run(scale)?);
+        done(fold::run(scale)?)?;
     }
     if wanted(Subject::Savers) {
-        savers::run(scale, &peers)?.into_iter().for_each(&mut done);
+        savers::run(scale, &peers)?.into_iter().try_for_each(&mut done)?;
     }
     if only.is_empty() || only.iter().any(|subject| subject.needs_broker()) {
         let broker = Broker::start()?;
         if wanted(Subject::Append) || wanted(Subject::Consume) {
             let tools = peers.get(Peer::KafkaTools, KafkaTools::install);
             if wanted(Subject::Append) {
-                done(append::run(&runtime, &broker, scale, tools.as_ref())?);
+                done(append::run(&runtime, &broker, scale, tools.as_ref())?)?;
             }
             if wanted(Subject::Consume) {
-                done(consume::run(&runtime, &broker, scale, tools.as_ref())?);
+                done(consume::run(&runtime, &broker, scale, tools.as_ref())?)?;
             }
         }
         if wanted(Subject::Visible) {
-            done(visible::run(&runtime, &broker, scale)?);
+            done(visible::run(&runtime, &broker, scale)?)?;
         }
         if wanted(Subject::Gate) {
-            done(runtime.block_on(gate::run(&broker, scale))?);
+            done(runtime.block_on(gate::run(&broker, scale))?)?;
         }
         if wanted(Subject::Served) {
-            runtime.block_on(served::run(&broker, scale))?.into_iter().for_each(&mut done);
+            runtime.block_on(served::run(&broker, scale))?.into_iter().try_for_each(&mut done)?;
         }
         if wanted(Subject::Streams)
             && let Some(streams) = peers.get(Peer::Streams, Streams::install)
         {
-            done(streams::run(&runtime, &broker, scale, &streams)?);
+            done(streams::run(&runtime, &broker, scale, &streams)?)?;
         }
     }
-    Ok(Report { machine, command: command(), not_run: peers.not_run(), figures })
+    report.not_run = peers.not_run();
+    report.write(out)?;
+    Ok(report)
 }
 
 /// The command line, with what the environment adds to it.

@@ -110,7 +110,7 @@ impl<S: Commit> Fold<S> {
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let begun = store.row(meta::journal().bytes())?.is_some();
         let refusals = has_refusals(&*store)?;
-        let new_runs = NewRuns::default();
+        let new_runs = NewRuns::of_one_of(journal.partitions);
         Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, new_runs, failpoints })
     }
 
@@ -154,7 +154,7 @@ impl<S: Commit> Fold<S> {
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
         // Lost with an error, which is right: then nothing is known of what was committed.
-        let new_runs = std::mem::take(&mut self.new_runs);
+        let new_runs = std::mem::replace(&mut self.new_runs, NewRuns::of_one_of(self.journal.partitions));
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
@@ -184,7 +184,9 @@ impl<S: Commit> Fold<S> {
             (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
-        self.new_runs = changes.into_new_runs();
+        if let Some(new_runs) = changes.into_new_runs() {
+            self.new_runs = new_runs;
+        }
         Ok(step)
     }
 

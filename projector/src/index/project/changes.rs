@@ -48,13 +48,14 @@ impl<'a, R: Rows> Changes<'a, R> {
     }
 
     /// The runs that began over these rows until now.
-    pub(crate) fn into_new_runs(self) -> NewRuns {
-        self.new_runs.unwrap_or_default()
+    pub(crate) fn into_new_runs(self) -> Option<NewRuns> {
+        self.new_runs
     }
 
-    /// Under this key, a run's, there is no row: the run begins.
+    /// Under this key, a run's, there is no row: the run begins. Unless it is asked for again after [`Changes::begin`]: its batch
+    /// is written before its first record.
     pub(super) fn begins(&mut self, key: &Key) {
-        if let Some(new_runs) = &mut self.new_runs {
+        if let Some(new_runs) = self.new_runs.as_mut().filter(|_| self.undo.is_none()) {
             new_runs.begins(key.bytes());
         }
     }
@@ -193,4 +194,25 @@ fn beginning(key: &[u8]) -> u128 {
     let count = key.len().min(bytes.len());
     bytes[..count].copy_from_slice(&key[..count]);
     u128::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::{Memory, records, runs};
+    use runlog_schemas::id::{RecordId, RunId};
+
+    #[test]
+    fn a_run_does_not_begin_after_a_record_of_its_batch_was_written() {
+        let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
+        let batch = records::by_id(run, RecordId::new("batch").expect("an id"));
+        let mut changes = Changes::of_records(&rows, 1, false, NewRuns::of_one_of(1));
+        changes.begin();
+        changes.mark(batch.clone());
+        changes.begins(&runs::key(run));
+        changes.keep();
+        assert!(!changes.lacks(&batch));
+        changes.begins(&runs::key(run));
+        assert!(changes.lacks(&batch), "outside of a batch it begins");
+    }
 }

@@ -6,46 +6,63 @@ use std::{collections::HashSet, hash::BuildHasher};
 
 /// The indices that are asked: a run without a row of its own has no row in any of them.
 const ASKED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
-/// Runs and keys of a generation: two of them take 3 MiB at the most.
-const GENERATION_MAX: usize = 1 << 16;
+/// Bytes of a generation, of which a partition has two: so many for all partitions together, and within these bounds.
+const ALL_BYTES: usize = 16 << 20;
+const BYTES_MIN: usize = 64 << 10;
+const BYTES_MAX: usize = 2 << 20;
+/// Bytes of a hash in its table, and of a run beside its key's part: tables are half full.
+const KEY_BYTES: usize = 18;
+const RUN_BYTES: usize = 96;
 
 type Hasher = foldhash::fast::RandomState;
 
 /// Runs whose first record was projected here, and the keys written for them since; of the latest such runs.
 ///
 /// A run is forgotten with all that is known of it, and not in part: it is kept in the generation in which it began, so its
-/// keys are in that one or in a younger one.
-#[derive(Clone, Debug, Default)]
+/// keys are in that one or in a younger one. This needs that it begins before anything of it is written, and not again.
+#[derive(Debug)]
 pub(crate) struct NewRuns {
     young: Generation,
     old: Generation,
     hasher: Hasher,
+    /// Of a generation.
+    bytes_max: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Generation {
     /// Their part of a key. Whole: two runs with one hash would be taken for one.
     runs: HashSet<Vec<u8>, Hasher>,
     /// Hashes of keys. With one in common, a key that was not written is looked for.
     keys: HashSet<u64, Hasher>,
+    /// Of both.
+    bytes: usize,
 }
 
 impl NewRuns {
+    /// None, of one of so many partitions.
+    pub(crate) fn of_one_of(partitions: u32) -> Self {
+        let bytes_max = (ALL_BYTES / partitions.max(1) as usize).clamp(BYTES_MIN, BYTES_MAX);
+        Self { young: Generation::default(), old: Generation::default(), hasher: Hasher::default(), bytes_max }
+    }
+
     /// The run of this key has no row of its own, so none in an index that is asked.
     pub(super) fn begins(&mut self, key: &[u8]) {
         if let Some(run) = run(key)
             && !self.knows(run)
         {
             self.young.runs.insert(run.to_vec());
-            self.age();
+            self.grows(RUN_BYTES + run.len());
         }
     }
 
     /// A row is written, and perhaps taken back.
     pub(super) fn writes(&mut self, key: &[u8]) {
-        if is_asked(key) && run(key).is_some_and(|run| self.knows(run)) {
-            self.young.keys.insert(self.hasher.hash_one(key));
-            self.age();
+        if is_asked(key)
+            && run(key).is_some_and(|run| self.knows(run))
+            && self.young.keys.insert(self.hasher.hash_one(key))
+        {
+            self.grows(KEY_BYTES);
         }
     }
 
@@ -63,8 +80,9 @@ impl NewRuns {
         self.young.keys.contains(&hash) || self.old.keys.contains(&hash)
     }
 
-    fn age(&mut self) {
-        if self.young.runs.len() + self.young.keys.len() >= GENERATION_MAX {
+    fn grows(&mut self, bytes: usize) {
+        self.young.bytes += bytes;
+        if self.young.bytes >= self.bytes_max {
             self.old = std::mem::take(&mut self.young);
         }
     }
@@ -96,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_row_is_missing_for_sure_only_in_a_run_that_began_here_and_only_until_it_is_written() {
-        let mut new_runs = NewRuns::default();
+        let mut new_runs = NewRuns::of_one_of(64);
         new_runs.begins(run_key("a\0b").bytes());
         new_runs.writes(record("a\0b", "1").bytes());
         let lacks = |run: &str, id: &str| new_runs.lacks(record(run, id).bytes());
@@ -106,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_run_is_forgotten_with_all_that_is_known_of_it() {
-        let mut new_runs = NewRuns::default();
+        let mut new_runs = NewRuns::of_one_of(64);
         let before = record("old", "1");
         new_runs.begins(run_key("old").bytes());
         new_runs.writes(before.bytes());
@@ -117,10 +135,22 @@ mod tests {
             new_runs.writes(record("young", &written.to_string()).bytes());
             written += 1;
         }
-        assert!((GENERATION_MAX..=2 * GENERATION_MAX).contains(&written), "{written}");
+        let full = new_runs.bytes_max / KEY_BYTES;
+        assert!((full..=2 * full).contains(&written), "{written}");
         assert!(!new_runs.lacks(before.bytes()));
         // Of the run that began last, all is known still, or nothing.
         assert!(!new_runs.lacks(record("young", "0").bytes()));
+    }
+
+    #[test]
+    fn long_ids_of_runs_take_no_more_room() {
+        let mut new_runs = NewRuns::of_one_of(1_000);
+        let first = "x".repeat(1_000);
+        new_runs.begins(run_key(&first).bytes());
+        for number in 0..2 * BYTES_MIN / 1_000 {
+            new_runs.begins(run_key(&format!("{number:01000}")).bytes());
+        }
+        assert!(!new_runs.lacks(record(&first, "1").bytes()));
     }
 
     #[test]

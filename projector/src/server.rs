@@ -366,6 +366,20 @@ impl App {
         TopicPartition { topic: self.0.log().topic(), partition }
     }
 
+    /// Runs a read of many rows off the network threads, when its turn comes: [`SCANS_MAX`](room::SCANS_MAX) at a time.
+    pub(crate) async fn scan<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        // It is never closed. The thread has it, which goes on when the client disconnects.
+        let turn = self.1.scans.clone().acquire_owned().await.ok();
+        self.read(move |app| {
+            let _turn = turn;
+            read(app)
+        })
+        .await
+    }
+
     /// Runs a read that may take a while off the network threads.
     pub(crate) async fn read<T: Send + 'static>(
         &self,

@@ -21,7 +21,6 @@ use runlog_projector::{
 };
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
 use std::{
-    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -42,9 +41,6 @@ const MEMORY_BYTES: usize = 128 << 20;
 
 /// How long blocking work may take to end after the shutdown.
 const CLOSE_WAIT: Duration = Duration::from_millis(200);
-/// Threads for reads that wait for the disk; further reads wait for a thread. The allocator keeps for each what it once freed,
-/// and tokio would start up to 512.
-const READERS_PER_CORE: usize = 8;
 
 /// Where the log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,8 +148,7 @@ pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Ans
     rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
     limits::raise_open_files();
-    let readers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get) * READERS_PER_CORE;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(readers).build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let served = runtime.block_on(until_ended(settings));

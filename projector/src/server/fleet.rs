@@ -105,7 +105,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.read(move |app| {
+    app.scan(move |app| {
         let visible = app.caller().visible();
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
@@ -131,7 +131,7 @@ pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> 
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
-    app.read(move |app| {
+    app.scan(move |app| {
         let visible = app.caller().visible();
         let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
@@ -155,7 +155,7 @@ pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.read(move |app| {
+    app.scan(move |app| {
         let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)

@@ -9,6 +9,8 @@ use tokio::sync::Semaphore;
 pub(super) const REQUESTS_MAX: usize = 1024;
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
+/// Reads of many rows at the same time; further ones wait. With each thread that did one, the allocator keeps what it freed.
+pub(super) const SCANS_MAX: usize = 32;
 /// Copies of runs in progress at the same time: each has a part of a run in memory.
 pub(super) const COPIES_MAX: usize = 4;
 
@@ -17,6 +19,8 @@ pub(super) const COPIES_MAX: usize = 4;
 pub(super) struct Room {
     /// For requests.
     pub(super) requests: Semaphore,
+    /// For reads of many rows.
+    pub(super) scans: Arc<Semaphore>,
     /// For long bodies, in KiB.
     pub(super) bodies: Arc<Semaphore>,
     /// For runs as they were.
@@ -40,6 +44,7 @@ impl Room {
         let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
         Self {
             requests,
+            scans: room(SCANS_MAX),
             bodies,
             pasts,
             large: large::Large::new(),

@@ -286,9 +286,10 @@ impl Ledger {
         self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
     }
 
-    /// Whether a record with this id is in the log, applied or not.
-    pub(crate) fn has(&self, id: &str) -> bool {
-        self.records.values().any(|landed| landed.record.body.record_id.as_str() == id)
+    /// Whether a record with this id is in the log, of this run, applied or not.
+    pub(crate) fn has_in(&self, run: u32, id: &str) -> bool {
+        let mut of_run = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id(run));
+        of_run.any(|landed| landed.record.body.record_id.as_str() == id)
     }
 
     /// A handle was told that another process has its run.

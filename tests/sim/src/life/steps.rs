@@ -182,7 +182,7 @@ impl Process {
                     && matches!(next, Next::Again)
                 {
                     self.stage.count("reopened after an unknown write");
-                    if !self.stage.ledger().has(sent.as_str()) {
+                    if !self.stage.ledger().has_in(step.run, sent.as_str()) {
                         self.fail(format!(
                             "step {id}: reopened, and the unknown record {sent} is not in the log: {error}"
                         ));

@@ -366,22 +366,30 @@ impl App {
         TopicPartition { topic: self.0.log().topic(), partition }
     }
 
-    /// Runs a read of many rows off the network threads, when its turn comes: [`SCANS_MAX`](room::SCANS_MAX) at a time.
-    pub(crate) async fn scan<T: Send + 'static>(
+    /// Runs a read of the indices, and of content, off the network threads, when its turn comes.
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // It is never closed. The thread has it, which goes on when the client disconnects.
-        let turn = self.1.scans.clone().acquire_owned().await.ok();
-        self.read(move |app| {
+        let turn = self.0.shared.turn_to_read().await;
+        self.blocking(move |app| {
             let _turn = turn;
             read(app)
         })
         .await
     }
 
-    /// Runs a read that may take a while off the network threads.
-    pub(crate) async fn read<T: Send + 'static>(
+    /// Runs a read for a stream on one of few threads, since it may take much memory.
+    pub(crate) async fn read_ahead<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (app, executor) = (self.clone(), &self.0.shared.config.executor);
+        self.1.stream_threads.run(executor, move || read(&app)).await.map_err(no_answer)?
+    }
+
+    /// Runs off the network threads what may wait for the log for long, or must not wait for reads.
+    pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {

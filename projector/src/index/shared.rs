@@ -12,10 +12,13 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Followers of one projector at a time: each has a consumer of its own.
 pub const FOLLOWERS_MAX: usize = 16;
+/// Reads at the same time; further ones wait. The allocator keeps for each thread that reads what it once freed. A bound of the
+/// runtime's threads would not do: a read of content waits for another one of them.
+const READS_MAX: usize = 32;
 
 /// A partition's progress, which queries wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub struct Shared {
     pub(crate) builds_max: usize,
     /// Permits for followers of the log.
     pub(crate) followers: Arc<Semaphore>,
+    /// Permits for reads.
+    reads: Arc<Semaphore>,
     partitions: Vec<Partition>,
 }
 
@@ -83,10 +88,18 @@ impl Shared {
         };
         let partitions: Vec<_> = partitions.into_iter().map(partition).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
+        let reads = Arc::new(Semaphore::new(READS_MAX));
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
         let builds = Semaphore::new(builds_max);
         let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
-        Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, partitions }
+        Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
+    }
+
+    /// The turn to read, until it is dropped. Waits for it. The thread that reads has it, which goes on when the client
+    /// disconnects.
+    pub(crate) async fn turn_to_read(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        self.reads.clone().acquire_owned().await.ok()
     }
 
     /// Whether the service is ending.

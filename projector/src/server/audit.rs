@@ -108,7 +108,7 @@ impl App {
     pub(super) async fn audit(&self, action: Action, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {
         let Some(audit) = self.5.audit.clone() else { return Ok(()) };
         let run_id = run_id.map(|run_id| run_id.to_owned());
-        self.read(move |app| {
+        self.blocking(move |app| {
             let time = time((audit.clock)());
             let line = Line { time, principal: app.caller().principal(), action, run_id: run_id.as_ref(), detail };
             let mut bytes = serde_json::to_vec(&line).map_err(|error| {

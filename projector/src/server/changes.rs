@@ -141,7 +141,7 @@ impl Source for Feed {
             let records: Vec<Delivery> = self.records.drain(..count).collect();
             let Some(mut folding) = self.folding.take() else { return Ok(None) };
             let fold = move |app: &App| folding.fold(app, &records).map(|ready| (folding, ready));
-            let (folding, ready) = self.app.scan(fold).await?;
+            let (folding, ready) = self.app.read_ahead(fold).await?;
             (self.folding, self.ready) = (Some(folding), ready);
         }
     }

@@ -98,7 +98,7 @@ impl App {
         let mut done = 0;
         while let Some(end) = copying.part(done) {
             let work = Arc::clone(copying);
-            let records = self.scan(move |app| app.part(&work, done..end)).await.map_err(|error| after(done, error))?;
+            let records = self.read(move |app| app.part(&work, done..end)).await.map_err(|error| after(done, error))?;
             let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
             let target = copying.target.borrow();
             if done == 0 {

@@ -94,7 +94,7 @@ pub(super) async fn list(
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
-    app.scan(move |app| {
+    app.read(move |app| {
         let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::events::page(&store.view(), app.place(partition), &filter, cursor, limit)

@@ -105,7 +105,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.scan(move |app| {
+    app.read(move |app| {
         let visible = app.caller().visible();
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
@@ -131,7 +131,7 @@ pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> 
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
-    app.scan(move |app| {
+    app.read(move |app| {
         let visible = app.caller().visible();
         let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
@@ -155,7 +155,7 @@ pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.scan(move |app| {
+    app.read(move |app| {
         let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
@@ -194,7 +194,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition));
     }
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
-    app.read(move |app| {
+    app.blocking(move |app| {
         let store = app.0.store(partition);
         let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
         let (letter, detail) = found.ok_or_else(|| {
@@ -218,7 +218,7 @@ pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verificat
     let _turn = app.1.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;
     let begun = Instant::now();
-    let mut verification = app.read(|app| app.0.verify()).await?;
+    let mut verification = app.blocking(|app| app.0.verify()).await?;
     verification.seconds = begun.elapsed().as_secs_f64();
     Ok(Json(verification))
 }

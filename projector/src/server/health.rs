@@ -63,7 +63,7 @@ impl App {
                 let _turn = turn;
                 Ok(app.0.log().weaknesses()?)
             };
-            self.read(look).await
+            self.blocking(look).await
         };
         let asked = tokio::time::timeout(PATIENCE, ask).await;
         let unknown = |why: String| Finding {
@@ -186,7 +186,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 
 pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
-    let (counts, counted) = app.scan(|app| Ok(app.counted())).await?;
+    let (counts, counted) = app.read(|app| Ok(app.counted())).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
         let progress = app.0.progress(health.partition);

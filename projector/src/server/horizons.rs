@@ -36,7 +36,7 @@ pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.scan(move |app| {
+    app.read(move |app| {
         let (horizons, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::horizons::page(&store.view(), app.place(partition), cursor, limit)

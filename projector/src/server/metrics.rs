@@ -209,7 +209,7 @@ impl App {
         if let Some((_, counts)) = kept.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
             return Ok(counts);
         }
-        let counts = self.read(|app| app.count()).await?;
+        let counts = self.blocking(|app| app.count()).await?;
         *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), counts));
         Ok(counts)
     }

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 pub(super) const REQUESTS_MAX: usize = 1024;
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
-/// Reads of many rows at the same time; further ones wait. With each thread that did one, the allocator keeps what it freed.
-pub(super) const SCANS_MAX: usize = 32;
+/// Threads that read for streams.
+const STREAM_THREADS: usize = 4;
 /// Copies of runs in progress at the same time: each has a part of a run in memory.
 pub(super) const COPIES_MAX: usize = 4;
 
@@ -19,8 +19,6 @@ pub(super) const COPIES_MAX: usize = 4;
 pub(super) struct Room {
     /// For requests.
     pub(super) requests: Semaphore,
-    /// For reads of many rows.
-    pub(super) scans: Arc<Semaphore>,
     /// For long bodies, in KiB.
     pub(super) bodies: Arc<Semaphore>,
     /// For runs as they were.
@@ -29,6 +27,8 @@ pub(super) struct Room {
     pub(super) large: large::Large,
     /// The threads that make them.
     pub(super) large_threads: Few,
+    /// The threads that read for streams: the allocator keeps for each what it once freed.
+    pub(super) stream_threads: Few,
     /// For copies of runs.
     pub(super) copies: Semaphore,
     /// For looking at the log's configuration.
@@ -44,11 +44,11 @@ impl Room {
         let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
         Self {
             requests,
-            scans: room(SCANS_MAX),
             bodies,
             pasts,
             large: large::Large::new(),
             large_threads: Few::new(executor, "runlog-page", large::MADE_MAX),
+            stream_threads: Few::new(executor, "runlog-stream", STREAM_THREADS),
             copies: Semaphore::new(COPIES_MAX),
             weaknesses: room(1),
             verification: Semaphore::new(1),

@@ -92,7 +92,7 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
     for partition in PartitionId::all(app.0.journal().partitions) {
         app.0.wait(partition, consistency, ask.deadline()).await?;
     }
-    app.scan(move |app| {
+    app.read(move |app| {
         match after {
             After::Id(after) => app.by_id(&filter, after.as_ref(), limit),
             After::Newest(after) => app.newest(&filter, after.as_ref(), limit),

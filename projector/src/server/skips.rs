@@ -56,7 +56,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let begun = Instant::now();
     app.0.can_skip(partition, offset, deadline).await?;
-    let plan = app.read(move |app| app.skip_plan(partition, offset)).await?;
+    let plan = app.blocking(move |app| app.skip_plan(partition, offset)).await?;
     if query.dry_run {
         return Ok(Json(plan).into_response());
     }

@@ -39,7 +39,7 @@ pub(super) async fn one(
     let index = query::standing::index(&list).ok_or_else(unknown)?;
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.fresh(run_id.borrow(), &ask).await?;
-    app.scan(move |app| {
+    app.read(move |app| {
         let (store, place) = (app.0.store(partition), app.place(partition));
         let of = (Some(run_id.borrow()), query.ended);
         let page =

@@ -191,7 +191,7 @@ impl Source for Tail {
 impl Tail {
     async fn fill(&mut self) -> Result<(), Error> {
         let (partition, run_id, cursor, show) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.show);
-        let page = self.app.scan(move |app| {
+        let page = self.app.read_ahead(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
             let proofs = app.proofs();
             let show = Showing { show, proofs: proofs.as_ref() };

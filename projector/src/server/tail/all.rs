@@ -83,7 +83,7 @@ impl All {
         let count = self.records.len().min(RECORDS);
         let records: Vec<Delivery> = self.records.drain(..count).collect();
         let (mut cursor, show) = (self.cursor.clone(), self.show);
-        let read = self.app.scan(move |app| {
+        let read = self.app.read_ahead(move |app| {
             let mut ready = VecDeque::new();
             for record in &records {
                 let lines = lines(app, record, show)?;

@@ -371,12 +371,8 @@ impl App {
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let turn = self.0.shared.turn_to_read().await;
-        self.blocking(move |app| {
-            let _turn = turn;
-            read(app)
-        })
-        .await
+        let app = self.clone();
+        self.0.shared.read(move || read(&app)).await.map_err(no_answer)?
     }
 
     /// Runs a read for a stream on one of few threads, since it may take much memory.

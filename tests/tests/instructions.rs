@@ -126,7 +126,7 @@ fn delivery(offset: u64, value: Vec<u8>) -> Delivery {
     Delivery { partition: PartitionId::ZERO, offset, timestamp_millis: 0, key: Vec::new(), value, headers: Vec::new() }
 }
 
-/// The rows of a store once it took these in.
+/// Folds these into a store.
 fn folded<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> Step {
     let journal = meta::Journal { journal_id: "instructions".into(), partitions: 1 };
     Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry)).unwrap().take(deliveries).unwrap()

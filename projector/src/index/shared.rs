@@ -2,6 +2,7 @@
 
 use crate::index::{
     config::Config,
+    executor::NoResult,
     flush::Flushes,
     fold::Stop,
     store::{Budget, Storage, Store, meta},
@@ -12,7 +13,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 
 /// Followers of one projector at a time: each has a consumer of its own.
 pub const FOLLOWERS_MAX: usize = 16;
@@ -95,11 +96,18 @@ impl Shared {
         Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
     }
 
-    /// The turn to read, until it is dropped. Waits for it. The thread that reads has it, which goes on when the client
-    /// disconnects.
-    pub(crate) async fn turn_to_read(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
-        self.reads.clone().acquire_owned().await.ok()
+    /// Runs a read that may block a thread, when its turn comes.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoResult> {
+        // It is never closed. The thread that reads has the turn, since it goes on when the client disconnects.
+        let turn = self.reads.clone().acquire_owned().await.ok();
+        let read = move || {
+            let _turn = turn;
+            read()
+        };
+        self.config.executor.run(read).await
     }
 
     /// Whether the service is ending.

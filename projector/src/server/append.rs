@@ -199,11 +199,7 @@ impl Projector {
         read: impl FnOnce(&Self, RunId<&str>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
-        let turn = self.shared.turn_to_read().await;
-        let read = self.shared.config.executor.run(move || {
-            let _turn = turn;
-            read(&projector, run_id.borrow())
-        });
+        let read = self.shared.read(move || read(&projector, run_id.borrow()));
         read.await.map_err(|error| Error::new(ErrorKind::Internal, "a read of the index panicked").because(error))?
     }
 

@@ -36,7 +36,7 @@ impl Route {
         Self { method: "post", path, access, handler: post(handler), query: T::query }
     }
 
-    /// The handler, behind the access that it needs.
+    /// The handler, called only for callers who have the access that it needs.
     pub(super) fn guarded(self) -> MethodRouter<App> {
         let access = self.access;
         self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {

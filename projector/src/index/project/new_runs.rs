@@ -68,8 +68,7 @@ impl NewRuns {
 
     /// Whether there is no row under this key, and none has to be looked for.
     pub(super) fn lacks(&self, key: &[u8]) -> bool {
-        let hash = || self.hasher.hash_one(key);
-        is_asked(key) && run(key).is_some_and(|run| self.knows(run)) && !self.may_have(hash())
+        is_asked(key) && run(key).is_some_and(|run| self.knows(run)) && !self.may_have(self.hasher.hash_one(key))
     }
 
     fn knows(&self, run: &[u8]) -> bool {

@@ -277,8 +277,7 @@ impl Ledger {
 
     /// Whether a record with this id was applied in a run.
     pub(crate) fn has_applied_in(&self, run: u32, id: &str) -> bool {
-        let of_run = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id(run));
-        of_run.filter(|landed| landed.outcome == "applied").any(|landed| landed.record.body.record_id.as_str() == id)
+        self.of_run(run, id).any(|landed| landed.outcome == "applied")
     }
 
     /// Whether a record with this id was applied.
@@ -288,8 +287,15 @@ impl Ledger {
 
     /// Whether a record with this id is in the log, of this run, applied or not.
     pub(crate) fn has_in(&self, run: u32, id: &str) -> bool {
-        let mut of_run = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id(run));
-        of_run.any(|landed| landed.record.body.record_id.as_str() == id)
+        self.of_run(run, id).next().is_some()
+    }
+
+    /// The records of a run that have this id.
+    fn of_run(&self, run: u32, id: &str) -> impl Iterator<Item = &Landed> {
+        let run = run_id(run);
+        self.records.values().filter(move |landed| {
+            landed.record.body.run_id.as_str() == run && landed.record.body.record_id.as_str() == id
+        })
     }
 
     /// A handle was told that another process has its run.

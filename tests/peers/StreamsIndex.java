@@ -20,6 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.avro.Schema;
 import org.apache.avro.SchemaNormalization;
+import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.avro.io.BinaryDecoder;
@@ -98,7 +99,13 @@ public final class StreamsIndex {
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, guarantee);
         properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, THREADS);
         properties.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-        index.run(new KafkaStreams(index.topology(topic, changelog), properties), Files.readAllLines(Path.of(args[8])));
+        try {
+            index.run(new KafkaStreams(index.topology(topic, changelog), properties), Files.readAllLines(Path.of(args[8])));
+        } catch (Throwable failure) {
+            // The threads of Streams would keep the process.
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
     }
 
     private Topology topology(String topic, boolean changelog) {
@@ -203,7 +210,9 @@ public final class StreamsIndex {
         private BinaryDecoder decoder;
 
         Project() {
-            schemas.forEach((fingerprint, schema) -> readers.put(fingerprint, new GenericDatumReader<>(schema)));
+            // Avro's own: where threads share one, they deadlock while they build their readers (FastReaderBuilder, Avro 1.12).
+            var data = new GenericData();
+            schemas.forEach((fingerprint, schema) -> readers.put(fingerprint, new GenericDatumReader<>(schema, schema, data)));
         }
 
         @Override

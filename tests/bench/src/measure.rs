@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use std::{
     fs,
     future::Future,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -129,23 +130,33 @@ pub(crate) fn at(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
 }
 
 /// Begins `count` pieces of work, one each `1/rate` seconds, whether or not the earlier ones have ended, and measures each from
-/// when it should have begun: what a slow answer delays counts.
+/// when it should have begun: what a slow answer delays counts. A thread of its own keeps the time, since tokio's timers have
+/// a millisecond's resolution.
 pub(crate) async fn open_loop<W, F>(rate: u32, count: u32, work: W) -> anyhow::Result<Latencies>
 where
     W: Fn(u32) -> F,
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
-    let begun = tokio::time::Instant::now();
+    let (tick, mut ticks) = tokio::sync::mpsc::unbounded_channel();
+    let clock = thread::spawn(move || {
+        let begun = Instant::now();
+        for nth in 0..count {
+            let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if tick.send((nth, due)).is_err() {
+                return;
+            }
+        }
+    });
     let mut running = tokio::task::JoinSet::new();
-    for nth in 0..count {
-        let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
-        tokio::time::sleep_until(due).await;
+    while let Some((nth, due)) = ticks.recv().await {
         let work = work(nth);
         running.spawn(async move {
             work.await?;
             anyhow::Ok(due.elapsed())
         });
     }
+    clock.join().ok().context("the clock panicked")?;
     let mut latencies = Latencies::new();
     while let Some(ended) = running.join_next().await {
         latencies.add(ended??);

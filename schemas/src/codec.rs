@@ -450,14 +450,22 @@ fn claim_check(input: &mut Input<'_>) -> Option<StoredPayload> {
     (PayloadType::ALL[branch] == PayloadType::StoredPayload).then(|| StoredPayload::take(input).ok())?
 }
 
-/// Unframes `bytes`, reads the envelope and checks the payload to the last byte.
-pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
+/// Unframes `bytes` and reads the envelope, and nothing of the payload but its branch: [`read`] may still find that a record is a
+/// dead letter, and no more that it stops its partition.
+pub fn read_envelope(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = Envelope::read(unframe(bytes)?)?;
-    let mut input = envelope.payload_input();
-    let branch = input.clone().long()?;
+    let branch = envelope.payload_input().long()?;
     if usize::try_from(branch).map_or(true, |branch| branch >= PayloadType::ALL.len()) {
         return Err(Unreadable::UnknownBranch(branch));
     }
+    Ok(envelope)
+}
+
+/// Unframes `bytes`, reads the envelope and checks the payload to the last byte.
+pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
+    let envelope = read_envelope(bytes)?;
+    let mut input = envelope.payload_input();
+    let branch = input.clone().long()?;
     Payload::skip(&mut input)?;
     if input.left() > 0 {
         return Err(input.malformed("bytes left over").into());

@@ -1,5 +1,5 @@
-//! The reading of a partition's log: every record is decoded, what concerns the partition as a whole is collected, and
-//! the records are sorted by run.
+//! The reading of a partition's log: of every record the envelope is decoded, what concerns the partition as a whole is
+//! collected, and the records are sorted by run.
 //!
 //! ```text
 //!   log ─▶ decode ─┬─ genesis ─▶ the journal's
@@ -194,7 +194,11 @@ impl Scan<'_> {
             return Ok(Goes::On);
         }
         let (framed, reframed) = resolved(delivery, &*self.source.shared.config.schemas);
-        let read = reframed.and_then(|()| codec::read(&framed));
+        // The payload of a run's record is read when the run is folded. What is found unreadable then is a dead letter all the same.
+        let read = reframed.and_then(|()| match codec::read_envelope(&framed)? {
+            record if record.run_id.is_some() && !record.kind.of_partition() => Ok(record),
+            _ => codec::read(&framed),
+        });
         if is_voided {
             return Ok(read.map_or(Goes::On, |record| self.skip(&record, delivery.offset, true)));
         }

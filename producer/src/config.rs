@@ -139,7 +139,7 @@ pub mod failpoint {
     pub const RECORD_NUMBERED: &str = "record_numbered";
     /// A payload is in the content store, and the record that refers to it is not appended yet.
     pub const CONTENT_STORED: &str = "content_stored";
-    /// An intent or attempt is acknowledged, and not read back yet.
+    /// An intent or attempt is acknowledged. It is not read back yet, unless a server did both in one request.
     pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
     /// The answer of a read-back has arrived, and is not evaluated yet.
     pub const READ_BACK_ANSWERED: &str = "read_back_answered";

@@ -229,7 +229,7 @@ impl Run {
     /// Waits for the outcome of the record at a position that this handle returned. An error if it was refused.
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
         let run_id = self.session.run_id.borrow();
-        let outcome = self.session.transport.read_back(run_id, position, None, deadline).await?.outcome;
+        let outcome = self.session.transport.read_back(run_id, position, None, &[], deadline).await?.outcome;
         if took_effect(&outcome) { Ok(()) } else { Err(refused(run_id, None, &outcome)) }
     }
 }

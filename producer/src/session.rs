@@ -31,6 +31,7 @@ use tokio::{
     sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+use unjudged::Unjudged;
 
 pub(crate) mod appender;
 pub(crate) mod checkpoint;
@@ -41,6 +42,7 @@ pub(crate) mod read_back;
 pub(crate) mod reopen;
 pub(crate) mod replay;
 pub(crate) mod state;
+pub(crate) mod unjudged;
 
 /// How a run is opened.
 #[derive(Clone, Debug, Default)]
@@ -193,9 +195,8 @@ impl Session {
             // Rare and large: kept out of every operation's future.
             Box::pin(reopen::reopen(state)).await?;
         }
-        state.restore_interrupted();
-        state.settle_never_started().await?;
-        state.record_released().await
+        state.appender.check_results()?;
+        state.settle().await
     }
 
     /// Appends a record with this payload.
@@ -238,11 +239,14 @@ impl Session {
         let acked = state.appender.send(record.clone()).await?;
         // Until it is known whether the run ended. If this is cancelled, the handle is stopped.
         state.appender.unacknowledged = Some(record);
-        let applied = state.appender.read_back(&acked, self.config.read_back).await;
+        let applied = state.appender.read_back(&acked).await;
+        let asked = if applied.is_ok() { state.appender.ask_for_results().await } else { Ok(()) };
         if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
             state.appender.unacknowledged = None;
         }
         applied?;
+        let confirmed = asked.and_then(|()| state.appender.check_results());
+        confirmed.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
         if status != "started" {
             state.end(status);
         }
@@ -264,6 +268,7 @@ impl Session {
         appender.next_checkpoint_seq += 1;
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;
+        appender.confirm_results().await.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
         Ok(acked.position)
     }
 
@@ -272,7 +277,7 @@ impl Session {
     /// whole.
     async fn confirm_base(&self, state: &mut SessionState) -> Result<(), Error> {
         let Some(acked) = state.checkpoint_base.unconfirmed.clone() else { return Ok(()) };
-        let Err(error) = self.read_back(&acked).await else {
+        let Err(error) = self.read_back(&acked, &state.appender.unjudged).await else {
             state.checkpoint_base.unconfirmed = None;
             return Ok(());
         };
@@ -289,9 +294,8 @@ impl Session {
         }
     }
 
-    async fn read_back(&self, acked: &AckedRecord) -> Result<(), Error> {
-        let answer =
-            read_back::read_back(&self.transport, &self.config, self.run_id.borrow(), acked, self.config.read_back);
+    async fn read_back(&self, acked: &AckedRecord, unjudged: &Unjudged) -> Result<(), Error> {
+        let answer = read_back::read_back(&self.transport, &self.config, self.run_id.borrow(), acked, unjudged);
         answer.await.map(drop)
     }
 
@@ -305,9 +309,14 @@ impl Session {
 
     pub(crate) async fn reopen(&self) -> Result<Reopened, Error> {
         let mut state = self.lock().await?;
-        let done = Box::pin(reopen::reopen(&mut state)).await?;
+        let mut done = Box::pin(reopen::reopen(&mut state)).await?;
         if state.appender.state.is_ready() {
-            self.make_ready(&mut state).await?;
+            state.settle().await?;
+            state.appender.ask_for_results().await?;
+        }
+        // Last: what is told here is told once, so nothing may fail or be cancelled after it.
+        while let Some(refused) = state.appender.unjudged.take_refused() {
+            done.refused_results.push((refused.call, refused.outcome.and_then(|outcome| outcome.reason)));
         }
         Ok(done)
     }
@@ -317,7 +326,8 @@ impl Session {
         self.make_ready(&mut state).await?;
         let appender = &mut state.appender;
         let Some(last) = appender.last_acked.clone() else { return appender.check_writer().await };
-        let answer = appender.read_back(&last, self.config.read_back).await?;
+        let answer = appender.read_back(&last).await?;
+        appender.confirm_results().await?;
         if !appender.is_writer_since(appender.epoch, &answer) {
             return Err(appender.not_writer_in(answer.epoch));
         }

@@ -146,13 +146,15 @@ impl<'a> Tool<'a> {
     }
 
     /// Runs `effect` unless the journal already has the call's answer, and records how it ended. The answer is returned after
-    /// its acknowledgement.
+    /// its acknowledgement. If its record is refused after that, because another process has the run or somebody decided the call
+    /// meanwhile, the next operation that reads back says so, with the call's id: a `checkpoint`, `end`, `flush` or `reopen`
+    /// before it returns, and another call before its effect runs.
     ///
     /// The effect did not run if the error is `ReconcileRequired` (an earlier effect may have happened), `Fenced` (another
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
-    /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments). If the
-    /// effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
+    /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments, the intent's
+    /// id to another record, or an earlier call's result was refused after its acknowledgement). If the effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
     /// lost or ended in the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be
     /// recorded (`TooLarge`).
     ///
@@ -295,7 +297,7 @@ impl<'a> Tool<'a> {
             }
             return Err(failed);
         }
-        match guard.appender.append(record_id, payload, None).await {
+        match guard.appender.append_result(in_flight.id(), record_id, payload).await {
             Ok(acked) => {
                 in_flight.mark_recorded();
                 guard.replay.mark_answered(in_flight.id().borrow());

@@ -5,9 +5,9 @@ use crate::{
     error::{Action, Error},
 };
 use in_flight::{InFlightLimit, Permit};
-use request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
+use request::{AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery};
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    answer::{Checkpoint, ErrorKind, Feature, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{Epoch, JournalSeq, RecordId, RunId},
     record::JournalRecord,
     trace::is_traceparent,
@@ -104,11 +104,30 @@ impl Transport {
         stowed.map_err(|error| error.about_record(id.borrow()))
     }
 
-    /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement.
-    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+    /// Whether outcomes of earlier records can be asked for with a read-back: `also` of [`Transport::append`] and
+    /// [`Transport::read_back`].
+    pub(crate) fn tells_earlier_outcomes(&self) -> bool {
+        match &self.backend {
+            Backend::Http(http) => http.has(Feature::AnswerAtAck),
+            #[cfg(feature = "kafka")]
+            Backend::Kafka(kafka) => kafka.http.has(Feature::AnswerAtAck),
+            #[cfg(feature = "embedded")]
+            Backend::Local(_) => true,
+        }
+    }
+
+    /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement; a server also waits `until`,
+    /// and then reports the outcomes of the run's records at the positions `also`.
+    pub(crate) async fn append(
+        &self,
+        record: &JournalRecord,
+        trace: Option<&str>,
+        until: AppendUntil,
+        also: &[Position],
+    ) -> Result<Appended, AppendFailed> {
         let trace = trace.filter(|text| is_traceparent(text));
         let appended = match &self.backend {
-            Backend::Http(http) => http.append(record, trace).await,
+            Backend::Http(http) => http.append(record, trace, until, also).await,
             #[cfg(feature = "kafka")]
             Backend::Kafka(kafka) => kafka.append(record, trace).await,
             #[cfg(feature = "embedded")]
@@ -120,16 +139,17 @@ impl Transport {
         })
     }
 
-    /// The outcome of an acknowledged record and the run's current writer, at consistency `latest`: the answer includes
-    /// every claim that was in the log when this was called.
+    /// The outcome of an acknowledged record, those of the run's records at the positions `also`, and the run's current writer, at
+    /// consistency `latest`: the answer includes every claim that was in the log when this was called.
     pub(crate) async fn read_back(
         &self,
         run_id: RunId<&str>,
         position: &Position,
         record_id: Option<RecordId<&str>>,
+        also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let answer = query!(self, backend => backend.read_back(run_id, position, record_id, deadline).await);
+        let answer = query!(self, backend => backend.read_back(run_id, position, record_id, also, deadline).await);
         answer.map_err(|error| error.about_run(run_id).about_position(position))
     }
 

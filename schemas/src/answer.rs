@@ -76,8 +76,8 @@ impl Position {
 
 symbols! {
     /// The outcome of an appended record. A repeat is a record that was judged before, with the same content: it has no
-    /// effect of its own.
-    Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused" }
+    /// effect of its own. A record that is only appended is in the log and not judged yet: it may be refused.
+    Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused", Appended = "appended" }
 }
 
 /// The outcome of an appended record.
@@ -86,7 +86,7 @@ symbols! {
 pub struct Outcome {
     /// Its position; for a repeat, the position of the first one.
     pub position: Position,
-    /// Applied, repeat or refused.
+    /// Applied, repeat or refused; appended if the answer did not wait for the judgement.
     pub outcome: OrOther<Disposition>,
     /// Why it was refused; for a repeat, why the first one was.
     pub reason: Option<OrOther<Reason>>,
@@ -112,6 +112,10 @@ pub struct ReadBack {
     pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
     pub writer_id: OrEmpty<WriterId>,
+    /// The outcomes of the run's records at the positions `also`, in that order; null where there is none under the position: it
+    /// repeats an applied record, or was skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Option<Outcome>>,
 }
 
 /// One line of a timeline.

@@ -11,22 +11,23 @@ use super::{
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
+    unjudged::Unjudged,
 };
 use crate::{
     config::{Config, failpoint},
     error::{Action, Error, SideEffect},
     metrics::metric,
-    transport::{Transport, old_answer},
+    transport::{Transport, old_answer, request::AppendUntil},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, OrOther, Outcome, Position, ReadBack},
+    answer::{CurrentWriter, ErrorKind, OrOther, Outcome, Position, ReadBack},
     depth,
-    id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
+    id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
     payload::Payload,
     record::{JournalRecord, RecordKind},
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Appends records to one run as its writer.
@@ -49,6 +50,10 @@ pub(crate) struct RunAppender {
     pub(crate) unacknowledged: Option<JournalRecord>,
     /// The last acknowledged record.
     pub(crate) last_acked: Option<AckedRecord>,
+    /// The offset of the run's last record that is known.
+    seen: Offset,
+    /// Results that a read-back has to ask about.
+    pub(crate) unjudged: Unjudged,
 }
 
 /// Whether a handle can append.
@@ -114,6 +119,8 @@ impl RunAppender {
             state,
             unacknowledged: None,
             last_acked: None,
+            seen: Offset::ZERO,
+            unjudged: Unjudged::default(),
         };
         if let Some(head) = head {
             appender.sync_to_head(head);
@@ -127,6 +134,7 @@ impl RunAppender {
         (self.writer_id, self.epoch) = (writer_id.into(), epoch);
         (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq) = head.next();
         self.prev_hash = Some(head.hash().into());
+        self.seen = self.seen.max(head.position().offset);
     }
 
     /// Whether this handle is still the run's writer. `None` is a run without records.
@@ -180,6 +188,8 @@ impl RunAppender {
         let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
         self.sync_to_head(&head);
         self.claiming = None;
+        // What was in doubt before the claim is settled by what is read after it.
+        self.last_acked = None;
         Ok(head)
     }
 
@@ -215,6 +225,67 @@ impl RunAppender {
         self.send(record).await
     }
 
+    /// As [`RunAppender::append`], for an intent or an attempt: a server also reads it back.
+    pub(crate) async fn append_intent(
+        &mut self,
+        record_id: RecordId,
+        payload: Payload,
+        key: Option<&str>,
+    ) -> Result<AckedRecord, Error> {
+        self.check_ready()?;
+        let record = self.build_record(record_id, payload, key).await?;
+        self.send_until(record, AppendUntil::ReadBack).await
+    }
+
+    /// As [`RunAppender::append`], for the result of `call`: its outcome is asked for with the next read-back.
+    pub(crate) async fn append_result(
+        &mut self,
+        call: &RecordId,
+        record_id: RecordId,
+        payload: Payload,
+    ) -> Result<AckedRecord, Error> {
+        self.check_ready()?;
+        let record = self.build_record(record_id, payload, None).await?;
+        let acked = self.send_until(record, AppendUntil::Acknowledged).await?;
+        if !acked.applied && self.transport.tells_earlier_outcomes() {
+            self.unjudged.add(call.clone(), &acked);
+        }
+        Ok(acked)
+    }
+
+    /// Fails, and stops the handle, if a result was refused after its acknowledgement and no operation has told that yet. The
+    /// caller returns the error before it waits for anything.
+    pub(crate) fn check_results(&mut self) -> Result<(), Error> {
+        let refused = self.unjudged.take_refused().map(|refused| refused.error(self.run_id.borrow()));
+        refused.map_or(Ok(()), |error| Err(self.stop_or_lose(error)))
+    }
+
+    /// Asks for the outcomes of all acknowledged results.
+    pub(crate) async fn ask_for_results(&self) -> Result<(), Error> {
+        let (transport, config, run_id) = (&self.transport, &self.config, self.run_id.borrow());
+        while let [first, rest @ ..] = &self.unjudged.positions()[..] {
+            let before = self.unjudged.len();
+            let answer = transport.read_back(run_id, first, None, rest, config.read_back).await;
+            let also = match answer {
+                Ok(answer) => [vec![Some(answer.outcome)], answer.also].concat(),
+                Err(error) if error.kind() == ErrorKind::NotFound => vec![None],
+                Err(error) => return Err(error),
+            };
+            self.unjudged.judged(&[std::slice::from_ref(first), rest].concat(), &also);
+            if self.unjudged.len() == before {
+                // None at its position.
+                self.unjudged.ask_by_id(transport, config, run_id).await?;
+            }
+        }
+        self.unjudged.ask_by_id(transport, config, run_id).await
+    }
+
+    /// Finds out whether all acknowledged results were applied. A refusal stops the handle, an error of the question does not.
+    pub(crate) async fn confirm_results(&mut self) -> Result<(), Error> {
+        self.ask_for_results().await?;
+        self.check_results()
+    }
+
     /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome. A
     /// refusal, or an unknown outcome, stops the handle. The position of a repeat is that of the first record.
     pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
@@ -236,7 +307,7 @@ impl RunAppender {
         self.unacknowledged = Some(sent);
         let (config, run_id) = (self.config.clone(), self.run_id.clone());
         if !acked.applied {
-            let answer = outcome_of(&self.transport, &config, run_id.borrow(), &acked, config.read_back).await;
+            let answer = outcome_of(&self.transport, &config, run_id.borrow(), &acked, &self.unjudged).await;
             let outcome = answer.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?.outcome;
             if !took_effect(&outcome) {
                 let Some(sent) = self.unacknowledged.take() else { return Err(self.not_sent()) };
@@ -310,32 +381,47 @@ impl RunAppender {
     }
 
     /// Sends a record under the next numbers, in any state: reopening a stopped handle does this.
-    pub(crate) async fn send(&mut self, mut record: JournalRecord) -> Result<AckedRecord, Error> {
+    pub(crate) async fn send(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
+        self.send_until(record, AppendUntil::Judged).await
+    }
+
+    async fn send_until(&mut self, mut record: JournalRecord, until: AppendUntil) -> Result<AckedRecord, Error> {
         let _permit = self.transport.permit(&record).await?;
         self.number(&mut record);
         let record = &*self.unacknowledged.insert(record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let (trace, begun) = ((self.config.traceparent)(), Instant::now());
-        match self.transport.append(record, trace.as_deref()).await {
+        // Nothing is asked of an answer at the acknowledgement.
+        let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
+        match self.transport.append(record, trace.as_deref(), until, &also).await {
             Ok(appended) => {
                 self.config.count(metric::APPENDED);
                 self.config.observe(metric::APPEND_SECONDS, begun);
+                self.unjudged.judged(&also, &appended.also);
                 let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
+                let read_back = appended.writer.zip(outcome.clone()).map(|(writer, outcome)| {
+                    let CurrentWriter { writer_id, epoch } = writer;
+                    (ReadBack { outcome, epoch, writer_id, also: Vec::new() }, begun)
+                });
                 let repeat = outcome.as_ref().and_then(repeat_of);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
+                // A repeat takes no number of the run, unless it repeats itself: it was delivered twice.
+                let is_repeat = repeat.is_some() && appended.position.offset <= self.seen;
                 if !record.body.record_kind.unclaimed() {
                     let advance = numbering::advance(&record);
                     self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
                     self.next_journal_seq =
-                        self.next_journal_seq.saturating_add(if repeat.is_some() { 0 } else { advance.journal_seq });
+                        self.next_journal_seq.saturating_add(if is_repeat { 0 } else { advance.journal_seq });
                     self.prev_hash = Some(advance.hash.into());
                 }
                 if let Some(outcome) = outcome.filter(|outcome| !took_effect(outcome)) {
                     return Err(self.stop_for_refusal(record, &outcome));
                 }
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
-                let position = appended.position;
-                let acked = AckedRecord { applied, repeat, ..AckedRecord::new(record_id, journal_seq, position) };
+                let (position, sent_after) = (appended.position, self.seen);
+                self.seen = self.seen.max(position.offset);
+                let acked = AckedRecord::new(record_id, journal_seq, position);
+                let acked = AckedRecord { applied, repeat, read_back, sent_after, ..acked };
                 self.last_acked = Some(acked.clone());
                 Ok(acked)
             }
@@ -419,8 +505,8 @@ impl RunAppender {
     }
 
     /// Reads back the outcome of an acknowledged record. Anything but applied stops the handle.
-    pub(crate) async fn read_back(&mut self, acked: &AckedRecord, deadline: Duration) -> Result<ReadBack, Error> {
-        match read_back(&self.transport, &self.config, self.run_id.borrow(), acked, deadline).await {
+    pub(crate) async fn read_back(&mut self, acked: &AckedRecord) -> Result<ReadBack, Error> {
+        match read_back(&self.transport, &self.config, self.run_id.borrow(), acked, &self.unjudged).await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.stop_or_lose(error)),
         }
@@ -437,7 +523,8 @@ impl RunAppender {
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let trace = (self.config.traceparent)();
-        let appended = self.transport.append(&record, trace.as_deref()).await.map_err(|failed| failed.error)?;
+        let appended = self.transport.append(&record, trace.as_deref(), AppendUntil::Judged, &[]).await;
+        let appended = appended.map_err(|failed| failed.error)?;
         if self.state.is_lost() {
             return Ok(true);
         }
@@ -447,7 +534,7 @@ impl RunAppender {
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
                 let acked = AckedRecord::new(record_id, journal_seq, appended.position);
                 let (config, run_id) = (&self.config, self.run_id.borrow());
-                outcome_of(&self.transport, config, run_id, &acked, config.read_back).await?.outcome
+                outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
             }
         };
         let known = outcome.reason.as_ref().map(OrOther::known);

@@ -4,10 +4,13 @@ use super::read_back::{refused, took_effect};
 use crate::{
     config::Config,
     error::{Action, ActiveWriter, Error},
-    transport::{Transport, request::AppendFailed},
+    transport::{
+        Transport,
+        request::{AppendFailed, AppendUntil},
+    },
 };
 use runlog_schemas::{
-    answer::{ErrorKind, ReadBack, Recovery, Run},
+    answer::{ErrorKind, Position, ReadBack, Recovery, Run},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
     judge::{Reason, RunStatus},
     payload::{Payload, RunClaim},
@@ -47,12 +50,13 @@ impl Claim {
         record.place.writer_epoch = epoch;
         record.place.timestamp_millis = (config.clock)();
         let trace = (config.traceparent)();
-        let appended = transport.append(&record, trace.as_deref()).await.map_err(|AppendFailed { error, .. }| error)?;
+        let appended = transport.append(&record, trace.as_deref(), AppendUntil::Judged, &[]).await;
+        let appended = appended.map_err(|AppendFailed { error, .. }| error)?;
         let outcome = match appended.outcome {
             Some(outcome) => outcome,
             None => {
                 let id = record.body.record_id.borrow();
-                transport.read_back(run_id, &appended.position, Some(id), config.deadline).await?.outcome
+                transport.read_back(run_id, &appended.position, Some(id), &[], config.deadline).await?.outcome
             }
         };
         match &outcome.reason {
@@ -104,6 +108,8 @@ pub(crate) trait Head {
     fn next(&self) -> (WriterSeq, JournalSeq, u64);
     /// The `prev_hash` of the next record.
     fn hash(&self) -> RunHash;
+    /// The last applied record.
+    fn position(&self) -> &Position;
 }
 
 /// The epoch of a head; 0 for a run without records.
@@ -121,6 +127,9 @@ impl Head for Run {
     fn hash(&self) -> RunHash {
         self.hash
     }
+    fn position(&self) -> &Position {
+        &self.position
+    }
 }
 
 impl Head for Recovery {
@@ -132,6 +141,9 @@ impl Head for Recovery {
     }
     fn hash(&self) -> RunHash {
         self.hash
+    }
+    fn position(&self) -> &Position {
+        &self.position
     }
 }
 

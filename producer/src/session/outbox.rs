@@ -194,6 +194,11 @@ impl InFlightCall {
         held
     }
 
+    /// The intent was in the log before, sent by another call: nothing is known of its effect here.
+    pub(crate) fn disown(&mut self) {
+        self.stage = Stage::Recorded;
+    }
+
     /// The result is recorded.
     pub(crate) fn mark_recorded(&mut self) {
         if let Stage::Ended { record_id } = std::mem::replace(&mut self.stage, Stage::Recorded) {

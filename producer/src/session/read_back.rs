@@ -1,5 +1,6 @@
 //! Reading back the outcome of an acknowledged record: applied, a repeat, or refused.
 
+use super::unjudged::Unjudged;
 use crate::{
     config::{Config, failpoint},
     error::{Action, Error},
@@ -8,7 +9,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
-    id::{JournalSeq, OrEmpty, RecordId, RunId},
+    id::{JournalSeq, Offset, OrEmpty, RecordId, RunId},
     judge::Reason,
 };
 use std::time::Duration;
@@ -26,12 +27,23 @@ pub(crate) struct AckedRecord {
     pub(crate) repeat: Option<JournalSeq>,
     /// A batch, some of whose records may repeat others, which are elsewhere.
     pub(crate) holds_repeats: bool,
+    /// Its read-back, if that came with the acknowledgement, and when the question was sent.
+    pub(crate) read_back: Option<(ReadBack, Instant)>,
+    /// The offset of the run's last record that was known when this one was sent.
+    pub(crate) sent_after: Offset,
 }
 
 impl AckedRecord {
     /// A record that is acknowledged, and not known to be applied.
     pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position) -> Self {
-        Self { record_id, journal_seq, position, applied: false, repeat: None, holds_repeats: false }
+        let (applied, repeat, holds_repeats, read_back) = (false, None, false, None);
+        let sent_after = Offset::ZERO;
+        Self { record_id, journal_seq, position, applied, repeat, holds_repeats, read_back, sent_after }
+    }
+
+    /// Whether it repeats a record that was in the log before this one was sent: of another process that chose the same id.
+    pub(crate) fn repeats_earlier(&self, outcome: &Outcome) -> bool {
+        outcome.outcome == Disposition::Repeat && outcome.position.offset <= self.sent_after
     }
 }
 
@@ -42,31 +54,35 @@ pub(crate) async fn read_back(
     config: &Config,
     run_id: RunId<&str>,
     acked: &AckedRecord,
-    deadline: Duration,
+    unjudged: &Unjudged,
 ) -> Result<ReadBack, Error> {
-    let answer = outcome_of(transport, config, run_id, acked, deadline).await?;
+    let answer = outcome_of(transport, config, run_id, acked, unjudged).await?;
     if took_effect(&answer.outcome) {
-        Ok(answer)
-    } else {
-        Err(refused(run_id, Some(acked.record_id.borrow()), &answer.outcome))
+        return Ok(answer);
     }
+    // Of a result the error names the call.
+    let result = unjudged.take_refused_record(&acked.record_id).map(|result| result.error(run_id));
+    Err(result.unwrap_or_else(|| refused(run_id, Some(acked.record_id.borrow()), &answer.outcome)))
 }
 
-/// As [`read_back`], with a refusal as an outcome like others.
+/// As [`read_back`], with a refusal as an outcome like others. Asks about the results in `unjudged` too.
 pub(crate) async fn outcome_of(
     transport: &Transport,
     config: &Config,
     run_id: RunId<&str>,
     acked: &AckedRecord,
-    deadline: Duration,
+    unjudged: &Unjudged,
 ) -> Result<ReadBack, Error> {
-    let begun = Instant::now();
-    let ask = transport.read_back(run_id, &acked.position, Some(acked.record_id.borrow()), deadline);
+    let (begun, deadline, also) = (Instant::now(), config.read_back, unjudged.positions());
+    let ask = transport.read_back(run_id, &acked.position, Some(acked.record_id.borrow()), &also, deadline);
     let answer = tokio::time::timeout(deadline, ask).await;
     (config.failpoints)(failpoint::READ_BACK_ANSWERED);
     config.observe(metric::READ_BACK_SECONDS, begun);
     match answer {
-        Ok(Ok(answer)) if begun.elapsed() <= deadline => Ok(answer),
+        Ok(Ok(answer)) if begun.elapsed() <= deadline => {
+            unjudged.judged(&also, &answer.also);
+            Ok(answer)
+        }
         Ok(Err(error)) => Err(error),
         _ => Err(too_late(run_id, acked, deadline)),
     }
@@ -91,6 +107,17 @@ pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &Read
     );
     let error = Error::new(ErrorKind::Fenced, Action::Stop, message);
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
+}
+
+/// The error for an intent under an id that was in the log before: its effect may have run elsewhere.
+pub(crate) fn not_own_intent(run_id: RunId<&str>, acked: &AckedRecord, outcome: &Outcome) -> Error {
+    let message = format!(
+        "record {} of run {run_id} was in the log before this call sent it, at offset {}: another call chose the same id, and its \
+         effect was not run here; reopen the run",
+        acked.record_id, outcome.position.offset
+    );
+    let error = Error::new(ErrorKind::Conflict, Action::Reopen, message);
+    error.about_record(acked.record_id.borrow()).about_position(&outcome.position)
 }
 
 /// Whether a record took effect, now or when it was first appended.

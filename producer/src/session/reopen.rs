@@ -30,7 +30,8 @@ use runlog_schemas::{
     record::{JournalRecord, RecordKind},
 };
 
-/// What [`Run::reopen`](crate::Run::reopen) found and did. All zero and empty if the handle was not stopped.
+/// What [`Run::reopen`](crate::Run::reopen) found and did. All zero and empty if the handle was not stopped, but for refused
+/// results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reopened {
     /// Records whose append was unknown and that were in the log.
@@ -40,6 +41,9 @@ pub struct Reopened {
     /// Record ids and reasons of records that were in the log and were refused for their content. A result among
     /// them that was refused because of its number is appended again under another id; nothing else is.
     pub refused: Vec<(RecordId, OrOther<Reason>)>,
+    /// Calls whose result was acknowledged and then refused, and why; no reason if the journal has no such record any more, because
+    /// it was skipped. Their answer is what the journal has for them.
+    pub refused_results: Vec<(RecordId, Option<OrOther<Reason>>)>,
     /// Intents whose effect never started: recorded as not done, and safe to ask for again.
     pub not_done: usize,
 }
@@ -73,6 +77,7 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
 async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
     let head = take_over(state).await?;
     let mut done = Reopened::default();
+    state.appender.ask_for_results().await?;
     if head.status != RunStatus::Open {
         end(state, head.status.as_str()).await?;
         return Ok(done);

@@ -50,6 +50,13 @@ impl SessionState {
         }
     }
 
+    /// Settles what calls left that were dropped.
+    pub(crate) async fn settle(&mut self) -> Result<(), Error> {
+        self.restore_interrupted();
+        self.settle_never_started().await?;
+        self.record_released().await
+    }
+
     /// The oldest result that no caller waits for.
     pub(crate) fn next_released(&self) -> Option<HeldResult> {
         self.outbox.lock().next_released()
@@ -58,7 +65,7 @@ impl SessionState {
     /// Appends the results that no caller waits for.
     pub(crate) async fn record_released(&mut self) -> Result<(), Error> {
         while let Some(held) = self.next_released() {
-            self.appender.append(held.record_id.clone(), held.payload.clone(), None).await?;
+            self.appender.append_result(&held.call.id, held.record_id.clone(), held.payload.clone()).await?;
             self.mark_recorded(&held.record_id);
         }
         Ok(())
@@ -81,7 +88,7 @@ impl SessionState {
             // A process that has lost the run cannot know what others have done since.
             if let Some(position) = position {
                 let acked = AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position);
-                let answer = self.appender.read_back(&acked, self.appender.config.read_back).await?;
+                let answer = self.appender.read_back(&acked).await?;
                 if !self.appender.is_writer_since(self.appender.epoch, &answer) {
                     let error = taken_over(self.appender.run_id.borrow(), &acked, &answer);
                     return Err(self.appender.lose(error));

@@ -4,14 +4,17 @@ use super::{TakenCall, Tool, reconcile};
 use crate::{
     config::failpoint,
     error::{Error, SideEffect},
+    metrics::metric,
     session::{
         outbox::InFlightCall,
-        read_back::{AckedRecord, read_back, taken_over, too_late},
+        read_back::{AckedRecord, not_own_intent, read_back, taken_over, too_late},
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
+        unjudged::Unjudged,
     },
 };
 use runlog_schemas::{
+    answer::ReadBack,
     id::{Epoch, Fingerprint},
     payload::{ToolCallAttempt, ToolCallRequested},
 };
@@ -47,26 +50,40 @@ impl Tool<'_> {
                 guard.replay.refresh(&now);
             }
         }
-        let (in_flight, attempt, acked) = match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow())
-        {
-            Decision::Conflict(id) => return Err(self.conflict(&id)),
-            Decision::Recorded(recorded) => {
-                let taken = TakenCall::new(&session.outbox, &recorded, self.key.is_some());
-                if session.outbox.lock().running.contains(&recorded.id) {
-                    return Err(self.running(&recorded.id));
+        let (mut in_flight, attempt, acked) =
+            match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
+                Decision::Conflict(id) => return Err(self.conflict(&id)),
+                Decision::Recorded(recorded) => {
+                    let taken = TakenCall::new(&session.outbox, &recorded, self.key.is_some());
+                    if session.outbox.lock().running.contains(&recorded.id) {
+                        return Err(self.running(&recorded.id));
+                    }
+                    match recorded.pending.clone() {
+                        Some(pending) => self.again(&mut guard, taken, recorded, pending, slot).await?,
+                        None => return Ok(Admission::Recorded(taken)),
+                    }
                 }
-                match recorded.pending.clone() {
-                    Some(pending) => self.again(&mut guard, taken, recorded, pending, slot).await?,
-                    None => return Ok(Admission::Recorded(taken)),
-                }
-            }
-            Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
-        };
-        let epoch = guard.appender.epoch;
+                Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
+            };
+        let (epoch, unjudged) = (guard.appender.epoch, guard.appender.unjudged.clone());
         drop(guard);
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
-        if let Err(error) = self.check_may_run(&acked, epoch).await? {
+        let may_run = match self.check_may_run(&acked, epoch, &unjudged).await? {
+            Ok(answer) if acked.repeats_earlier(&answer.outcome) => {
+                // Not this call's: it says nothing about the effect of that one.
+                in_flight.disown();
+                Err(not_own_intent(session.run_id.borrow(), &acked, &answer.outcome))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = may_run {
             return Err(session.lock().await?.appender.stop_or_lose(error).with_side_effect(SideEffect::Unknown));
+        }
+        unjudged.ask_by_id(&session.transport, &session.config, session.run_id.borrow()).await?;
+        if unjudged.has_refused() {
+            let told = session.lock().await?.appender.check_results();
+            told.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
         }
         Ok(Admission::Run(in_flight, attempt))
     }
@@ -75,20 +92,37 @@ impl Tool<'_> {
     /// writes the run. Both are read from one view at `latest` after the acknowledgement. A claim of another process leaves
     /// the intent applied and gives its effect to that process; one of this handle, which was reopened in the meantime, does
     /// not. Whether it was of this handle is known once a reopening that is under way has ended; an answer that is over its
-    /// deadline by then is too old, because another process may have claimed the run meanwhile.
-    async fn check_may_run(&self, acked: &AckedRecord, epoch: Epoch) -> Result<Result<(), Error>, Error> {
+    /// deadline by then is too old, because another process may have claimed the run meanwhile. A read-back that came with the
+    /// acknowledgement counts from when the intent was sent.
+    async fn check_may_run(
+        &self,
+        acked: &AckedRecord,
+        epoch: Epoch,
+        unjudged: &Unjudged,
+    ) -> Result<Result<ReadBack, Error>, Error> {
         let session = self.session;
-        let (run_id, deadline, begun) = (session.run_id.borrow(), session.config.read_back, Instant::now());
-        let answer = match read_back(&session.transport, &session.config, run_id, acked, deadline).await {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Err(error)),
+        let (run_id, deadline) = (session.run_id.borrow(), session.config.read_back);
+        if let Some((_, begun)) = &acked.read_back {
+            (session.config.failpoints)(failpoint::READ_BACK_ANSWERED);
+            session.config.observe(metric::READ_BACK_SECONDS, *begun);
+        }
+        let told = acked.read_back.clone().filter(|(_, begun)| begun.elapsed() <= deadline);
+        let (answer, begun) = match told {
+            Some(told) => told,
+            None => {
+                let begun = Instant::now();
+                match read_back(&session.transport, &session.config, run_id, acked, unjudged).await {
+                    Ok(answer) => (answer, begun),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
         };
         if answer.epoch == epoch {
-            return Ok(Ok(()));
+            return Ok(Ok(answer));
         }
         let lock = tokio::time::timeout_at(begun + deadline, session.lock()).await;
         match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok(())),
+            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok(answer)),
             Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
             Ok(Err(error)) => Err(error),
             _ => Ok(Err(too_late(run_id, acked, deadline))),
@@ -111,7 +145,7 @@ impl Tool<'_> {
         let attempt = pending.attempts + 1;
         let payload =
             ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
-        let acked = state.appender.append(session.config.record_id()?, payload.into(), None).await?;
+        let acked = state.appender.append_intent(session.config.record_id()?, payload.into(), None).await?;
         taken.keep();
         let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
         let by = (acked.record_id.clone(), acked.position.clone());
@@ -133,7 +167,8 @@ impl Tool<'_> {
             let why = "no new effect runs before it is resolved";
             return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
         }
-        let acked = state.appender.append(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
+        let acked =
+            state.appender.append_intent(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
         let pending =
             PendingCall { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
         let recorded = RecordedCall { id: acked.record_id.clone(), fingerprint, pending: Some(pending) };

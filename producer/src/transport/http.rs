@@ -2,7 +2,7 @@
 
 use super::{
     receipts::Receipts,
-    request::{AppendFailed, Appended, RecordFilter, RecoveryQuery},
+    request::{AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery},
 };
 use crate::{
     config::Config,
@@ -17,15 +17,15 @@ use reqwest::{
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{
-        Checkpoint, ErrorKind, Feature, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run,
-        Uploaded,
+        Checkpoint, CurrentWriter, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Outcome, Position,
+        Problem, ReadBack, Recovery, Run, Uploaded,
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
     schema,
     trace::TRACEPARENT,
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -57,6 +57,8 @@ pub(crate) struct Http {
     server: String,
     deadline: Duration,
     content: Option<Store>,
+    /// What the server understands.
+    features: Vec<OrOther<Feature>>,
     /// Of contents that were uploaded through the server; none where the producer writes to the store itself.
     receipts: Option<Receipts>,
 }
@@ -67,6 +69,30 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 /// A path segment, or a parameter's value.
 fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
     utf8_percent_encode(text.as_ref(), UNRESERVED)
+}
+
+/// What an append is answered with, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    #[serde(flatten)]
+    outcome: Outcome,
+    #[serde(default)]
+    writer: Option<CurrentWriter>,
+    #[serde(default)]
+    also: Vec<Option<Outcome>>,
+}
+
+/// A position in a query.
+fn place(Position { partition, offset, index, .. }: &Position) -> String {
+    format!("{partition}:{offset}:{index}")
+}
+
+/// The parameter that asks for the outcomes of other records; none for no positions.
+fn also_at(positions: &[Position]) -> String {
+    if positions.is_empty() {
+        return String::new();
+    }
+    format!("&also={}", positions.iter().map(place).collect::<Vec<_>>().join(","))
 }
 
 impl Http {
@@ -81,14 +107,21 @@ impl Http {
                 },
             )?,
         };
-        let mut http = Self { client, sender, server: server.to_owned(), deadline, content, receipts: None };
+        let (server, features) = (server.to_owned(), Vec::new());
+        let mut http = Self { client, sender, server, deadline, content, features, receipts: None };
         let journal = http.journal().await?;
         // A server that asks for tokens takes a record that names content with the receipt of its upload alone. To one that
         // gives none, content is written as before, and it says what it does not take.
         if security.token.is_some() && journal.has(Feature::Uploads) {
             http.receipts = Some(Receipts::default());
         }
+        http.features = journal.features;
         Ok(http)
+    }
+
+    /// Whether the server had a feature when this connected.
+    pub(super) fn has(&self, feature: Feature) -> bool {
+        self.features.iter().any(|has| *has == feature)
     }
 
     /// The content store that the producer writes to itself.
@@ -216,7 +249,40 @@ impl Http {
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+    /// Appends a record. Where the server does not know `until` and `also` it waits for the judgement and reports nothing else.
+    pub(crate) async fn append(
+        &self,
+        record: &JournalRecord,
+        trace: Option<&str>,
+        until: AppendUntil,
+        also: &[Position],
+    ) -> Result<Appended, AppendFailed> {
+        let until = match until {
+            AppendUntil::Acknowledged if !self.has(Feature::AnswerAtAck) => AppendUntil::Judged,
+            AppendUntil::ReadBack if !self.has(Feature::ReadBack) => AppendUntil::Judged,
+            until => until,
+        };
+        let also = if self.has(Feature::AnswerAtAck) { also } else { &[] };
+        match self.append_until(record, trace, until, also).await {
+            // The address may be that of several servers, one of them older: it knows neither parameter, and appended nothing.
+            Err(failed)
+                if failed.untouched
+                    && failed.error.kind() == ErrorKind::Usage
+                    && (until != AppendUntil::Judged || !also.is_empty()) =>
+            {
+                self.append_until(record, trace, AppendUntil::Judged, &[]).await
+            }
+            appended => appended,
+        }
+    }
+
+    async fn append_until(
+        &self,
+        record: &JournalRecord,
+        trace: Option<&str>,
+        until: AppendUntil,
+        also: &[Position],
+    ) -> Result<Appended, AppendFailed> {
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
         self.understands(record).await.map_err(|error| failed(error, true))?;
         let body = serde_json::to_string(record).map_err(|error| {
@@ -230,7 +296,13 @@ impl Http {
             )
         })?;
         let run = segment(record.body.run_id.as_str());
-        let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={}", self.deadline.as_millis()));
+        let (deadline, also) = (self.deadline.as_millis(), also_at(also));
+        let until_then = match until {
+            AppendUntil::Acknowledged => "&return=ack",
+            AppendUntil::Judged => "",
+            AppendUntil::ReadBack => "&consistency=latest",
+        };
+        let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={deadline}{until_then}{also}"));
         let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
@@ -240,7 +312,7 @@ impl Http {
             // Without a connection nothing was sent; after that the record may be in the log.
             failed(self.unreachable(&error), !error.sent)
         })?;
-        let outcome: Outcome = self.answer(response).await.map_err(|error| {
+        let answer: Answer = self.answer(response).await.map_err(|error| {
             let refused = matches!(
                 error.kind(),
                 ErrorKind::TooLarge
@@ -253,7 +325,10 @@ impl Http {
             );
             failed(error, refused)
         })?;
-        Ok(Appended { position: outcome.position.clone(), outcome: Some(outcome) })
+        let position = answer.outcome.position.clone();
+        let judged = answer.outcome.outcome != Disposition::Appended;
+        let writer = answer.writer.filter(|_| until == AppendUntil::ReadBack);
+        Ok(Appended { position, outcome: judged.then_some(answer.outcome), writer, also: answer.also })
     }
 
     pub(crate) async fn read_back(
@@ -261,17 +336,23 @@ impl Http {
         run_id: RunId<&str>,
         position: &Position,
         record_id: Option<RecordId<&str>>,
+        also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         let path = format!(
-            "/v1/runs/{}/outcome?position={}:{}:{}&record_id={}&consistency=latest&deadline_ms={}",
+            "/v1/runs/{}/outcome?position={}&record_id={}&consistency=latest&deadline_ms={}",
             segment(&run_id),
-            position.partition,
-            position.offset,
-            position.index,
+            place(position),
             segment(OrEmpty::from(record_id).as_str()),
-            deadline.as_millis()
+            deadline.as_millis(),
         );
+        if !also.is_empty() && self.has(Feature::AnswerAtAck) {
+            match self.get(&format!("{path}{}", also_at(also))).await {
+                // The address may be that of several servers, and this one is older.
+                Err(error) if error.kind() == ErrorKind::Usage => {}
+                answer => return answer,
+            }
+        }
         self.get(&path).await
     }
 

@@ -119,6 +119,6 @@ impl Kafka {
         let offsets = offsets.map_err(|error| log_failed(&error))?;
         let offset = offsets.first().copied().ok_or_else(late)?;
         let position = Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
-        Ok(Appended { position, outcome: None })
+        Ok(Appended::at(position))
     }
 }

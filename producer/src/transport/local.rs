@@ -63,7 +63,7 @@ impl Local {
             AppendFailed { error: error(&failed), untouched }
         })?;
         let offset = offsets.first().copied().unwrap_or_default();
-        Ok(Appended { position: self.projector.position(partition, offset, 0), outcome: None })
+        Ok(Appended::at(self.projector.position(partition, offset, 0)))
     }
 
     pub(crate) async fn read_back(
@@ -71,9 +71,10 @@ impl Local {
         run_id: RunId<&str>,
         position: &Position,
         record_id: Option<RecordId<&str>>,
+        also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let asked = self.projector.read_back(run_id, position, record_id, Consistency::Latest, deadline);
+        let asked = self.projector.read_back(run_id, position, record_id, also, Consistency::Latest, deadline);
         asked.await.map_err(|failed| error(&failed))
     }
 

@@ -3,9 +3,9 @@
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 use crate::error::Action;
 use crate::error::Error;
+use runlog_schemas::answer::{CurrentWriter, Outcome, Position};
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 use runlog_schemas::{answer::ErrorKind, id::RunId, record::JournalRecord};
-use runlog_schemas::{answer::Outcome, answer::Position};
 
 /// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
 /// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
@@ -30,12 +30,35 @@ pub(crate) struct RecoveryQuery {
     pub(crate) content: bool,
 }
 
+/// What a server waits for before it answers an append. Other backends answer at the acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendUntil {
+    /// The record is in the log, and may be refused. Only for a record whose outcome is asked for later.
+    Acknowledged,
+    /// It is judged.
+    Judged,
+    /// It is judged, and the index has all that was in the log after that: the answer is a read-back.
+    ReadBack,
+}
+
 /// An acknowledged append.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     pub(crate) position: Position,
     /// The record's outcome, if the backend reports it together with the acknowledgement.
     pub(crate) outcome: Option<Outcome>,
+    /// The run's writer at `latest` after the acknowledgement, if the backend reports that too.
+    pub(crate) writer: Option<CurrentWriter>,
+    /// The outcomes of the records that were asked about too, in that order; empty if the backend does not report them.
+    pub(crate) also: Vec<Option<Outcome>>,
+}
+
+impl Appended {
+    /// Acknowledged at a position; nothing else is known.
+    #[cfg(any(feature = "kafka", feature = "embedded"))]
+    pub(crate) fn at(position: Position) -> Self {
+        Self { position, outcome: None, writer: None, also: Vec::new() }
+    }
 }
 
 /// A failed append.

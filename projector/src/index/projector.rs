@@ -278,6 +278,32 @@ impl Projector {
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<(), Error> {
+        self.wait_knowing(partition, Offset::ZERO, consistency, deadline).await
+    }
+
+    /// Waits until the record at `offset`, which the log has acknowledged, is applied, and `partition` is as fresh as
+    /// `consistency` asks: side by side, since the question for the log's end needs only the acknowledgement. At `latest` an end
+    /// that is not beyond the record is `Unavailable`, as in [`Projector::wait`]: it is that of a deposed leader.
+    pub async fn wait_past(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        let applied = self.wait(partition, Consistency::AtLeast(partition, offset), deadline);
+        let fresh = self.wait_knowing(partition, offset.saturating_add(1), consistency, deadline);
+        tokio::try_join!(applied, fresh).map(drop)
+    }
+
+    /// As [`Projector::wait`]; the log is known to have all offsets below `known`.
+    async fn wait_knowing(
+        &self,
+        partition: PartitionId,
+        known: Offset,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<(), Error> {
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
             Consistency::Eventual => match self.shared.older(partition) {
@@ -294,9 +320,9 @@ impl Projector {
             }
             Consistency::Latest => {
                 let before = self.progress(partition);
-                let end = self.bounds(partition, deadline).await?.end;
-                if end < before.applied && before.stopped.is_none() {
-                    let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, before.applied));
+                let (end, known) = (self.bounds(partition, deadline).await?.end, before.applied.max(known));
+                if end < known && before.stopped.is_none() {
+                    let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, known));
                     return Err(error.at(&self.position(partition, end, 0)));
                 }
                 (partition, end)

@@ -14,7 +14,7 @@ use runlog_schemas::{
     codec,
     draft::{self, Draft},
     headers,
-    id::{RecordId, RunId, WriterId},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::Head,
     payload::{Payload, RunClaim},
     record::JournalRecord,
@@ -35,6 +35,9 @@ use decisions::{no_revision, says_what_was_seen};
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
+/// Outcomes that are read on a network thread: of few records, whose rows were just written and are in memory.
+pub(in crate::server) const READ_HERE_MAX: usize = 16;
+
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
@@ -46,6 +49,15 @@ pub(in crate::server) struct Origin {
     /// Whoever asked. Its principal is written to decisions and to whatever else names a person, and content that goes to the
     /// content store is charged to it.
     pub(in crate::server) caller: Caller,
+}
+
+/// When an append answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum AnswerAt {
+    /// When the log has acknowledged the records. They are not judged yet, so they must bring all their numbers.
+    Acknowledged,
+    /// When they are judged, and the index is as fresh as this, which is asked for after the acknowledgement.
+    Judged(Consistency),
 }
 
 impl From<&Caller> for Origin {
@@ -84,10 +96,14 @@ impl Projector {
         drafts: Vec<Draft>,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
-        self.append_from(run_id, drafts, Origin::default(), deadline).await
+        let judged = AnswerAt::Judged(Consistency::Eventual);
+        self.append_from(run_id, drafts, Origin::default(), judged, deadline).await
     }
 
-    /// The same on behalf of somebody.
+    /// The same on behalf of somebody, answered when `at` says.
+    ///
+    /// Errors: `Invalid` if a record is to be answered at its acknowledgement and does not bring all its numbers: nothing was
+    /// appended.
     ///
     /// Cancellation: the append goes on in a task of its own, and the run stays locked until the log has answered.
     pub(in crate::server) async fn append_from(
@@ -95,8 +111,17 @@ impl Projector {
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
         origin: Origin,
+        at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
+        let unnumbered = drafts.iter().position(|draft| !given(draft));
+        if let Some(index) = unnumbered.filter(|_| at == AnswerAt::Acknowledged) {
+            let message = format!(
+                "record {index} does not bring all its numbers, and the server can fill them in only for records whose \
+                 judgement it waits for; leave return=ack out, or send writer_seq and journal_seq"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
             let max = self.shared.config.appends_max;
             Error::new(ErrorKind::Overloaded, format!("{max} appends are in progress; nothing was appended"))
@@ -109,7 +134,7 @@ impl Projector {
         );
         let append = self.shared.config.executor.spawn(async move {
             let _permit = permit;
-            projector.append_locked(run_id.borrow(), drafts, origin, deadline).await
+            projector.append_locked(run_id.borrow(), drafts, origin, at, deadline).await
         });
         match tokio::time::timeout(deadline.saturating_add(ANSWER_SLACK), append).await {
             Ok(Ok(outcomes)) => outcomes,
@@ -127,6 +152,7 @@ impl Projector {
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
         origin: Origin,
+        at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
@@ -139,28 +165,29 @@ impl Projector {
         let left = || deadline.saturating_sub(begun.elapsed());
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
-            let landed = self.append_once(run_id, &drafts, &all, &origin, left()).await?;
+            let landed = self.append_once(run_id, &drafts, &all, &origin, at, left()).await?;
             return Ok(landed.into_iter().map(|(_, outcome)| outcome).collect());
         }
         let _guard = self.lock_run(run_id, left()).await?;
-        self.append_numbered(run_id, &drafts, &origin, left()).await
+        self.append_numbered(run_id, &drafts, &origin, at, left()).await
     }
 
-    /// Numbers some of the drafts by the run as it is, appends them, and waits for their outcomes: of each what was expected,
-    /// and what it came to.
+    /// Numbers some of the drafts by the run as it is, appends them, and waits until `at`: of each the outcome that was expected,
+    /// and the one that it has by then.
     async fn append_once(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: &Arc<Vec<Draft>>,
         which: &[usize],
         origin: &Origin,
+        at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
         let (all, some, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
         let plan = move |projector: &Self, run_id: RunId<&str>| {
-            let some = some.into_iter().filter_map(|index| Some((index, all.get(index)?)));
-            projector.plan(run_id, some, &caller)
+            let some: Vec<_> = some.into_iter().filter_map(|index| Some((index, all.get(index)?))).collect();
+            projector.plan(run_id, &some, &caller, false)
         };
         let planned = self.blocking(run_id, plan).await?;
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
@@ -172,24 +199,52 @@ impl Projector {
             }
             outcomes.push((outcome, wanted));
         }
-        let mut landed = Vec::new().into_iter();
-        if !entries.is_empty() {
+        let left = || deadline.saturating_sub(begun.elapsed());
+        let landed = if entries.is_empty() {
+            if let AnswerAt::Judged(consistency) = at {
+                self.wait(partition, consistency, left()).await?;
+            }
+            Vec::new()
+        } else {
             let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
-            let last = offsets.last().copied().unwrap_or_default();
-            let left = deadline.saturating_sub(begun.elapsed());
-            self.wait(partition, Consistency::AtLeast(partition, last), left).await?;
-            let read = move |projector: &Self, run_id: RunId<&str>| -> Result<Vec<Outcome>, Error> {
-                let landed = offsets.into_iter().zip(ids);
-                landed.map(|(offset, id)| projector.outcome(run_id, partition, (offset, 0), id.borrow())).collect()
-            };
-            landed = self.blocking(run_id, read).await?.into_iter();
-        }
+            self.landed_at(run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
+        };
+        let mut landed = landed.into_iter();
         let settled = outcomes.into_iter().map(|(expected, wanted)| {
             let outcome = if wanted { landed.next() } else { Some(expected.clone()) };
             outcome.map(|outcome| (expected, outcome))
         });
         let missing = || Error::new(ErrorKind::Internal, "an appended record without an outcome");
         settled.collect::<Option<_>>().ok_or_else(missing)
+    }
+
+    /// The outcomes of records that the log has acknowledged, at their offsets.
+    async fn landed_at(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        landed: Vec<(Offset, OrEmpty<RecordId>)>,
+        at: AnswerAt,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        let partition = self.partition_of(run_id);
+        let AnswerAt::Judged(consistency) = at else {
+            return Ok(landed.into_iter().map(|(offset, id)| self.unjudged(partition, offset, id)).collect());
+        };
+        let (count, last) = (landed.len(), landed.last().map(|(offset, _)| *offset).unwrap_or_default());
+        self.wait_past(partition, last, consistency, deadline).await?;
+        let read = move |projector: &Self, run_id: RunId<&str>| {
+            let outcome = |(offset, id): &(Offset, OrEmpty<RecordId>)| {
+                projector.outcome(run_id, partition, (*offset, 0), id.borrow())
+            };
+            landed.iter().map(outcome).collect()
+        };
+        if count <= READ_HERE_MAX { read(self, run_id) } else { self.blocking(run_id, read).await }
+    }
+
+    /// The outcome of a record that is not judged.
+    fn unjudged(&self, partition: PartitionId, offset: Offset, record_id: OrEmpty<RecordId>) -> Outcome {
+        let position = self.position(partition, offset, 0);
+        Outcome { position, outcome: Disposition::Appended.into(), reason: None, record_id, journal_seq: None }
     }
 
     /// Runs a read of the index on a thread that may block.
@@ -220,8 +275,9 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let plan =
-            move |projector: &Self, run_id: RunId<&str>| projector.plan(run_id, drafts.iter().enumerate(), &caller);
+        let plan = move |projector: &Self, run_id: RunId<&str>| {
+            projector.plan(run_id, &drafts.iter().enumerate().collect::<Vec<_>>(), &caller, true)
+        };
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
@@ -268,23 +324,32 @@ impl Projector {
         Ok(stowed)
     }
 
-    /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each behind the one
-    /// before it.
-    fn plan<'d>(
+    /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each after the one before
+    /// it. Where all bring their numbers and none is known, that would change nothing of what is appended: then they are judged
+    /// only if `judged`.
+    fn plan(
         &self,
         run_id: RunId<&str>,
-        drafts: impl Iterator<Item = (usize, &'d Draft)>,
+        drafts: &[(usize, &Draft)],
         caller: &Caller,
+        judged: bool,
     ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let store = self.store(partition);
         let view = store.view();
         let mut changes = Changes::new(&view);
         let proofs = caller.proofs(&self.journal().journal_id);
+        let seen = |draft: &Draft, changes: &Changes<'_, _>| {
+            store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))
+        };
+        let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
+        for (_, draft) in drafts {
+            judged = judged || seen(draft, &changes)?.is_some();
+        }
         let mut planned = Vec::new();
         for (index, draft) in drafts {
-            let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
-            let first = store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))?;
+            let row: Option<RunRow> = if judged { changes.get(&store::runs::key(run_id))? } else { None };
+            let (row, first) = (row.unwrap_or_default(), if judged { seen(draft, &changes)? } else { None });
             let again = first.as_ref().filter(|first| renumber::is_due(draft, first));
             let known = first.is_some() && again.is_none();
             if !known && !says_what_was_seen(&draft.record) {
@@ -313,6 +378,11 @@ impl Projector {
                 if again.is_some() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
             let framed = if again.is_some() { entry::renumbered_value(&record)? } else { codec::encode(&record) };
             let envelope = query::envelope(&framed)?;
+            if !judged {
+                let outcome = self.unjudged(partition, row.offset, record.body.record_id.into());
+                planned.push(Planned { entry, outcome, wanted: true });
+                continue;
+            }
             let at =
                 RecordContext { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
             let of_run = RunRecord::new(&envelope)
@@ -438,7 +508,8 @@ impl Projector {
             has_writer_id: false,
             has_timestamp: false,
         };
-        let mut outcomes = self.append_from(run_id, vec![draft], origin, deadline).await?;
+        let mut outcomes =
+            self.append_from(run_id, vec![draft], origin, AnswerAt::Judged(Consistency::Eventual), deadline).await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{
     App, Ask, Patience,
-    append::{Origin, RECORDS_MAX},
+    append::{AnswerAt, Origin, READ_HERE_MAX, RECORDS_MAX},
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
-    contents, parsed,
+    contents, parsed, runs,
 };
 use crate::index::{Consistency, Error};
 use axum::{
@@ -37,7 +37,22 @@ pub(super) struct AppendQuery {
     strict: bool,
     /// How fresh the run's writer is in the answer: that as of the judgement, at the least.
     consistency: Option<String>,
+    /// Answer once the records are judged, or at the log's acknowledgement: `ack` is for records that bring all their numbers,
+    /// and the answer says `appended`.
+    #[serde(default, rename = "return")]
+    answer: AnswerWhen,
+    /// Positions of other records of the run, at most 64 with commas between them, whose outcomes the answer has too. Goes with
+    /// one record.
+    also: Option<String>,
     deadline_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AnswerWhen {
+    Ack,
+    #[default]
+    Judged,
 }
 
 /// One record gives one outcome, an array gives an array. At `latest` the answer reads the records back: the wait for the
@@ -56,6 +71,15 @@ pub(super) async fn append(
         let message = format!("run {run_id} is in partition {partition}, not in {other}; nothing was appended");
         return Err(Error::new(ErrorKind::Usage, message));
     }
+    let also = runs::also(&app, run_id.borrow(), query.also.as_deref())?;
+    let at = match query.answer {
+        AnswerWhen::Judged => AnswerAt::Judged(consistency),
+        AnswerWhen::Ack if ask.consistency.is_some() || query.check || !also.is_empty() => {
+            let message = "return=ack does not go with consistency, check or also, which wait for a judgement; nothing was appended";
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        AnswerWhen::Ack => AnswerAt::Acknowledged,
+    };
     let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let receipts = contents::receipts(request.headers())?;
     let (body, _room) = app.body(request, ask.deadline()).await?;
@@ -66,6 +90,16 @@ pub(super) async fn append(
     } else {
         vec![serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?]
     };
+    if many && !also.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "also= goes with one record, not with an array; nothing was appended",
+        ));
+    }
+    if !also.is_empty() {
+        // As reading an outcome does.
+        app.caller().require(Scope::ReadMeta)?;
+    }
     if texts.len() > RECORDS_MAX {
         let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
         return Err(Error::new(ErrorKind::TooLarge, message));
@@ -99,22 +133,32 @@ pub(super) async fn append(
     }
     let caller = app.caller().clone();
     let outcomes = if query.check {
-        app.0.check(run_id.borrow(), drafts, caller, ask.deadline()).await?
+        let outcomes = app.0.check(run_id.borrow(), drafts, caller, ask.deadline()).await?;
+        app.0.wait(partition, consistency, ask.deadline().saturating_sub(begun.elapsed())).await?;
+        outcomes
     } else {
-        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, caller }, ask.deadline()).await?
+        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, caller }, at, ask.deadline()).await?
     };
     if !query.check {
         app.metrics().appended(&outcomes);
     }
-    let left = ask.deadline().saturating_sub(begun.elapsed());
-    app.0.wait(partition, consistency, left).await?;
-    let answers = app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?;
+    let answers = match at {
+        AnswerAt::Acknowledged => outcomes.into_iter().map(|outcome| Appended::new(outcome, None)).collect(),
+        AnswerAt::Judged(_) if outcomes.len() <= READ_HERE_MAX => {
+            app.0.answers(run_id.borrow(), outcomes, query.check)?
+        }
+        AnswerAt::Judged(_) => {
+            let run_id = run_id.clone();
+            app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?
+        }
+    };
+    let also = app.0.outcomes(run_id.borrow(), &also, ask.deadline().saturating_sub(begun.elapsed())).await?;
     let mut answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
     if many {
         return Ok(Json(answers.collect::<Vec<_>>()).into_response());
     }
     let only = answers.next();
-    only.map(|only| Json(only).into_response())
+    only.map(|only| Json(Appended { also, ..only }).into_response())
         .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
 }
 

@@ -7,9 +7,9 @@
 //! Records keep their ids, so a request that is sent again goes on where the one before it ended. They are appended in the
 //! name of the writer that the request names, by the rules of any append: one that lost the target copies nothing more.
 
-use super::{App, Ask, Patience, auth::token_file::Scope, body::Text, parsed, runs::no_run};
+use super::{App, Ask, Patience, append::AnswerAt, auth::token_file::Scope, body::Text, parsed, runs::no_run};
 use crate::index::{
-    Error,
+    Consistency, Error,
     query::{self, copies},
 };
 use axum::{
@@ -106,7 +106,8 @@ impl App {
                 let outcomes = self.0.check(target, drafts.clone(), self.caller().clone(), copying.left()).await?;
                 copying.judged(&outcomes, "nothing was copied")?;
             }
-            let appended = self.0.append_from(target, drafts, self.caller().into(), copying.left()).await;
+            let judged = AnswerAt::Judged(Consistency::Eventual);
+            let appended = self.0.append_from(target, drafts, self.caller().into(), judged, copying.left()).await;
             let outcomes = appended.map_err(|error| after(done, error))?;
             self.metrics().appended(&outcomes);
             copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;

@@ -23,7 +23,7 @@ use axum::{
     response::Response,
 };
 use runlog_schemas::{
-    answer::{self, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run},
+    answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::EffectResolution,
@@ -254,6 +254,8 @@ pub(super) struct OutcomeQuery {
     position: Option<String>,
     #[serde(default)]
     record_id: OrEmpty<RecordId>,
+    /// Positions of other records of the run, at most 64 with commas between them, whose outcomes the answer has too.
+    also: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -267,7 +269,11 @@ pub(super) async fn outcome(
 ) -> Result<Json<ReadBack>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let consistency = ask.consistency(Consistency::Latest)?;
+    let also = also(&app, run_id.borrow(), query.also.as_deref())?;
     let Some(position) = query.position else {
+        if !also.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "also= goes with position="));
+        }
         let Some(record_id) = query.record_id.borrow() else {
             return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
@@ -277,11 +283,22 @@ pub(super) async fn outcome(
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return found.map(Json).ok_or_else(none);
     };
+    let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
+    let found = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
+    if app.caller().sees(run_id.borrow()) {
+        Ok(Json(found))
+    } else {
+        Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
+    }
+}
+
+/// A position that a request names: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX.
+fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     let usage = || {
-        let message = format!("position {position:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
+        let message = format!("position {text:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
         Error::new(ErrorKind::Usage, message)
     };
-    let parts: Vec<&str> = position.split(':').collect();
+    let parts: Vec<&str> = text.split(':').collect();
     let (partition, offset, index) = match parts[..] {
         [partition, offset] => (partition, offset, "0"),
         [partition, offset, index] => (partition, offset, index),
@@ -290,14 +307,30 @@ pub(super) async fn outcome(
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     let index: u32 = query::number(index).ok_or_else(usage)?;
-    let position = app.0.position(partition, offset, index);
-    let record_id = query.record_id.borrow();
-    let found = app.0.read_back(run_id.borrow(), &position, record_id, consistency, ask.deadline()).await?;
-    if app.caller().sees(run_id.borrow()) {
-        Ok(Json(found))
-    } else {
-        Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
+    Ok(app.0.position(partition, offset, index))
+}
+
+/// Positions in one request at the most.
+const ALSO_MAX: usize = 64;
+
+/// The positions of `also`, which are in the run's partition.
+pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result<Vec<Position>, Error> {
+    let text = text.filter(|text| !text.is_empty());
+    let positions: Vec<&str> = text.into_iter().flat_map(|text| text.split(',')).collect();
+    if positions.len() > ALSO_MAX {
+        let message = format!("also= names {} positions, more than {ALSO_MAX}", positions.len());
+        return Err(Error::new(ErrorKind::Usage, message));
     }
+    let partition = app.0.partition_of(run_id);
+    let position = |text: &str| {
+        let position = position_in(app, text)?;
+        if position.partition == partition {
+            return Ok(position);
+        }
+        let message = format!("run {run_id} is in partition {partition}, not in that of position {text}");
+        Err(Error::new(ErrorKind::Usage, message))
+    };
+    positions.into_iter().map(position).collect()
 }
 
 /// An operator's decision on a pending effect.

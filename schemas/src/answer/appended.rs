@@ -15,19 +15,24 @@ pub struct Appended {
     /// was refused.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Whether the journal has applied this record, now or before.
+    /// Whether the journal has applied this record, now or before; null if it is not judged yet.
     #[serde(default)]
-    pub applied: bool,
-    /// A sentence for people: why it was refused and what to do; null if it was applied now.
+    pub applied: Option<bool>,
+    /// A sentence for people: why it was refused and what to do; null if it was applied now, or is not judged yet.
     #[serde(default)]
     pub detail: Option<String>,
-    /// The run's writer after this record was judged; at `latest`, after every claim that was in the log then.
+    /// The run's writer after this record was judged; at `latest`, after every claim that was in the log then. Null if the
+    /// record is not judged yet.
     #[cfg_attr(feature = "openapi", schemars(with = "CurrentWriter"))]
     #[serde(default)]
     pub writer: Option<CurrentWriter>,
     /// Unknown members, statuses and kinds of the record, which have no effect.
     #[serde(default)]
     pub warnings: Vec<Warning>,
+    /// The outcomes of the run's records at the positions `also`, in that order; null where there is none under the position: it
+    /// repeats an applied record, or was skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Option<Outcome>>,
 }
 
 /// The writer of the run's last claim.
@@ -54,7 +59,7 @@ impl Appended {
     /// An answer without warnings.
     pub fn new(outcome: Outcome, writer: Option<CurrentWriter>) -> Self {
         let refused = outcome.reason.as_ref();
-        let applied = refused.is_none();
+        let applied = (outcome.outcome != Disposition::Appended).then_some(refused.is_none());
         let detail = match refused {
             None if outcome.outcome == Disposition::Repeat => {
                 Some("the same record was applied before, at `position`".to_owned())
@@ -65,7 +70,7 @@ impl Appended {
             }
             Some(reason) => Some(why(reason).to_owned()),
         };
-        Self { outcome, applied, detail, writer, warnings: Vec::new() }
+        Self { outcome, applied, detail, writer, warnings: Vec::new(), also: Vec::new() }
     }
 }
 

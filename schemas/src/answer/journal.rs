@@ -20,6 +20,7 @@ symbols! {
     /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
     /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
+    /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -33,6 +34,7 @@ symbols! {
         Copies = "copies",
         Base64 = "base64",
         Uploads = "uploads",
+        AnswerAtAck = "answer_at_ack",
     }
 }
 

@@ -4,18 +4,23 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
+use futures_util::{FutureExt, future::BoxFuture};
 use runlog_producer::{
-    Action, Answer, Config, Error, Failure, Json, LoopState, Meter, Redaction, Run, SideEffect, metric,
+    Action, Answer, Call, Config, Error, Failure, Journal, Json, LoopState, Meter, Outcome, Redaction, Run, SideEffect,
+    metric,
 };
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::{answer::ErrorKind, id::RecordId, judge::Reason};
 use serde_json::{Value, json};
 
 use super::held_append;
-use crate::backend::{Backend, foreign};
+use crate::backend::{Backend, FaultOutcome, foreign};
 
 async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, Error> {
     let args = json!({ "card": { "number": card }, "amount": 5 });
@@ -166,6 +171,97 @@ pub async fn a_flush_reports_refusals(backend: &Backend) {
     run.flush().await.expect("applied");
 }
 
+/// Runs a call that somebody decides while its effect runs, and returns its id: its result is acknowledged, and then refused.
+async fn decided_meanwhile(backend: &Backend, run: &Run) -> RecordId {
+    let id = Mutex::new(None);
+    let effect = async |call: Call| {
+        *id.lock().expect("nobody panicked") = Some(call.id);
+        backend.decide_done(run.id().as_str(), &json!("decided")).await;
+        Ok(Json::from(json!("ran")))
+    };
+    let answer = run.tool("pay", &json!(1)).once(effect).await.expect("acknowledged");
+    assert_eq!(answer.result.map(|result| result.to_value()), Some(json!("ran")));
+    id.into_inner().expect("nobody panicked").expect("it ran")
+}
+
+/// By whatever reads back next, with the call's id, and once.
+pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_call(backend: &Backend) {
+    type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
+    let nexts: [(&str, Next); 4] = [
+        ("intent", |run| pay(run, 1, Err("it ran")).map(|said| said.map(drop)).boxed()),
+        ("checkpoint", |run| async { run.checkpoint(&LoopState::default()).await.map(drop) }.boxed()),
+        ("flush", |run| run.flush().boxed()),
+        ("end", |run| run.end(Outcome::Completed).map(|said| said.map(drop)).boxed()),
+    ];
+    for (name, next) in nexts {
+        let run = backend.open(&format!("refused-{name}")).await;
+        let call = decided_meanwhile(backend, &run).await;
+        let error = next(&run).await.expect_err(name);
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{name}: {error}");
+        assert!(error.to_string().contains(call.as_str()), "{name}: {error}");
+        let done = run.reopen().await.expect("reopened");
+        assert!(done.refused_results.is_empty(), "{name}: told once: {done:?}");
+        if name != "end" {
+            run.flush().await.expect("nothing is told again");
+            assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded, "{name}");
+            run.flush().await.expect("applied");
+        }
+    }
+    let transition = || Some(Reason::Transition.into());
+    let run = backend.open("refused-reopen").await;
+    let call = decided_meanwhile(backend, &run).await;
+    let done = run.reopen().await.expect("it is ready");
+    assert_eq!(done.refused_results, vec![(call, transition())]);
+    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded);
+    // A handle that was stopped for another reason before it asked.
+    let run = backend.open("refused-stopped").await;
+    let call = decided_meanwhile(backend, &run).await;
+    let stopped = loop {
+        match backend.run_with_fault(backend.faults[0], run.turn("user", "unknown")).await {
+            FaultOutcome::Completed => {}
+            FaultOutcome::Failed(error) => break Some(error),
+            FaultOutcome::Dropped => break None,
+        }
+    };
+    let told_before = stopped.is_some_and(|error| error.to_string().contains(call.as_str()));
+    let done = run.reopen().await.expect("reopened");
+    let told = if told_before { vec![] } else { vec![(call, transition())] };
+    assert_eq!(done.refused_results, told);
+}
+
+/// For the next test: what the next ids are.
+static CHOSEN: AtomicBool = AtomicBool::new(false);
+
+/// An id that another call had is no permission: that call's effect ran.
+pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &Backend) {
+    let ids = || {
+        if CHOSEN.load(Ordering::SeqCst) { "chosen".into() } else { (Config::new(Journal::Local("".into()), "").ids)() }
+    };
+    let runlog = backend.connect(|config| config.ids = ids).await;
+    let ran = AtomicU32::new(0);
+    let call = async |run: &Run| {
+        CHOSEN.store(true, Ordering::SeqCst);
+        let effect = |_| async {
+            CHOSEN.store(false, Ordering::SeqCst);
+            ran.fetch_add(1, Ordering::SeqCst);
+            Ok(Json::from(json!(1)))
+        };
+        let said = run.tool("pay", &json!(1)).once(effect).await;
+        CHOSEN.store(false, Ordering::SeqCst);
+        said
+    };
+    let run = runlog.open("same-id").await.expect("open");
+    call(&run).await.expect("an answer");
+    // A process that resumes after it does not ask for it again.
+    run.checkpoint(&LoopState::default()).await.expect("a checkpoint");
+    let run = runlog.open("same-id").await.expect("open");
+    let error = call(&run).await.expect_err("the id is taken");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    run.reopen().await.expect("reopened");
+    assert_eq!(backend.count("same-id", "effect_resolution").await, 0, "nothing is said of that call");
+}
+
 /// Also if its own records were applied before that, or if it has appended none.
 pub async fn a_flush_reports_that_another_process_has_the_run(backend: &Backend) {
     for appends in [true, false] {
@@ -194,6 +290,8 @@ macro_rules! record_claims {
             a_call_above_the_limit_waits_and_is_refused_without_effect,
             a_record_waits_for_the_send_buffer_and_is_refused_unsent,
             a_flush_reports_refusals,
+            a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_call,
+            an_intent_under_an_id_that_another_call_had_runs_nothing,
             a_flush_reports_that_another_process_has_the_run,
         }
     };

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{Ack, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
+use runlog_producer::{Journal, LoopState, Runlog, failpoint};
 use runlog_projector::{Config, Projector, server::access::AllowedHosts};
 use runlog_schemas::{
+    answer::ErrorKind,
     id::{Epoch, RecordId, RunId, WriterId},
     payload::RunClaim,
     record::JournalRecord,
@@ -13,7 +15,10 @@ use runlog_schemas::{
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,12 +26,13 @@ const RUN: &str = "r";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A log in which another server's claim lands behind the next append. Readers get the claim once somebody has asked for
-/// the log's end after it landed.
+/// the log's end after it landed. It may also take the next append twice, as something between client and server can make it.
 #[derive(Clone, Debug)]
 struct Overtaken {
     log: MemoryLog,
     claim: Arc<Mutex<Option<Entry>>>,
     hidden: Arc<Mutex<Option<Offset>>>,
+    twice: Arc<AtomicBool>,
 }
 
 impl Log for Overtaken {
@@ -40,6 +46,13 @@ impl Log for Overtaken {
         self.log.value_bytes_max()
     }
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        if self.twice.swap(false, Ordering::SeqCst) {
+            let log = self.log.clone();
+            return Box::pin(async move {
+                log.append(partition, batch.clone()).await?;
+                log.append(partition, batch).await
+            });
+        }
         let Some(claim) = self.claim.lock().unwrap().take() else { return self.log.append(partition, batch) };
         let Self { log, hidden, .. } = self.clone();
         Box::pin(async move {
@@ -97,13 +110,177 @@ impl Reader for HeldBack {
     }
 }
 
+/// A server over a log in memory, and the run claimed.
+async fn claimed() -> (tempfile::TempDir, impl AsyncFn(&str, &Value) -> (u16, Value)) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::new(dir.path(), || 0, || "writer".into());
+    let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
+    let address = served::start(projector, AllowedHosts::default()).await.unwrap();
+    let (url, http) = (format!("http://{address}/v1/runs/{RUN}"), client().unwrap());
+    let post = async move |path: &str, body: &Value| {
+        let answer = http.post(format!("{url}{path}")).json(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    post("/claims", &json!({})).await;
+    (dir, post)
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it() {
-    let log = Overtaken { log: MemoryLog::new(1), claim: Arc::default(), hidden: Arc::default() };
+async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_outcome_can_be_asked_for() {
+    let (_dir, post) = claimed().await;
+    let record = |id: &str, seq: u32, payload: Value| {
+        json!({ "run_id": RUN, "record_id": id, "writer_id": "writer", "writer_epoch": 1, "writer_seq": seq,
+            "journal_seq": seq, "payload": payload })
+    };
+    let intent = |id: &str, seq| {
+        let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "book",
+            "arguments": {} });
+        record(id, seq, call)
+    };
+    let result = |id: &str, seq, of: &str| {
+        record(id, seq, json!({ "type": "tool_call_completed", "request_record_id": of, "result": 1 }))
+    };
+    let place = |answer: &Value| format!("{}:{}", answer["position"]["partition"], answer["position"]["offset"]);
+    let (_, intended) = post("/records", &intent("i", 1)).await;
+    assert_eq!(intended["outcome"], "applied", "{intended}");
+    let (_, good) = post("/records?return=ack", &result("good", 2, "i")).await;
+    let told = ["outcome", "applied", "writer", "reason", "record_id"].map(|name| good[name].clone());
+    assert_eq!(told, [json!("appended"), Value::Null, Value::Null, Value::Null, json!("good")], "{good}");
+    // Of no call that there is.
+    let (_, bad) = post("/records?return=ack", &result("bad", 3, "none")).await;
+    assert_eq!(bad["outcome"], "appended", "{bad}");
+    let also = format!("also={},{}", place(&good), place(&bad));
+    let (_, next) = post(&format!("/records?consistency=latest&{also}"), &intent("next", 4)).await;
+    let told = |answer: &Value| {
+        let outcomes = answer["also"].as_array().unwrap();
+        outcomes.iter().map(|one| (one["outcome"].clone(), one["reason"].clone())).collect::<Vec<_>>()
+    };
+    let expected = [(json!("applied"), Value::Null), (json!("refused"), json!("transition"))];
+    assert_eq!((next["outcome"].as_str(), told(&next)), (Some("applied"), expected.to_vec()), "{next}");
+    // What is known already is answered as ever.
+    let (_, again) = post("/records?return=ack", &result("good", 2, "i")).await;
+    assert_eq!((&again["outcome"], &again["position"]), (&json!("repeat"), &good["position"]), "{again}");
+
+    let unnumbered = json!({ "run_id": RUN, "record_id": "u", "writer_id": "writer", "writer_epoch": 1,
+        "payload": { "type": "conversation_turn", "role": "user", "message": "hi", "message_id": "m" } });
+    // A known record is not appended again, and its answer tells of the others all the same.
+    let (_, known) = post(&format!("/records?also={}", place(&bad)), &intent("next", 4)).await;
+    assert_eq!((&known["outcome"], &known["also"][0]["reason"]), (&json!("repeat"), &json!("transition")), "{known}");
+    for (query, body, kind) in [
+        ("return=ack".to_owned(), &unnumbered, "invalid"),
+        ("return=ack&consistency=latest".into(), &intent("w", 5), "usage"),
+        ("return=ack&check=true".into(), &intent("w", 5), "usage"),
+        (format!("return=ack&{also}"), &intent("w", 5), "usage"),
+        ("also=0".into(), &intent("w", 5), "usage"),
+        ("also=7:1".into(), &intent("w", 5), "usage"),
+        (also.clone(), &json!([intent("w", 5)]), "usage"),
+    ] {
+        let (status, problem) = post(&format!("/records?{query}"), body).await;
+        assert_eq!((status, &problem["kind"]), (400, &json!(kind)), "{query}: {problem}");
+    }
+    let (_, last) = post("/records", &intent("w", 5)).await;
+    assert_eq!(last["outcome"], "applied", "none of them was appended: {last}");
+}
+
+/// Another server's claim, of an epoch.
+fn other_claim(projector: &Projector, epoch: u64) -> Entry {
+    let (writer_id, epoch) = (WriterId::new("other").unwrap().to_owned(), Epoch::new(epoch).unwrap());
+    let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: "another server".into() };
+    let (run_id, record_id) = (RunId::new(RUN).unwrap(), RecordId::new("other-claim".to_owned()).unwrap());
+    let mut claim = JournalRecord::new(run_id, record_id, "runlog", claim.into());
+    (claim.place.writer_id, claim.place.writer_epoch) = (writer_id.into(), epoch);
+    projector.entry(&claim).unwrap()
+}
+
+/// A server over such a log.
+async fn overtaken() -> (tempfile::TempDir, Overtaken, Arc<Projector>, std::net::SocketAddr) {
+    let (log, claim) = (MemoryLog::new(1), Arc::default());
+    let log = Overtaken { log, claim, hidden: Arc::default(), twice: Arc::default() };
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new(dir.path(), || 0, || "writer".into());
     let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
     let address = served::start(projector.clone(), AllowedHosts::default()).await.unwrap();
+    (dir, log, projector, address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_run_is_claimed_right_behind_its_intent_runs_no_effect() {
+    let (_dir, log, projector, address) = overtaken().await;
+    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
+    let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
+    let ran = AtomicU32::new(0);
+    let call = async |seat: u32| {
+        let effect = |_| async {
+            ran.fetch_add(1, Ordering::SeqCst);
+            Ok(json!(1).into())
+        };
+        run.tool("book", &seat).once(effect).await
+    };
+    call(1).await.unwrap();
+    *log.claim.lock().unwrap() = Some(other_claim(&projector, 2));
+    for seat in [2, 3] {
+        let error = call(seat).await.unwrap_err();
+        assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::Fenced, 1), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_or_a_result_that_is_delivered_twice_counts_once() {
+    let (_dir, log, _projector, address) = overtaken().await;
+    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
+    let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
+    for twice in ["intent", "result"] {
+        log.twice.store(twice == "intent", Ordering::SeqCst);
+        let effect = |_| async {
+            log.twice.store(twice == "result", Ordering::SeqCst);
+            Ok(json!(1).into())
+        };
+        run.tool("book", &twice).once(effect).await.unwrap();
+        let after = run.tool("book", &format!("after the {twice}")).once(|_| async { Ok(json!(1).into()) }).await;
+        assert!(!after.unwrap().recorded, "{twice}");
+        run.checkpoint(&LoopState::default()).await.unwrap();
+    }
+    run.flush().await.unwrap();
+}
+
+/// Another server's claim, to be appended while the process pauses.
+static WHILE_PAUSED: Mutex<Option<(MemoryLog, Entry)>> = Mutex::new(None);
+
+/// A pause of the process after its intent, longer than the read-back may take.
+fn pause(at: &'static str) {
+    if at == failpoint::INTENT_ACKNOWLEDGED
+        && let Some((log, claim)) = WHILE_PAUSED.lock().unwrap().take()
+    {
+        let landed = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(log.append(PartitionId::ZERO, vec![claim])).unwrap();
+            std::thread::sleep(READ_BACK + Duration::from_millis(50));
+        });
+        landed.join().unwrap();
+    }
+}
+
+const READ_BACK: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_pauses_with_its_permission_asks_again() {
+    let (_dir, log, projector, address) = overtaken().await;
+    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
+    let config = runlog_producer::Config { read_back: READ_BACK, failpoints: pause, ..config };
+    let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
+    *WHILE_PAUSED.lock().unwrap() = Some((log.log.clone(), other_claim(&projector, 2)));
+    let ran = AtomicBool::new(false);
+    let effect = |_| async {
+        ran.store(true, Ordering::SeqCst);
+        Ok(json!(1).into())
+    };
+    let error = run.tool("book", &1).once(effect).await.unwrap_err();
+    assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::Fenced, false), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it() {
+    let (_dir, log, projector, address) = overtaken().await;
     let url = format!("http://{address}/v1/runs/{RUN}");
     let http = client().unwrap();
     let post = async |path: &str, body: &Value| {
@@ -121,12 +298,7 @@ async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it
     let told = |answer: &Value| [answer["outcome"].clone(), answer["journal_seq"].clone(), answer["writer"].clone()];
     assert_eq!(told(&kept), [json!("applied"), json!(1), json!({ "writer_id": "writer", "epoch": 1 })], "{kept}");
 
-    let (writer_id, epoch) = (WriterId::new("other").unwrap().to_owned(), Epoch::new(2).unwrap());
-    let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: "another server".into() };
-    let (run_id, record_id) = (RunId::new(RUN).unwrap(), RecordId::new("other-claim".to_owned()).unwrap());
-    let mut claim = JournalRecord::new(run_id, record_id, "runlog", claim.into());
-    (claim.place.writer_id, claim.place.writer_epoch) = (writer_id.into(), epoch);
-    *log.claim.lock().unwrap() = Some(projector.entry(&claim).unwrap());
+    *log.claim.lock().unwrap() = Some(other_claim(&projector, 2));
     let (status, lost) = post("/records?consistency=latest", &intent("lost")).await;
     assert_eq!(status, 200, "{lost}");
     let other = json!({ "writer_id": "other", "epoch": 2 });

@@ -3,11 +3,6 @@
 use runlog_tests::{claims::takeover, deployment::Deployment};
 
 #[test]
-fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::http()?)
-}
-
-#[test]
 fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
     takeover::an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::http()?)
 }

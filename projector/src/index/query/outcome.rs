@@ -92,7 +92,7 @@ pub fn by_id<R: Rows>(
         record_id: Some(record_id).into(),
         journal_seq: None,
     };
-    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also: Vec::new() }))
 }
 
 /// The refusal at an offset, if any, with the index of the refused record.
@@ -109,15 +109,29 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
     Ok(found)
 }
 
-/// Like [`one`], with the run's writer in the same view. One more get.
+/// Like [`one`], with the run's writer and the outcomes of the run's records at the places `also`, all of one view. One more get,
+/// and those of each place.
 pub fn read_back<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
     at: (Offset, u32),
     record_id: Option<RecordId<&str>>,
+    also: &[(Offset, u32)],
 ) -> Result<Option<ReadBack>, Error> {
     let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };
+    let also = each(rows, place, run_id, also)?;
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also }))
+}
+
+/// The outcomes of a run's records at places that the index has reached, in that order; none where a place has no record of the
+/// run. Each as [`one`].
+pub fn each<R: Rows>(
+    rows: &R,
+    place: TopicPartition<'_>,
+    run_id: RunId<&str>,
+    places: &[(Offset, u32)],
+) -> Result<Vec<Option<Outcome>>, Error> {
+    places.iter().map(|at| one(rows, place, run_id, *at, None)).collect()
 }

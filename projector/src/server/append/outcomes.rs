@@ -10,7 +10,6 @@ use runlog_schemas::{
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
 };
 use std::time::Duration;
-use tokio::time::Instant;
 
 impl Projector {
     /// The outcome of the record at a place that is applied.
@@ -37,26 +36,53 @@ impl Projector {
         })
     }
 
-    /// The outcome of the record at `position`, and the run's current writer: from one view, as fresh as `consistency` asks and
-    /// at least as fresh as the position.
+    /// The outcome of the record at `position`, those of the run's records at the positions `also`, and the run's current writer:
+    /// from one view, as fresh as `consistency` asks and at least as fresh as all of the positions.
     ///
     /// At `latest` it proves that no claim after the record was in the log when the question arrived.
+    ///
+    /// Errors: `NotFound` where `position` has no record of the run; `Unavailable` where the end that the log tells at `latest` is
+    /// not beyond the position.
     pub async fn read_back(
         &self,
         run_id: RunId<&str>,
         position: &Position,
         record_id: Option<RecordId<&str>>,
+        also: &[Position],
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let (partition, begun) = (position.partition, Instant::now());
-        self.wait(partition, Consistency::AtLeast(partition, position.offset), deadline).await?;
-        let left = deadline.saturating_sub(begun.elapsed());
-        self.wait(self.partition_of(run_id), consistency, left).await?;
+        let partition = position.partition;
+        let last = also.iter().map(|also| also.offset).max().unwrap_or_default().max(position.offset);
+        if partition == self.partition_of(run_id) {
+            self.wait_past(partition, last, consistency, deadline).await?;
+        } else {
+            // No record of the run is there, and the answer says so.
+            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
+        }
         let store = self.store(partition);
         let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?
+        let place = |position: &Position| (position.offset, position.index);
+        let places: Vec<_> = also.iter().map(place).collect();
+        query::outcome::read_back(&store.view(), at, run_id, place(position), record_id, &places)?
             .ok_or_else(|| self.no_record_at(run_id, position, record_id))
+    }
+
+    /// The outcomes of the run's records at positions of its partition, once they are applied; none where a position has no record
+    /// of the run.
+    pub(in crate::server) async fn outcomes(
+        &self,
+        run_id: RunId<&str>,
+        positions: &[Position],
+        deadline: Duration,
+    ) -> Result<Vec<Option<Outcome>>, Error> {
+        let Some(last) = positions.iter().map(|position| position.offset).max() else { return Ok(Vec::new()) };
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        let places: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
+        query::outcome::each(&store.view(), at, run_id, &places)
     }
 
     /// The error where a position has no such record of a run.

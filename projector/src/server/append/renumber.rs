@@ -9,7 +9,7 @@
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
 
-use super::{Draft, Origin};
+use super::{AnswerAt, Draft, Origin};
 use crate::index::{Consistency, Error, Projector};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
@@ -31,6 +31,7 @@ impl Projector {
         run_id: RunId<&str>,
         drafts: &Arc<Vec<Draft>>,
         origin: &Origin,
+        at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
@@ -39,7 +40,7 @@ impl Projector {
         let mut open: Vec<usize> = (0..drafts.len()).collect();
         for _ in 0..TRIES_MAX {
             self.wait(partition, Consistency::Latest, left()).await?;
-            let landed = self.append_once(run_id, drafts, &open, origin, left()).await?;
+            let landed = self.append_once(run_id, drafts, &open, origin, at, left()).await?;
             let mut lost = Vec::new();
             for (index, (expected, outcome)) in open.into_iter().zip(landed) {
                 if is_lost(&drafts[index], &expected, &outcome) {

@@ -28,7 +28,7 @@ use crate::{
 
 /// Records of a batch, as the live loop reads them at the most.
 const BATCH: usize = 4096;
-const MEMORY_BYTES: usize = 128 << 20;
+pub(crate) const MEMORY_BYTES: usize = 128 << 20;
 /// Bytes of a sorted file's key and value before the next one.
 const FILE_BYTES: u64 = 64 << 20;
 
@@ -92,7 +92,7 @@ impl Commit for Recorded {
 }
 
 pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
-    let deliveries = deliveries(scale.records)?;
+    let deliveries = deliveries_of(Journal::new(2, crate::RECORDS_PER_RUN), scale.records, |_| {})?;
     let batches = recorded(&deliveries)?;
     let costs: [_; 4] = alternating(scale.rounds, |way| {
         let dir = tempfile::tempdir()?;
@@ -130,26 +130,37 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
     })
 }
 
-fn deliveries(count: u64) -> anyhow::Result<Vec<Delivery>> {
-    let mut journal = Journal::new(2, crate::RECORDS_PER_RUN);
-    let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
-    let genesis = JournalRecord::of_partition("genesis".parse()?, "bench", genesis.into());
-    (0..=count)
-        .map(|offset| {
-            let record = if offset == 0 { genesis.clone() } else { journal.record()? };
-            Ok(Delivery {
-                partition: PartitionId::ZERO,
-                offset: Offset::ZERO.saturating_add(offset),
-                timestamp_millis: 1_700_000_000_000,
-                key: record.body.run_id.as_str().into(),
-                value: codec::encode(&record),
-                headers: Vec::new(),
-            })
-        })
-        .collect()
+/// A journal of one partition: its genesis, and so many records, each of which is shown.
+pub(crate) fn deliveries_of(
+    mut journal: Journal,
+    count: u64,
+    mut show: impl FnMut(&JournalRecord),
+) -> anyhow::Result<Vec<Delivery>> {
+    let records = (0..count).map(|_| journal.record().inspect(&mut show));
+    deliveries_in(records)
 }
 
-fn taken<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> anyhow::Result<()> {
+/// Likewise, of these records.
+pub(crate) fn deliveries_in(
+    records: impl Iterator<Item = anyhow::Result<JournalRecord>>,
+) -> anyhow::Result<Vec<Delivery>> {
+    let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
+    let genesis = JournalRecord::of_partition("genesis".parse()?, "bench", genesis.into());
+    let delivery = |(offset, record): (u64, anyhow::Result<JournalRecord>)| {
+        let record = record?;
+        Ok(Delivery {
+            partition: PartitionId::ZERO,
+            offset: Offset::ZERO.saturating_add(offset),
+            timestamp_millis: 1_700_000_000_000,
+            key: record.body.run_id.as_str().into(),
+            value: codec::encode(&record),
+            headers: Vec::new(),
+        })
+    };
+    (0..).zip(std::iter::once(Ok(genesis)).chain(records)).map(delivery).collect()
+}
+
+pub(crate) fn taken<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> anyhow::Result<()> {
     let journal = meta::Journal { journal_id: "bench".into(), partitions: 1 };
     let mut fold = Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry))?;
     for batch in deliveries.chunks(BATCH) {

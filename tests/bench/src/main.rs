@@ -11,10 +11,12 @@ mod consume;
 mod fold;
 mod gate;
 mod kafka_tools;
+mod load;
 mod machine;
 mod measure;
 mod peers;
 mod plot;
+mod questions;
 mod records;
 mod report;
 mod savers;
@@ -91,16 +93,18 @@ enum Subject {
     Append,
     Consume,
     Fold,
+    Questions,
     Served,
     Visible,
     Gate,
+    Load,
     Savers,
     Streams,
 }
 
 impl Subject {
     fn needs_broker(self) -> bool {
-        !matches!(self, Self::Fold | Self::Savers)
+        !matches!(self, Self::Fold | Self::Questions | Self::Savers)
     }
 }
 
@@ -159,6 +163,9 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow
     if wanted(Subject::Fold) {
         done(fold::run(scale)?)?;
     }
+    if wanted(Subject::Questions) {
+        done(questions::run(scale)?)?;
+    }
     if wanted(Subject::Savers) {
         savers::run(scale, &peers)?.into_iter().try_for_each(&mut done)?;
     }
@@ -181,6 +188,9 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow
         }
         if wanted(Subject::Served) {
             runtime.block_on(served::run(&broker, scale))?.into_iter().try_for_each(&mut done)?;
+        }
+        if wanted(Subject::Load) {
+            done(runtime.block_on(load::run(&broker, scale))?)?;
         }
         if wanted(Subject::Streams)
             && let Some(streams) = peers.get(Peer::Streams, Streams::install)

@@ -32,7 +32,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 
 /// A call that the journal has, and knows the result of.
 #[derive(Debug)]
-struct Call {
+pub(crate) struct Call {
     run: String,
     arguments: String,
 }
@@ -113,7 +113,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
 }
 
 /// Fills a journal; returns calls in it whose result it has.
-async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<Call>> {
+pub(crate) async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<Call>> {
     let (mut calls, mut open, mut nth) = (Vec::new(), std::collections::HashMap::new(), 0);
     let each = (count / 4 / CALLS as u64).max(1);
     append_journal(topic, 4, count, |record| {
@@ -181,18 +181,12 @@ async fn asked(server: &Server, calls: &Arc<Vec<Call>>, way: &'static str, count
     let work = |nth: u32| {
         let (client, url, calls) = (client.clone(), url.clone(), calls.clone());
         async move {
-            if way == "/healthz" {
-                let answer = client.get(format!("{url}/healthz")).send().await?;
-                ensure!(answer.status() == 200, "{answer:?}");
-                answer.bytes().await?;
-                return Ok(());
+            if way != "/healthz" {
+                return look_up(client, url, calls, way, nth).await;
             }
-            // All over the journal, and not in its order.
-            let call = calls.get(nth as usize * 7919 % calls.len()).context("a call")?;
-            let query = [("tool", TOOL), ("args", call.arguments.as_str()), ("consistency", way)];
-            let url = reqwest::Url::parse_with_params(&format!("{url}/v1/runs/{}/lookup", call.run), &query)?;
-            let answer: Value = client.get(url).send().await?.json().await?;
-            ensure!(answer["status"] == "completed", "{answer}");
+            let answer = client.get(format!("{url}/healthz")).send().await?;
+            ensure!(answer.status() == 200, "{answer:?}");
+            answer.bytes().await?;
             Ok(())
         }
     };
@@ -200,8 +194,24 @@ async fn asked(server: &Server, calls: &Arc<Vec<Call>>, way: &'static str, count
     open_loop(RATE, count, work).await
 }
 
+/// Looks one of the calls up: they are all over the journal, and not asked for in its order.
+pub(crate) async fn look_up(
+    client: reqwest::Client,
+    url: String,
+    calls: Arc<Vec<Call>>,
+    consistency: &'static str,
+    nth: u32,
+) -> anyhow::Result<()> {
+    let call = calls.get(nth as usize * 7919 % calls.len()).context("a call")?;
+    let query = [("tool", TOOL), ("args", call.arguments.as_str()), ("consistency", consistency)];
+    let url = reqwest::Url::parse_with_params(&format!("{url}/v1/runs/{}/lookup", call.run), &query)?;
+    let answer: Value = client.get(url).send().await?.json().await?;
+    ensure!(answer["status"] == "completed", "{answer}");
+    Ok(())
+}
+
 /// Of a folder's files, on disk.
-fn mebibytes(dir: &Path) -> anyhow::Result<f64> {
+pub(crate) fn mebibytes(dir: &Path) -> anyhow::Result<f64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

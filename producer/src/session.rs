@@ -240,13 +240,17 @@ impl Session {
         // Until it is known whether the run ended. If this is cancelled, the handle is stopped.
         state.appender.unacknowledged = Some(record);
         let applied = state.appender.read_back(&acked).await;
-        let asked = if applied.is_ok() { state.appender.ask_for_results().await } else { Ok(()) };
+        if applied.is_ok()
+            && let Err(error) = state.appender.ask_for_results().await
+        {
+            // Until it is known whether the run ended, as after a cancellation.
+            return Err(state.appender.stop(error).with_side_effect(SideEffect::Unknown));
+        }
         if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
             state.appender.unacknowledged = None;
         }
         applied?;
-        let confirmed = asked.and_then(|()| state.appender.check_results());
-        confirmed.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
+        state.appender.check_results().map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
         if status != "started" {
             state.end(status);
         }
@@ -316,6 +320,7 @@ impl Session {
         }
         // Last: what is told here is told once, so nothing may fail or be cancelled after it.
         while let Some(refused) = state.appender.unjudged.take_refused() {
+            state.appender.told(&refused.record_id);
             done.refused_results.push((refused.call, refused.outcome.and_then(|outcome| outcome.reason)));
         }
         Ok(done)

@@ -146,9 +146,9 @@ impl<'a> Tool<'a> {
     }
 
     /// Runs `effect` unless the journal already has the call's answer, and records how it ended. The answer is returned after
-    /// its acknowledgement. If its record is refused after that, because another process has the run or somebody decided the call
-    /// meanwhile, the next operation that reads back says so, with the call's id: a `checkpoint`, `end`, `flush` or `reopen`
-    /// before it returns, and another call before its effect runs.
+    /// its acknowledgement. Its record may be refused after that. Where another process has the run, the next operation is
+    /// `Fenced`. Where somebody decided the call meanwhile, the next operation that reads back says so, with the call's id: a
+    /// `checkpoint`, `end`, `flush` or `reopen` before it returns, and another call before its effect runs.
     ///
     /// The effect did not run if the error is `ReconcileRequired` (an earlier effect may have happened), `Fenced` (another
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the

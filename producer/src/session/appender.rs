@@ -10,7 +10,7 @@
 use super::{
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
-    read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
+    read_back::{AckedRecord, not_own_intent, outcome_of, read_back, refused, repeat_of, took_effect},
     unjudged::Unjudged,
 };
 use crate::{
@@ -188,8 +188,6 @@ impl RunAppender {
         let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
         self.sync_to_head(&head);
         self.claiming = None;
-        // What was in doubt before the claim is settled by what is read after it.
-        self.last_acked = None;
         Ok(head)
     }
 
@@ -234,7 +232,12 @@ impl RunAppender {
     ) -> Result<AckedRecord, Error> {
         self.check_ready()?;
         let record = self.build_record(record_id, payload, key).await?;
-        self.send_until(record, AppendUntil::ReadBack).await
+        let acked = self.send_until(record, AppendUntil::ReadBack).await?;
+        if acked.repeat.is_some() && acked.position.offset <= acked.sent_after {
+            let error = not_own_intent(self.run_id.borrow(), &acked, &acked.position);
+            return Err(self.stop(error).with_side_effect(SideEffect::Unknown));
+        }
+        Ok(acked)
     }
 
     /// As [`RunAppender::append`], for the result of `call`: its outcome is asked for with the next read-back.
@@ -256,8 +259,14 @@ impl RunAppender {
     /// Fails, and stops the handle, if a result was refused after its acknowledgement and no operation has told that yet. The
     /// caller returns the error before it waits for anything.
     pub(crate) fn check_results(&mut self) -> Result<(), Error> {
-        let refused = self.unjudged.take_refused().map(|refused| refused.error(self.run_id.borrow()));
-        refused.map_or(Ok(()), |error| Err(self.stop_or_lose(error)))
+        let Some(refused) = self.unjudged.take_refused() else { return Ok(()) };
+        self.told(&refused.record_id);
+        Err(self.stop_or_lose(refused.error(self.run_id.borrow())))
+    }
+
+    /// The outcome of a record was told: no flush tells it again.
+    pub(crate) fn told(&mut self, record_id: &RecordId) {
+        self.last_acked = self.last_acked.take().filter(|last| last.record_id != *record_id);
     }
 
     /// Asks for the outcomes of all acknowledged results.
@@ -508,7 +517,12 @@ impl RunAppender {
     pub(crate) async fn read_back(&mut self, acked: &AckedRecord) -> Result<ReadBack, Error> {
         match read_back(&self.transport, &self.config, self.run_id.borrow(), acked, &self.unjudged).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.stop_or_lose(error)),
+            Err(error) => {
+                if error.kind() == ErrorKind::Conflict {
+                    self.told(&acked.record_id);
+                }
+                Err(self.stop_or_lose(error))
+            }
         }
     }
 

@@ -110,14 +110,14 @@ pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &Read
 }
 
 /// The error for an intent under an id that was in the log before: its effect may have run elsewhere.
-pub(crate) fn not_own_intent(run_id: RunId<&str>, acked: &AckedRecord, outcome: &Outcome) -> Error {
+pub(crate) fn not_own_intent(run_id: RunId<&str>, acked: &AckedRecord, first: &Position) -> Error {
     let message = format!(
         "record {} of run {run_id} was in the log before this call sent it, at offset {}: another call chose the same id, and its \
          effect was not run here; reopen the run",
-        acked.record_id, outcome.position.offset
+        acked.record_id, first.offset
     );
     let error = Error::new(ErrorKind::Conflict, Action::Reopen, message);
-    error.about_record(acked.record_id.borrow()).about_position(&outcome.position)
+    error.about_record(acked.record_id.borrow()).about_position(first)
 }
 
 /// Whether a record took effect, now or when it was first appended.

@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Results in one question: what a server takes.
-const ASKED_MAX: usize = 64;
+const ASKED_MAX: usize = 16;
 
 /// Shared by a handle's operations. Its lock is never held across an await.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ struct UnjudgedResult {
 pub(crate) struct RefusedResult {
     /// The request.
     pub(crate) call: RecordId,
-    record_id: RecordId,
+    pub(crate) record_id: RecordId,
     /// None if the journal does not have it any more.
     pub(crate) outcome: Option<Outcome>,
 }

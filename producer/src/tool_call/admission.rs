@@ -65,25 +65,31 @@ impl Tool<'_> {
                 }
                 Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
             };
+        let unknown = |error: Error| error.with_side_effect(SideEffect::Unknown);
+        // What the intent's own answer told, before another operation of the handle can tell it.
+        guard.appender.check_results().map_err(unknown)?;
         let (epoch, unjudged) = (guard.appender.epoch, guard.appender.unjudged.clone());
         drop(guard);
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
+        // Before the permission is looked at, which must not grow old.
+        unjudged.ask_by_id(&session.transport, &session.config, session.run_id.borrow()).await.map_err(unknown)?;
         let may_run = match self.check_may_run(&acked, epoch, &unjudged).await? {
             Ok(answer) if acked.repeats_earlier(&answer.outcome) => {
                 // Not this call's: it says nothing about the effect of that one.
                 in_flight.disown();
-                Err(not_own_intent(session.run_id.borrow(), &acked, &answer.outcome))
+                Err(not_own_intent(session.run_id.borrow(), &acked, &answer.outcome.position))
             }
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = may_run {
-            return Err(session.lock().await?.appender.stop_or_lose(error).with_side_effect(SideEffect::Unknown));
+            return Err(unknown(session.lock().await?.appender.stop_or_lose(error)));
         }
-        unjudged.ask_by_id(&session.transport, &session.config, session.run_id.borrow()).await?;
         if unjudged.has_refused() {
-            let told = session.lock().await?.appender.check_results();
-            told.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
+            // Whoever tells it, the effect does not run: the permission grows old meanwhile, too.
+            let mut guard = session.lock().await.map_err(unknown)?;
+            guard.appender.check_results().and_then(|()| guard.appender.check_ready()).map_err(unknown)?;
+            return Err(unknown(too_late(session.run_id.borrow(), &acked, session.config.read_back)));
         }
         Ok(Admission::Run(in_flight, attempt))
     }

@@ -41,7 +41,7 @@ pub(super) struct AppendQuery {
     /// and the answer says `appended`.
     #[serde(default, rename = "return")]
     answer: AnswerWhen,
-    /// Positions of other records of the run, at most 64 with commas between them, whose outcomes the answer has too. Goes with
+    /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too. Goes with
     /// one record.
     also: Option<String>,
     deadline_ms: Option<u64>,

@@ -254,7 +254,7 @@ pub(super) struct OutcomeQuery {
     position: Option<String>,
     #[serde(default)]
     record_id: OrEmpty<RecordId>,
-    /// Positions of other records of the run, at most 64 with commas between them, whose outcomes the answer has too.
+    /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too.
     also: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -310,8 +310,8 @@ fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     Ok(app.0.position(partition, offset, index))
 }
 
-/// Positions in one request at the most.
-const ALSO_MAX: usize = 64;
+/// Positions in one request at the most: so few that their outcomes are read where they are asked for.
+const ALSO_MAX: usize = 16;
 
 /// The positions of `also`, which are in the run's partition.
 pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result<Vec<Position>, Error> {

@@ -33,6 +33,8 @@ struct Overtaken {
     claim: Arc<Mutex<Option<Entry>>>,
     hidden: Arc<Mutex<Option<Offset>>>,
     twice: Arc<AtomicBool>,
+    /// The end that a deposed leader tells.
+    old_end: Arc<Mutex<Option<Offset>>>,
 }
 
 impl Log for Overtaken {
@@ -66,7 +68,8 @@ impl Log for Overtaken {
     }
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
         Box::pin(async move {
-            let bounds = self.log.bounds(partition, deadline).await?;
+            let mut bounds = self.log.bounds(partition, deadline).await?;
+            bounds.end = self.old_end.lock().unwrap().unwrap_or(bounds.end);
             let mut hidden = self.hidden.lock().unwrap();
             if hidden.is_some_and(|hidden| hidden < bounds.end) {
                 *hidden = None;
@@ -195,7 +198,7 @@ fn other_claim(projector: &Projector, epoch: u64) -> Entry {
 /// A server over such a log.
 async fn overtaken() -> (tempfile::TempDir, Overtaken, Arc<Projector>, std::net::SocketAddr) {
     let (log, claim) = (MemoryLog::new(1), Arc::default());
-    let log = Overtaken { log, claim, hidden: Arc::default(), twice: Arc::default() };
+    let log = Overtaken { log, claim, hidden: Arc::default(), twice: Arc::default(), old_end: Arc::default() };
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new(dir.path(), || 0, || "writer".into());
     let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
@@ -241,6 +244,27 @@ async fn an_intent_or_a_result_that_is_delivered_twice_counts_once() {
         run.checkpoint(&LoopState::default()).await.unwrap();
     }
     run.flush().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_does_not_cover_the_record_itself_is_no_latest() {
+    let (_dir, log, _projector, address) = overtaken().await;
+    let http = client().unwrap();
+    let url = format!("http://{address}/v1/runs/{RUN}");
+    http.post(format!("{url}/claims")).json(&json!({})).send().await.unwrap();
+    let intent = json!({ "run_id": RUN, "record_id": "i", "writer_id": "writer", "writer_epoch": 1, "writer_seq": 1,
+        "journal_seq": 1, "payload": { "type": "tool_call_requested", "request_id": "q", "call_id": "c",
+            "tool_name": "book", "arguments": {} } });
+    // A leader that was deposed before the intent was appended knows nothing of a claim behind it either.
+    let end = log.log.bounds(PartitionId::ZERO, DEADLINE).await.unwrap().end;
+    *log.old_end.lock().unwrap() = Some(end);
+    let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
+    let (status, problem) = (answer.status(), answer.json::<Value>().await.unwrap());
+    assert_eq!((status.as_u16(), &problem["kind"]), (503, &json!("unavailable")), "{problem}");
+    *log.old_end.lock().unwrap() = None;
+    let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
+    let told: Value = answer.json().await.unwrap();
+    assert_eq!((&told["outcome"], &told["writer"]["epoch"]), (&json!("repeat"), &json!(1)), "{told}");
 }
 
 /// Another server's claim, to be appended while the process pauses.

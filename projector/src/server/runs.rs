@@ -315,7 +315,6 @@ const ALSO_MAX: usize = 16;
 
 /// The positions of `also`, which are in the run's partition.
 pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result<Vec<Position>, Error> {
-    let text = text.filter(|text| !text.is_empty());
     let positions: Vec<&str> = text.into_iter().flat_map(|text| text.split(',')).collect();
     if positions.len() > ALSO_MAX {
         let message = format!("also= names {} positions, more than {ALSO_MAX}", positions.len());
@@ -327,7 +326,7 @@ pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result
         if position.partition == partition {
             return Ok(position);
         }
-        let message = format!("run {run_id} is in partition {partition}, not in that of position {text}");
+        let message = format!("run {run_id} is in partition {partition}, not in {}", position.partition);
         Err(Error::new(ErrorKind::Usage, message))
     };
     positions.into_iter().map(position).collect()

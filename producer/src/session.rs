@@ -11,7 +11,7 @@ use crate::{
     error::{Action, Error, SideEffect},
     transport::{Transport, request::RecoveryQuery, run_without_records},
 };
-use appender::{RunAppender, WriterState};
+use appender::RunAppender;
 use checkpoint::{CheckpointBase, LoopState};
 use claim::{Claim, not_writer};
 use outbox::SharedOutbox;
@@ -32,6 +32,7 @@ use tokio::{
     time::timeout,
 };
 use unjudged::Unjudged;
+use writer_state::WriterState;
 
 pub(crate) mod appender;
 pub(crate) mod checkpoint;
@@ -43,6 +44,7 @@ pub(crate) mod reopen;
 pub(crate) mod replay;
 pub(crate) mod state;
 pub(crate) mod unjudged;
+pub(crate) mod writer_state;
 
 /// How a run is opened.
 #[derive(Clone, Debug, Default)]
@@ -318,9 +320,9 @@ impl Session {
             state.settle().await?;
             state.appender.ask_for_results().await?;
         }
-        // Last: what is told here is told once, so nothing may fail or be cancelled after it.
+        // Last: a refusal is reported once, so nothing may fail or be cancelled between taking it and returning it.
         while let Some(refused) = state.appender.unjudged.take_refused() {
-            state.appender.told(&refused.record_id);
+            state.appender.mark_reported(&refused.record_id);
             done.refused_results.push((refused.call, refused.outcome.and_then(|outcome| outcome.reason)));
         }
         Ok(done)

@@ -5,7 +5,7 @@ use crate::{
     error::{Action, Error},
 };
 use in_flight::{InFlightLimit, Permit};
-use request::{AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery};
+use request::{AppendAsk, AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Feature, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{Epoch, JournalSeq, RecordId, RunId},
@@ -116,18 +116,12 @@ impl Transport {
         }
     }
 
-    /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement; a server also waits `until`,
-    /// and then reports the outcomes of the run's records at the positions `also`.
-    pub(crate) async fn append(
-        &self,
-        record: &JournalRecord,
-        trace: Option<&str>,
-        until: AppendUntil,
-        also: &[Position],
-    ) -> Result<Appended, AppendFailed> {
-        let trace = trace.filter(|text| is_traceparent(text));
+    /// Appends one record and waits for the acknowledgement; a server also waits until what `ask` says, and then reports the other
+    /// outcomes.
+    pub(crate) async fn append(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+        let trace = ask.trace.filter(|text| is_traceparent(text));
         let appended = match &self.backend {
-            Backend::Http(http) => http.append(record, trace, until, also).await,
+            Backend::Http(http) => http.append(record, AppendAsk { trace, ..ask }).await,
             #[cfg(feature = "kafka")]
             Backend::Kafka(kafka) => kafka.append(record, trace).await,
             #[cfg(feature = "embedded")]

@@ -15,10 +15,11 @@ use crate::{
     error::{Action, Error, SideEffect},
     session::{
         self,
-        appender::{RunAppender, WriterState},
+        appender::RunAppender,
         checkpoint::{CheckpointBase, LoopState},
         numbering,
         read_back::AckedRecord,
+        writer_state::WriterState,
     },
     transport::Transport,
 };

@@ -1,23 +1,21 @@
-//! Numbers and appends the records of a run: one at a time, acknowledged in order, and none after an earlier one failed.
-//!
-//! ```text
-//!   ready ──append──▶ unacknowledged ──acknowledged──▶ ready
-//!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ ready
-//!                       └── fenced ───────────────────────▶ lost: results can only be appended as evidence
-//!   ready ──its own end applied──▶ ended: likewise
-//! ```
+//! Numbers and appends the records of a run: one at a time, acknowledged in order, and none after an earlier one failed. Its
+//! states are those of [`WriterState`].
 
 use super::{
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
-    read_back::{AckedRecord, not_own_intent, outcome_of, read_back, refused, repeat_of, took_effect},
+    read_back::{AckedRecord, not_own_intent, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
     unjudged::Unjudged,
+    writer_state::WriterState,
 };
 use crate::{
     config::{Config, failpoint},
     error::{Action, Error, SideEffect},
     metrics::metric,
-    transport::{Transport, old_answer, request::AppendUntil},
+    transport::{
+        Transport, old_answer,
+        request::{AppendAsk, AppendUntil},
+    },
 };
 use runlog_schemas::{
     answer::{CurrentWriter, ErrorKind, OrOther, Outcome, Position, ReadBack},
@@ -54,46 +52,6 @@ pub(crate) struct RunAppender {
     seen: Offset,
     /// Results that a read-back has to ask about.
     pub(crate) unjudged: Unjudged,
-}
-
-/// Whether a handle can append.
-#[derive(Clone, Debug)]
-pub(crate) enum WriterState {
-    /// It can.
-    Ready,
-    /// Not until it is reopened.
-    Stopped {
-        error: Error,
-        /// A checkpoint failed, which must not fail the agent's loop: the next operation reopens the handle first.
-        checkpoint: bool,
-    },
-    /// Never: another process writes the run.
-    Lost(Error),
-    /// Never: the run ended.
-    Ended(Error),
-}
-
-impl WriterState {
-    pub(crate) fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready)
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost(_))
-    }
-
-    /// Whether it never can again: results can only be appended as evidence.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self, Self::Lost(_) | Self::Ended(_))
-    }
-
-    /// The reason why nothing can be appended.
-    fn error(&self) -> Option<&Error> {
-        match self {
-            Self::Ready => None,
-            Self::Stopped { error, .. } | Self::Lost(error) | Self::Ended(error) => Some(error),
-        }
-    }
 }
 
 impl RunAppender {
@@ -218,9 +176,19 @@ impl RunAppender {
         payload: Payload,
         key: Option<&str>,
     ) -> Result<AckedRecord, Error> {
+        self.append_until(record_id, payload, key, AppendUntil::Judged).await
+    }
+
+    pub(super) async fn append_until(
+        &mut self,
+        record_id: RecordId,
+        payload: Payload,
+        key: Option<&str>,
+        until: AppendUntil,
+    ) -> Result<AckedRecord, Error> {
         self.check_ready()?;
         let record = self.build_record(record_id, payload, key).await?;
-        self.send(record).await
+        self.send_until(record, until).await
     }
 
     /// As [`RunAppender::append`], for an intent or an attempt: a server also reads it back.
@@ -230,69 +198,12 @@ impl RunAppender {
         payload: Payload,
         key: Option<&str>,
     ) -> Result<AckedRecord, Error> {
-        self.check_ready()?;
-        let record = self.build_record(record_id, payload, key).await?;
-        let acked = self.send_until(record, AppendUntil::ReadBack).await?;
-        if acked.repeat.is_some() && acked.position.offset <= acked.sent_after {
+        let acked = self.append_until(record_id, payload, key, AppendUntil::ReadBack).await?;
+        if acked.repeats_earlier {
             let error = not_own_intent(self.run_id.borrow(), &acked, &acked.position);
             return Err(self.stop(error).with_side_effect(SideEffect::Unknown));
         }
         Ok(acked)
-    }
-
-    /// As [`RunAppender::append`], for the result of `call`: its outcome is asked for with the next read-back.
-    pub(crate) async fn append_result(
-        &mut self,
-        call: &RecordId,
-        record_id: RecordId,
-        payload: Payload,
-    ) -> Result<AckedRecord, Error> {
-        self.check_ready()?;
-        let record = self.build_record(record_id, payload, None).await?;
-        let acked = self.send_until(record, AppendUntil::Acknowledged).await?;
-        if !acked.applied && self.transport.tells_earlier_outcomes() {
-            self.unjudged.add(call.clone(), &acked);
-        }
-        Ok(acked)
-    }
-
-    /// Fails, and stops the handle, if a result was refused after its acknowledgement and no operation has told that yet. The
-    /// caller returns the error before it waits for anything.
-    pub(crate) fn check_results(&mut self) -> Result<(), Error> {
-        let Some(refused) = self.unjudged.take_refused() else { return Ok(()) };
-        self.told(&refused.record_id);
-        Err(self.stop_or_lose(refused.error(self.run_id.borrow())))
-    }
-
-    /// The outcome of a record was told: no flush tells it again.
-    pub(crate) fn told(&mut self, record_id: &RecordId) {
-        self.last_acked = self.last_acked.take().filter(|last| last.record_id != *record_id);
-    }
-
-    /// Asks for the outcomes of all acknowledged results.
-    pub(crate) async fn ask_for_results(&self) -> Result<(), Error> {
-        let (transport, config, run_id) = (&self.transport, &self.config, self.run_id.borrow());
-        while let [first, rest @ ..] = &self.unjudged.positions()[..] {
-            let before = self.unjudged.len();
-            let answer = transport.read_back(run_id, first, None, rest, config.read_back).await;
-            let also = match answer {
-                Ok(answer) => [vec![Some(answer.outcome)], answer.also].concat(),
-                Err(error) if error.kind() == ErrorKind::NotFound => vec![None],
-                Err(error) => return Err(error),
-            };
-            self.unjudged.judged(&[std::slice::from_ref(first), rest].concat(), &also);
-            if self.unjudged.len() == before {
-                // None at its position.
-                self.unjudged.ask_by_id(transport, config, run_id).await?;
-            }
-        }
-        self.unjudged.ask_by_id(transport, config, run_id).await
-    }
-
-    /// Finds out whether all acknowledged results were applied. A refusal stops the handle, an error of the question does not.
-    pub(crate) async fn confirm_results(&mut self) -> Result<(), Error> {
-        self.ask_for_results().await?;
-        self.check_results()
     }
 
     /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome. A
@@ -402,7 +313,7 @@ impl RunAppender {
         let (trace, begun) = ((self.config.traceparent)(), Instant::now());
         // Nothing is asked of an answer at the acknowledgement.
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
-        match self.transport.append(record, trace.as_deref(), until, &also).await {
+        match self.transport.append(record, AppendAsk { trace: trace.as_deref(), until, also: &also }).await {
             Ok(appended) => {
                 self.config.count(metric::APPENDED);
                 self.config.observe(metric::APPEND_SECONDS, begun);
@@ -414,13 +325,13 @@ impl RunAppender {
                 });
                 let repeat = outcome.as_ref().and_then(repeat_of);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
-                // A repeat takes no number of the run, unless it repeats itself: it was delivered twice.
-                let is_repeat = repeat.is_some() && appended.position.offset <= self.seen;
+                // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.
+                let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, self.seen));
                 if !record.body.record_kind.unclaimed() {
                     let advance = numbering::advance(&record);
                     self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
                     self.next_journal_seq =
-                        self.next_journal_seq.saturating_add(if is_repeat { 0 } else { advance.journal_seq });
+                        self.next_journal_seq.saturating_add(if repeats_earlier { 0 } else { advance.journal_seq });
                     self.prev_hash = Some(advance.hash.into());
                 }
                 if let Some(outcome) = outcome.filter(|outcome| !took_effect(outcome)) {
@@ -430,7 +341,7 @@ impl RunAppender {
                 let (position, sent_after) = (appended.position, self.seen);
                 self.seen = self.seen.max(position.offset);
                 let acked = AckedRecord::new(record_id, journal_seq, position);
-                let acked = AckedRecord { applied, repeat, read_back, sent_after, ..acked };
+                let acked = AckedRecord { applied, repeat, read_back, sent_after, repeats_earlier, ..acked };
                 self.last_acked = Some(acked.clone());
                 Ok(acked)
             }
@@ -519,7 +430,7 @@ impl RunAppender {
             Ok(answer) => Ok(answer),
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
-                    self.told(&acked.record_id);
+                    self.mark_reported(&acked.record_id);
                 }
                 Err(self.stop_or_lose(error))
             }
@@ -537,8 +448,8 @@ impl RunAppender {
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let trace = (self.config.traceparent)();
-        let appended = self.transport.append(&record, trace.as_deref(), AppendUntil::Judged, &[]).await;
-        let appended = appended.map_err(|failed| failed.error)?;
+        let ask = AppendAsk::judged(trace.as_deref());
+        let appended = self.transport.append(&record, ask).await.map_err(|failed| failed.error)?;
         if self.state.is_lost() {
             return Ok(true);
         }

@@ -6,7 +6,7 @@ use crate::{
     error::{Action, ActiveWriter, Error},
     transport::{
         Transport,
-        request::{AppendFailed, AppendUntil},
+        request::{AppendAsk, AppendFailed},
     },
 };
 use runlog_schemas::{
@@ -50,7 +50,7 @@ impl Claim {
         record.place.writer_epoch = epoch;
         record.place.timestamp_millis = (config.clock)();
         let trace = (config.traceparent)();
-        let appended = transport.append(&record, trace.as_deref(), AppendUntil::Judged, &[]).await;
+        let appended = transport.append(&record, AppendAsk::judged(trace.as_deref())).await;
         let appended = appended.map_err(|AppendFailed { error, .. }| error)?;
         let outcome = match appended.outcome {
             Some(outcome) => outcome,

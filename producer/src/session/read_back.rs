@@ -31,19 +31,26 @@ pub(crate) struct AckedRecord {
     pub(crate) read_back: Option<(ReadBack, Instant)>,
     /// The offset of the run's last record that was known when this one was sent.
     pub(crate) sent_after: Offset,
+    /// Whether its outcome, if the backend reported that, is [`repeats_earlier`].
+    pub(crate) repeats_earlier: bool,
 }
 
 impl AckedRecord {
     /// A record that is acknowledged, and not known to be applied.
     pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position) -> Self {
         let (applied, repeat, holds_repeats, read_back) = (false, None, false, None);
-        let sent_after = Offset::ZERO;
-        Self { record_id, journal_seq, position, applied, repeat, holds_repeats, read_back, sent_after }
-    }
-
-    /// Whether it repeats a record that was in the log before this one was sent: of another process that chose the same id.
-    pub(crate) fn repeats_earlier(&self, outcome: &Outcome) -> bool {
-        outcome.outcome == Disposition::Repeat && outcome.position.offset <= self.sent_after
+        let (sent_after, repeats_earlier) = (Offset::ZERO, false);
+        Self {
+            record_id,
+            journal_seq,
+            position,
+            applied,
+            repeat,
+            holds_repeats,
+            read_back,
+            sent_after,
+            repeats_earlier,
+        }
     }
 }
 
@@ -123,6 +130,12 @@ pub(crate) fn not_own_intent(run_id: RunId<&str>, acked: &AckedRecord, first: &P
 /// Whether a record took effect, now or when it was first appended.
 pub(crate) fn took_effect(outcome: &Outcome) -> bool {
     matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat)) && outcome.reason.is_none()
+}
+
+/// Whether a record repeats one that was in the log when it was sent, after the run's record at `sent_after`: another process
+/// chose the same id. Otherwise a repeat is of the record itself, which was delivered twice.
+pub(crate) fn repeats_earlier(outcome: &Outcome, sent_after: Offset) -> bool {
+    outcome.outcome == Disposition::Repeat && outcome.position.offset <= sent_after
 }
 
 /// For a repeat, the `journal_seq` of the first record; 0 if its kind has none or the server did not report it.

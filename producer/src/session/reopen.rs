@@ -13,13 +13,14 @@
 //! every record stays in the outbox until it is known to be in the log.
 
 use super::{
-    appender::{RunAppender, WriterState},
+    appender::RunAppender,
     checkpoint::CheckpointBase,
     claim::{claim_lost, not_writer},
     outbox::NeverStarted,
     read_back::{refused, took_effect},
     replay::{PendingCall, RecordedCall, Replay},
     state::{SessionState, ends_run},
+    writer_state::WriterState,
 };
 use crate::{error::Error, metrics::metric, transport::run_without_records};
 use runlog_schemas::{

@@ -1,12 +1,13 @@
 //! What the operations of a handle change, one at a time, and how each settles what earlier ones left behind.
 
 use super::{
-    appender::{RunAppender, WriterState},
+    appender::RunAppender,
     checkpoint::CheckpointBase,
     numbering,
     outbox::{HeldResult, NeverStarted, SharedOutbox},
     read_back::{AckedRecord, taken_over},
     replay::{CallKey, PendingCall, RecordedCall, Replay},
+    writer_state::WriterState,
 };
 use crate::error::{Action, Error};
 use runlog_schemas::{

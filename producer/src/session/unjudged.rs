@@ -1,23 +1,27 @@
-//! Results that are acknowledged and not known to be applied. A read-back asks about them too, so that a refusal is told
+//! Results that are acknowledged and not known to be applied. A read-back asks about them too, so that a refusal is reported
 //! before the handle does anything else that counts on them.
 //!
 //! ```text
 //!   acknowledged ─▶ asked with the next read-back ─┬─ applied ─────────────▶ forgotten
-//!                                                  ├─ refused ─────────────▶ told by an operation, once
+//!                                                  ├─ refused ─────────────▶ reported by an operation, once
 //!                                                  └─ none at its position ─▶ asked by its id
 //! ```
 //!
 //! There is at most one for each call that may be in flight: each call reads back its intent before its result is appended.
 
-use super::read_back::{AckedRecord, refused, took_effect};
+use super::{
+    appender::RunAppender,
+    read_back::{AckedRecord, refused, took_effect},
+};
 use crate::{
     config::Config,
     error::{Action, Error},
-    transport::Transport,
+    transport::{Transport, request::AppendUntil},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position},
     id::{RecordId, RunId},
+    payload::Payload,
 };
 use std::{
     collections::VecDeque,
@@ -35,7 +39,7 @@ pub(crate) struct Unjudged(Arc<Mutex<State>>);
 struct State {
     /// The oldest first.
     results: VecDeque<UnjudgedResult>,
-    /// Those that were refused, until an operation tells it.
+    /// Those that were refused, until an operation reports it.
     refused: VecDeque<RefusedResult>,
 }
 
@@ -61,7 +65,7 @@ pub(crate) struct RefusedResult {
 }
 
 impl RefusedResult {
-    /// The error of the operation that tells it.
+    /// The error of the operation that reports it.
     pub(crate) fn error(&self, run_id: RunId<&str>) -> Error {
         let Self { call, record_id, outcome } = self;
         let error = match outcome {
@@ -96,7 +100,7 @@ impl Unjudged {
     }
 
     /// How many results are not judged yet.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.lock().results.len()
     }
 
@@ -110,6 +114,25 @@ impl Unjudged {
                 None => state.results[at].by_id = true,
             }
         }
+    }
+
+    /// Asks for the outcomes of all of them.
+    pub(crate) async fn ask(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
+        while let [first, rest @ ..] = &self.positions()[..] {
+            let before = self.len();
+            let answer = transport.read_back(run_id, first, None, rest, config.read_back).await;
+            let also = match answer {
+                Ok(answer) => [vec![Some(answer.outcome)], answer.also].concat(),
+                Err(error) if error.kind() == ErrorKind::NotFound => vec![None],
+                Err(error) => return Err(error),
+            };
+            self.judged(&[std::slice::from_ref(first), rest].concat(), &also);
+            if self.len() == before {
+                // None at its position.
+                self.ask_by_id(transport, config, run_id).await?;
+            }
+        }
+        self.ask_by_id(transport, config, run_id).await
     }
 
     /// Asks by their ids for the results that the journal does not have at their positions. Rare: none are there otherwise.
@@ -135,19 +158,19 @@ impl Unjudged {
         }
     }
 
-    /// Whether a result was refused and no operation has told it yet.
+    /// Whether a result was refused and no operation has reported it yet.
     pub(crate) fn has_refused(&self) -> bool {
         !self.lock().refused.is_empty()
     }
 
-    /// The refusal of the result that this record is, if no operation has told it yet: it is told now.
+    /// The result that this record is, if it was refused and no operation has reported it yet. The caller reports it.
     pub(crate) fn take_refused_record(&self, record_id: &RecordId) -> Option<RefusedResult> {
         let mut state = self.lock();
         let at = state.refused.iter().position(|refused| refused.record_id == *record_id)?;
         state.refused.remove(at)
     }
 
-    /// The oldest refusal that was not told yet: it is told now, so the caller must not wait for anything before it does.
+    /// The oldest refused result that no operation has reported yet. The caller reports it before it waits for anything.
     pub(crate) fn take_refused(&self) -> Option<RefusedResult> {
         self.lock().refused.pop_front()
     }
@@ -160,5 +183,45 @@ impl State {
         if outcome.is_none_or(|outcome| !took_effect(outcome)) {
             self.refused.push_back(RefusedResult { call, record_id, outcome: outcome.cloned() });
         }
+    }
+}
+
+impl RunAppender {
+    /// As [`RunAppender::append`], for the result of `call`: its outcome is asked for with the next read-back.
+    pub(crate) async fn append_result(
+        &mut self,
+        call: &RecordId,
+        record_id: RecordId,
+        payload: Payload,
+    ) -> Result<AckedRecord, Error> {
+        let acked = self.append_until(record_id, payload, None, AppendUntil::Acknowledged).await?;
+        if !acked.applied && self.transport.tells_earlier_outcomes() {
+            self.unjudged.add(call.clone(), &acked);
+        }
+        Ok(acked)
+    }
+
+    /// Asks for the outcomes of all acknowledged results.
+    pub(crate) async fn ask_for_results(&self) -> Result<(), Error> {
+        self.unjudged.ask(&self.transport, &self.config, self.run_id.borrow()).await
+    }
+
+    /// Fails, and stops the handle, if a result was refused after its acknowledgement and no operation has reported that yet. The
+    /// caller returns the error before it waits for anything.
+    pub(crate) fn check_results(&mut self) -> Result<(), Error> {
+        let Some(refused) = self.unjudged.take_refused() else { return Ok(()) };
+        self.mark_reported(&refused.record_id);
+        Err(self.stop_or_lose(refused.error(self.run_id.borrow())))
+    }
+
+    /// Finds out whether all acknowledged results were applied. A refusal stops the handle, an error of the question does not.
+    pub(crate) async fn confirm_results(&mut self) -> Result<(), Error> {
+        self.ask_for_results().await?;
+        self.check_results()
+    }
+
+    /// The refusal of a record was reported: no flush reports it again.
+    pub(crate) fn mark_reported(&mut self, record_id: &RecordId) {
+        self.last_acked = self.last_acked.take().filter(|last| last.record_id != *record_id);
     }
 }

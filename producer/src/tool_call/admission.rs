@@ -7,7 +7,7 @@ use crate::{
     metrics::metric,
     session::{
         outbox::InFlightCall,
-        read_back::{AckedRecord, not_own_intent, read_back, taken_over, too_late},
+        read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
         unjudged::Unjudged,
@@ -66,7 +66,7 @@ impl Tool<'_> {
                 Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
             };
         let unknown = |error: Error| error.with_side_effect(SideEffect::Unknown);
-        // What the intent's own answer told, before another operation of the handle can tell it.
+        // What the intent's own answer said of earlier results, before another operation of the handle can report it.
         guard.appender.check_results().map_err(unknown)?;
         let (epoch, unjudged) = (guard.appender.epoch, guard.appender.unjudged.clone());
         drop(guard);
@@ -74,7 +74,7 @@ impl Tool<'_> {
         // Before the permission is looked at, which must not grow old.
         unjudged.ask_by_id(&session.transport, &session.config, session.run_id.borrow()).await.map_err(unknown)?;
         let may_run = match self.check_may_run(&acked, epoch, &unjudged).await? {
-            Ok(answer) if acked.repeats_earlier(&answer.outcome) => {
+            Ok(answer) if repeats_earlier(&answer.outcome, acked.sent_after) => {
                 // Not this call's: it says nothing about the effect of that one.
                 in_flight.disown();
                 Err(not_own_intent(session.run_id.borrow(), &acked, &answer.outcome.position))
@@ -86,7 +86,7 @@ impl Tool<'_> {
             return Err(unknown(session.lock().await?.appender.stop_or_lose(error)));
         }
         if unjudged.has_refused() {
-            // Whoever tells it, the effect does not run: the permission grows old meanwhile, too.
+            // The effect does not run, also if another operation reports the refusal: the permission grows old meanwhile.
             let mut guard = session.lock().await.map_err(unknown)?;
             guard.appender.check_results().and_then(|()| guard.appender.check_ready()).map_err(unknown)?;
             return Err(unknown(too_late(session.run_id.borrow(), &acked, session.config.read_back)));

@@ -2,7 +2,7 @@
 
 use super::{
     receipts::Receipts,
-    request::{AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery},
+    request::{AppendAsk, AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery},
 };
 use crate::{
     config::Config,
@@ -17,15 +17,15 @@ use reqwest::{
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{
-        Checkpoint, CurrentWriter, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Outcome, Position,
-        Problem, ReadBack, Recovery, Run, Uploaded,
+        self, Checkpoint, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Position, Problem,
+        ReadBack, Recovery, Run, Uploaded,
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
     schema,
     trace::TRACEPARENT,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -69,17 +69,6 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 /// A path segment, or a parameter's value.
 fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
     utf8_percent_encode(text.as_ref(), UNRESERVED)
-}
-
-/// What an append is answered with, as far as it is used here.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    #[serde(flatten)]
-    outcome: Outcome,
-    #[serde(default)]
-    writer: Option<CurrentWriter>,
-    #[serde(default)]
-    also: Vec<Option<Outcome>>,
 }
 
 /// A position in a query.
@@ -249,40 +238,29 @@ impl Http {
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }
 
-    /// Appends a record. Where the server does not know `until` and `also` it waits for the judgement and reports nothing else.
-    pub(crate) async fn append(
-        &self,
-        record: &JournalRecord,
-        trace: Option<&str>,
-        until: AppendUntil,
-        also: &[Position],
-    ) -> Result<Appended, AppendFailed> {
-        let until = match until {
+    /// Appends a record. Where the server does not know what is asked it waits for the judgement and reports nothing else.
+    pub(crate) async fn append(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+        let until = match ask.until {
             AppendUntil::Acknowledged if !self.has(Feature::AnswerAtAck) => AppendUntil::Judged,
             AppendUntil::ReadBack if !self.has(Feature::ReadBack) => AppendUntil::Judged,
             until => until,
         };
-        let also = if self.has(Feature::AnswerAtAck) { also } else { &[] };
-        match self.append_until(record, trace, until, also).await {
+        let also = if self.has(Feature::AnswerAtAck) { ask.also } else { &[] };
+        match self.append_as(record, AppendAsk { until, also, ..ask }).await {
             // The address may be that of several servers, one of them older: it knows neither parameter, and appended nothing.
             Err(failed)
                 if failed.untouched
                     && failed.error.kind() == ErrorKind::Usage
                     && (until != AppendUntil::Judged || !also.is_empty()) =>
             {
-                self.append_until(record, trace, AppendUntil::Judged, &[]).await
+                self.append_as(record, AppendAsk::judged(ask.trace)).await
             }
             appended => appended,
         }
     }
 
-    async fn append_until(
-        &self,
-        record: &JournalRecord,
-        trace: Option<&str>,
-        until: AppendUntil,
-        also: &[Position],
-    ) -> Result<Appended, AppendFailed> {
+    async fn append_as(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+        let AppendAsk { trace, until, also } = ask;
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
         self.understands(record).await.map_err(|error| failed(error, true))?;
         let body = serde_json::to_string(record).map_err(|error| {
@@ -312,7 +290,7 @@ impl Http {
             // Without a connection nothing was sent; after that the record may be in the log.
             failed(self.unreachable(&error), !error.sent)
         })?;
-        let answer: Answer = self.answer(response).await.map_err(|error| {
+        let answer: answer::Appended = self.answer(response).await.map_err(|error| {
             let refused = matches!(
                 error.kind(),
                 ErrorKind::TooLarge

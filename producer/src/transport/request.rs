@@ -41,6 +41,23 @@ pub(crate) enum AppendUntil {
     ReadBack,
 }
 
+/// How a record is appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppendAsk<'a> {
+    /// The `traceparent`, which becomes a header of the record.
+    pub(crate) trace: Option<&'a str>,
+    pub(crate) until: AppendUntil,
+    /// Positions of records of the run whose outcomes the answer is to have too.
+    pub(crate) also: &'a [Position],
+}
+
+impl<'a> AppendAsk<'a> {
+    /// Until it is judged.
+    pub(crate) fn judged(trace: Option<&'a str>) -> Self {
+        Self { trace, until: AppendUntil::Judged, also: &[] }
+    }
+}
+
 /// An acknowledged append.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {

@@ -14,7 +14,7 @@ use runlog_schemas::{
     codec,
     draft::{self, Draft},
     headers,
-    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
+    id::{RecordId, RunId, WriterId},
     judge::Head,
     payload::{Payload, RunClaim},
     record::JournalRecord,
@@ -31,12 +31,10 @@ mod renumber;
 
 pub(super) use decisions::Seen;
 use decisions::{no_revision, says_what_was_seen};
+pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
-
-/// Outcomes that are read on a network thread: of few records, whose rows were just written and are in memory.
-pub(in crate::server) const READ_HERE_MAX: usize = 16;
 
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
@@ -49,15 +47,6 @@ pub(in crate::server) struct Origin {
     /// Whoever asked. Its principal is written to decisions and to whatever else names a person, and content that goes to the
     /// content store is charged to it.
     pub(in crate::server) caller: Caller,
-}
-
-/// When an append answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum AnswerAt {
-    /// When the log has acknowledged the records. They are not judged yet, so they must bring all their numbers.
-    Acknowledged,
-    /// When they are judged, and the index is as fresh as this, which is asked for after the acknowledgement.
-    Judged(Consistency),
 }
 
 impl From<&Caller> for Origin {
@@ -117,7 +106,7 @@ impl Projector {
         let unnumbered = drafts.iter().position(|draft| !given(draft));
         if let Some(index) = unnumbered.filter(|_| at == AnswerAt::Acknowledged) {
             let message = format!(
-                "record {index} does not bring all its numbers, and the server can fill them in only for records whose \
+                "record {index}: it does not bring all its numbers, and the server can fill them in only for records whose \
                  judgement it waits for; leave return=ack out, or send writer_seq and journal_seq"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -216,35 +205,6 @@ impl Projector {
         });
         let missing = || Error::new(ErrorKind::Internal, "an appended record without an outcome");
         settled.collect::<Option<_>>().ok_or_else(missing)
-    }
-
-    /// The outcomes of records that the log has acknowledged, at their offsets.
-    async fn landed_at(
-        self: &Arc<Self>,
-        run_id: RunId<&str>,
-        landed: Vec<(Offset, OrEmpty<RecordId>)>,
-        at: AnswerAt,
-        deadline: Duration,
-    ) -> Result<Vec<Outcome>, Error> {
-        let partition = self.partition_of(run_id);
-        let AnswerAt::Judged(consistency) = at else {
-            return Ok(landed.into_iter().map(|(offset, id)| self.unjudged(partition, offset, id)).collect());
-        };
-        let (count, last) = (landed.len(), landed.last().map(|(offset, _)| *offset).unwrap_or_default());
-        self.wait_past(partition, last, consistency, deadline).await?;
-        let read = move |projector: &Self, run_id: RunId<&str>| {
-            let outcome = |(offset, id): &(Offset, OrEmpty<RecordId>)| {
-                projector.outcome(run_id, partition, (*offset, 0), id.borrow())
-            };
-            landed.iter().map(outcome).collect()
-        };
-        if count <= READ_HERE_MAX { read(self, run_id) } else { self.blocking(run_id, read).await }
-    }
-
-    /// The outcome of a record that is not judged.
-    fn unjudged(&self, partition: PartitionId, offset: Offset, record_id: OrEmpty<RecordId>) -> Outcome {
-        let position = self.position(partition, offset, 0);
-        Outcome { position, outcome: Disposition::Appended.into(), reason: None, record_id, journal_seq: None }
     }
 
     /// Runs a read of the index on a thread that may block.

@@ -202,7 +202,7 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
         let done = run.reopen().await.expect("reopened");
         assert!(done.refused_results.is_empty(), "{name}: told once: {done:?}");
         if name != "end" {
-            run.flush().await.expect("nothing is told again");
+            run.flush().await.expect("no refusal is reported twice");
             assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded, "{name}");
             run.flush().await.expect("applied");
         }

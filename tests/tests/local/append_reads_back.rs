@@ -255,7 +255,7 @@ async fn an_end_that_does_not_cover_the_record_itself_is_no_latest() {
     let intent = json!({ "run_id": RUN, "record_id": "i", "writer_id": "writer", "writer_epoch": 1, "writer_seq": 1,
         "journal_seq": 1, "payload": { "type": "tool_call_requested", "request_id": "q", "call_id": "c",
             "tool_name": "book", "arguments": {} } });
-    // A leader that was deposed before the intent was appended knows nothing of a claim behind it either.
+    // A leader that was deposed before the intent was appended has no claim that came after it either.
     let end = log.log.bounds(PartitionId::ZERO, DEADLINE).await.unwrap().end;
     *log.old_end.lock().unwrap() = Some(end);
     let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();

@@ -6,12 +6,53 @@ use crate::index::{
     store::{self, Rows, runs::RunRow},
 };
 use runlog_schemas::{
-    answer::{Appended, CurrentWriter, ErrorKind, Outcome, Position, ReadBack},
+    answer::{Appended, CurrentWriter, Disposition, ErrorKind, Outcome, Position, ReadBack},
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+/// Outcomes that are read on a network thread: of few records, whose rows were just written and are in memory.
+pub(in crate::server) const READ_HERE_MAX: usize = 16;
+
+/// When an append answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum AnswerAt {
+    /// When the log has acknowledged the records. They are not judged yet, so they must bring all their numbers.
+    Acknowledged,
+    /// When they are judged, and the index is as fresh as this, which is asked for after the acknowledgement.
+    Judged(Consistency),
+}
 
 impl Projector {
+    /// The outcomes of records that the log has acknowledged, at their offsets.
+    pub(super) async fn landed_at(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        landed: Vec<(Offset, OrEmpty<RecordId>)>,
+        at: AnswerAt,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        let partition = self.partition_of(run_id);
+        let AnswerAt::Judged(consistency) = at else {
+            return Ok(landed.into_iter().map(|(offset, id)| self.unjudged(partition, offset, id)).collect());
+        };
+        let (count, last) = (landed.len(), landed.last().map(|(offset, _)| *offset).unwrap_or_default());
+        self.wait_past(partition, last, consistency, deadline).await?;
+        let read = move |projector: &Self, run_id: RunId<&str>| {
+            let outcome = |(offset, id): &(Offset, OrEmpty<RecordId>)| {
+                projector.outcome(run_id, partition, (*offset, 0), id.borrow())
+            };
+            landed.iter().map(outcome).collect()
+        };
+        if count <= READ_HERE_MAX { read(self, run_id) } else { self.blocking(run_id, read).await }
+    }
+
+    /// The outcome of a record that is not judged.
+    pub(super) fn unjudged(&self, partition: PartitionId, offset: Offset, record_id: OrEmpty<RecordId>) -> Outcome {
+        let position = self.position(partition, offset, 0);
+        Outcome { position, outcome: Disposition::Appended.into(), reason: None, record_id, journal_seq: None }
+    }
+
     /// The outcome of the record at a place that is applied.
     pub fn outcome(
         &self,

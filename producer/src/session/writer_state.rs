@@ -1,0 +1,50 @@
+//! Whether a handle can append.
+//!
+//! ```text
+//!   ready ──append──▶ unacknowledged ──acknowledged──▶ ready
+//!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ ready
+//!                       └── fenced ───────────────────────▶ lost: results can only be appended as evidence
+//!   ready ──its own end applied──▶ ended: likewise
+//! ```
+
+use crate::error::Error;
+
+/// Whether a handle can append.
+#[derive(Clone, Debug)]
+pub(crate) enum WriterState {
+    /// It can.
+    Ready,
+    /// Not until it is reopened.
+    Stopped {
+        error: Error,
+        /// A checkpoint failed, which must not fail the agent's loop: the next operation reopens the handle first.
+        checkpoint: bool,
+    },
+    /// Never: another process writes the run.
+    Lost(Error),
+    /// Never: the run ended.
+    Ended(Error),
+}
+
+impl WriterState {
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// Whether it never can again: results can only be appended as evidence.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Ended(_))
+    }
+
+    /// The reason why nothing can be appended.
+    pub(super) fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Ready => None,
+            Self::Stopped { error, .. } | Self::Lost(error) | Self::Ended(error) => Some(error),
+        }
+    }
+}

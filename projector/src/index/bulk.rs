@@ -4,7 +4,7 @@
 //!   log ─▶ scan: decode, sort by run ─▶ fold each run in memory ─┬─ families keyed by run ──────────▶ ┐
 //!          (sorter: memory, segments)   (the live fold's code)   └─ all others ─▶ sorter, at the end ─▶ sink
 //!
-//!   sink: tables that a store ingests at once (build), or digests (verify)
+//!   sink: tables that a store ingests at once (build), or digests (verify), which take all rows at once and in any order
 //! ```
 //!
 //! The live fold would give the same rows: a run's rows follow from its own records in log order, and no fold of a run
@@ -20,15 +20,17 @@ mod scan;
 mod segment;
 mod sorter;
 
-pub(crate) use digest::Digests;
 pub use digest::digest;
+pub(crate) use digest::{Digests, digests};
 
 use crate::index::{
     Error, failpoint,
     fold::{self, Fold},
     project::{self, Changes},
     shared::Shared,
-    store::{self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, meta},
+    store::{
+        self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, is_sorted_by_bucket, meta, sort_key, sorted_key,
+    },
 };
 use order::{FamilyOrder, RowOrder};
 use run::RunRows;
@@ -40,7 +42,7 @@ use runlog_schemas::{
 };
 use scan::{Scanned, Skips, Source};
 use sorter::{Sorted, Sorter};
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
 /// Changes of a run are committed with the record that reaches this, bytes: the reading of a prefix looks at all changes
 /// that are not. Less where there is less memory.
@@ -71,13 +73,18 @@ impl Default for Limits {
     }
 }
 
-/// Where rows go. Those of one family come in key order; families alternate.
+/// Where rows go.
 pub(crate) trait Sink {
+    /// Whether the rows of a family have to come in key order; families alternate.
+    const IN_KEY_ORDER: bool;
+
     /// Takes a row.
     fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error>;
 }
 
 impl Sink for Tables<'_> {
+    const IN_KEY_ORDER: bool = true;
+
     fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error> {
         Tables::put(self, key, row)
     }
@@ -207,7 +214,7 @@ impl<'a> Bulk<'a> {
         let Self { apart, mut watch, .. } = self;
         let mut rows = apart.finish()?;
         while let Some((key, row)) = rows.entry() {
-            sink.put(key, row)?;
+            sink.put(sorted_key(key), row)?;
             rows.advance()?;
             watch.step()?;
         }
@@ -280,7 +287,11 @@ impl<'a> Bulk<'a> {
                 assert!(key[2..].starts_with(run), "the fold of a run writes the row {key:?}, which is not the run's");
                 sink.put(key, row)
             }
-            FamilyOrder::Apart(suffix) => self.apart.push(key, key.len() - suffix, &[row]),
+            FamilyOrder::Apart(suffix) if S::IN_KEY_ORDER => {
+                let sorted = if is_sorted_by_bucket(key) { Cow::Owned(sort_key(key)) } else { key.into() };
+                self.apart.push(&sorted, sorted.len() - suffix, &[row])
+            }
+            FamilyOrder::Apart(_) => sink.put(key, row),
         }
     }
 }

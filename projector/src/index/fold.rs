@@ -179,7 +179,7 @@ impl<S: Commit> Fold<S> {
         if !changes.is_empty() {
             let begun = self.begun || changes.has(&meta::journal())?;
             self.failpoints.at(failpoint::BATCH_FOLDED);
-            store.commit(changes.rows())?;
+            store.commit(changes.unordered())?;
             // Only after the commit, and at once: what panics from here on must not fold these records again.
             (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
             self.failpoints.at(failpoint::BATCH_COMMITTED);

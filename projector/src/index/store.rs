@@ -2,16 +2,17 @@
 //! leading byte.
 //!
 //! ```text
-//!   00        meta       layout, next offset, journal, skips        (not an index: never compared)
+//!   00        meta       layout, next offset, journal, skips, numbers of runs   (not an index: never compared)
 //!   01 … 14   INDICES    in that order
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
-//! terminated ([`Key`]). Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
+//! terminated ([`Key`]). On disk most keys begin with the [number](numbers) of
+//! their run, see [`on_disk`]. Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
 //! the rows.
 //!
-//! **No write-ahead log**: the journal's log is one. A database has one column family, so its memtables reach the disk in
-//! the order of the commits, and each commit is whole in one of them. A crash therefore loses a number of the last commits,
+//! **No write-ahead log**: the journal's log is one. The memtables of a database's column families reach the disk together, in
+//! the order of the commits, and each commit is whole in one set of them. A crash therefore loses a number of the last commits,
 //! rows and offset together, and the fold goes on at the offset that is left: it can neither leave out a record nor apply
 //! one twice. The layout and the journal are on disk before any row that depends on them. What must survive a crash at once
 //! waits for a flush: see [`flush`](super::flush).
@@ -32,6 +33,7 @@ use std::{
 };
 
 pub mod anomalies;
+mod buckets;
 mod budget;
 pub mod checkpoints;
 pub mod contents;
@@ -50,6 +52,8 @@ pub mod keys;
 pub mod markers;
 mod memory;
 pub mod meta;
+mod numbers;
+mod on_disk;
 mod options;
 pub mod pools;
 pub mod records;
@@ -61,13 +65,15 @@ pub mod tool_calls;
 pub mod turns;
 pub mod write_backs;
 
+pub(crate) use buckets::{is_sorted_by_bucket, sort_key, sorted_key};
 pub use budget::Budget;
 pub use database::DatabaseSnapshot;
 pub use folder::{Folder, MemoryFolders, Storage};
 pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
 pub use memory::{Memory, MemorySnapshot};
-pub use tables::{TableBytes, TableOptions, Tables};
+pub use on_disk::{Area, OnDisk};
+pub use tables::{TableBytes, TableFiles, TableOptions, Tables};
 
 /// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of
 /// indices derive from this one.
@@ -230,7 +236,7 @@ pub struct Store {
 /// Where the rows are.
 #[derive(Debug)]
 enum Backend {
-    Database(Database),
+    Database(Box<Database>),
     Memory(Arc<Memory>),
 }
 
@@ -278,8 +284,8 @@ pub trait Rows {
 
 /// Rows that can be written.
 pub trait Commit: Rows {
-    /// Writes rows (and deletes those without a value), all or none. A crash may lose them, and then all that is written
-    /// after them.
+    /// Writes rows (and deletes those without a value), in any order, each key once; all or none. A crash may lose them, and
+    /// then all that is written after them.
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
 }
 
@@ -321,7 +327,7 @@ impl Store {
     pub fn open_any(folder: impl Into<Folder>, budget: &Budget) -> Result<Self, Error> {
         let folder = folder.into();
         let backend = match folder.storage() {
-            Storage::Disk => Backend::Database(Database::open(&options::of(budget), folder.path())?),
+            Storage::Disk => Backend::Database(Box::new(Database::open(budget, folder.path())?)),
             Storage::Memory(folders) => Backend::Memory(folders.open(folder.path())),
         };
         let store = Self { backend, removal: Removal { folder, wanted: AtomicBool::new(false) } };
@@ -400,10 +406,18 @@ impl Store {
 
     /// Adds the files of [`Tables`], all or none and durably, and moves them. Their rows replace those with the same keys.
     /// A store in memory takes none.
-    pub fn ingest(&self, files: Vec<PathBuf>) -> Result<(), Error> {
+    pub fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.ingest(files),
             Backend::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Rows as a commit would write them to disk now, for benchmarks; none of a store in memory.
+    pub fn on_disk<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<OnDisk<'a>, Error> {
+        match &self.backend {
+            Backend::Database(database) => database.on_disk(rows),
+            Backend::Memory(_) => Ok(OnDisk::default()),
         }
     }
 
@@ -476,19 +490,4 @@ impl Rows for View<'_> {
             Self::Memory(snapshot) => snapshot.scan(prefix, start, direction, visit),
         }
     }
-}
-
-/// Visits rows for as long as their keys start with `prefix` and the visitor wants more.
-fn walk<B: AsRef<[u8]>>(
-    rows: impl Iterator<Item = Result<(B, B), Error>>,
-    prefix: &[u8],
-    visit: &mut Visit<'_>,
-) -> Result<(), Error> {
-    for row in rows {
-        let (key, row) = row?;
-        if !key.as_ref().starts_with(prefix) || visit(key.as_ref(), row.as_ref())?.is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

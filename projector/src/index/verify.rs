@@ -47,9 +47,9 @@ fn one(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(Part
     let voided = fold::skip_rows_of(&view)?;
     let (rebuilt, read) = bulk::replay(shared, partition, pinned, voided, folder, Digests::default())?;
     shared.config.failpoints.at(failpoint::VERIFY_BUILT);
-    let mut indices = Vec::new();
+    let (found, mut indices) = (bulk::digests(&view)?, Vec::new());
     for index in INDICES {
-        let (rows, live_digest) = bulk::digest(&view, index)?;
+        let (rows, live_digest) = found.of(index);
         let (_, rebuilt_digest) = rebuilt.of(index);
         indices.push(IndexDigest {
             name: index.name.into(),

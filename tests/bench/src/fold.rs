@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use runlog_log::Delivery;
 use runlog_projector::index::{
     fold::{Fold, Step},
-    store::{self, Budget, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
+    store::{self, Area, Budget, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
 };
 use runlog_schemas::{
     codec::{self, NoRegistry},
@@ -32,28 +32,31 @@ pub(crate) const MEMORY_BYTES: usize = 128 << 20;
 /// Bytes of a sorted file's key and value before the next one.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Rows of a commit, one after the other; a row without a value is deleted.
+/// Rows of a commit as they are on disk, one after the other.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
-    /// Length of the key, and of the value.
-    rows: Vec<(usize, Option<usize>)>,
+    /// Its column family, and the lengths of key and value; a row without a value is deleted.
+    rows: Vec<(Area, usize, Option<usize>)>,
 }
 
+/// A row's column family, key and value.
+type OnDiskRow<'b> = (Area, &'b [u8], Option<&'b [u8]>);
+
 impl Batch {
-    fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+    fn push(&mut self, (area, key, value): OnDiskRow<'_>) {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value.unwrap_or_default());
-        self.rows.push((key.len(), value.map(<[u8]>::len)));
+        self.rows.push((area, key.len(), value.map(<[u8]>::len)));
     }
 
-    fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    fn rows(&self) -> impl Iterator<Item = OnDiskRow<'_>> {
         let mut rest = self.bytes.as_slice();
-        self.rows.iter().map(move |(key, value)| {
+        self.rows.iter().map(move |(area, key, value)| {
             let (key, tail) = rest.split_at(*key);
             let (bytes, tail) = tail.split_at(value.unwrap_or_default());
             rest = tail;
-            (key, value.map(|_| bytes))
+            (*area, key, value.map(|_| bytes))
         })
     }
 }
@@ -83,9 +86,9 @@ impl Rows for Recorded {
 
 impl Commit for Recorded {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), store::Error> {
-        let mut batch = Batch::default();
-        rows.for_each(|(key, value)| batch.push(key, value));
-        self.store.commit(batch.rows())?;
+        let (rows, mut batch): (Vec<_>, _) = (rows.collect(), Batch::default());
+        self.store.on_disk(rows.iter().copied())?.rows().for_each(|row| batch.push(row));
+        self.store.commit(rows.into_iter())?;
         self.batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
         Ok(())
     }
@@ -98,8 +101,8 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
         let dir = tempfile::tempdir()?;
         match way {
             0 => fold(&deliveries, dir.path()),
-            1 => replay_logged(&batches, dir.path(), scale.records),
-            2 => replay(&batches, dir.path(), scale.records),
+            1 => replay(&batches, dir.path(), scale.records, true),
+            2 => replay(&batches, dir.path(), scale.records, false),
             _ => bulk(&batches, dir.path(), scale.records),
         }
     })?;
@@ -194,17 +197,6 @@ fn fold(deliveries: &[Delivery], dir: &Path) -> anyhow::Result<Cost> {
     watch.stop(deliveries.len() as u64)
 }
 
-/// Writes the batches as `serve` does.
-fn replay(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
-    let store = Store::open(dir, &Budget::new(MEMORY_BYTES))?;
-    let watch = Stopwatch::start()?;
-    for batch in batches {
-        store.commit(batch.rows())?;
-    }
-    store.flush()?;
-    watch.stop(records)
-}
-
 /// The options of a database of its own.
 fn options() -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
@@ -218,25 +210,39 @@ fn options() -> rocksdb::Options {
     options
 }
 
-/// Writes the batches with a write-ahead log, not synced, and 64 MiB for memtables as `serve` has.
-fn replay_logged(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
+fn open(options: &rocksdb::Options, dir: &Path) -> anyhow::Result<rocksdb::DB> {
+    let mut options = options.clone();
+    options.create_missing_column_families(true);
+    Ok(rocksdb::DB::open_cf_with_opts(&options, dir, Area::ALL.map(|area| (area.name(), options.clone())))?)
+}
+
+fn family(database: &rocksdb::DB, area: Area) -> anyhow::Result<&rocksdb::ColumnFamily> {
+    database.cf_handle(area.name()).context("its column family")
+}
+
+/// Writes the batches, with a write-ahead log that is not synced, or without one; and with 64 MiB for memtables, as `serve` has.
+fn replay(batches: &[Batch], dir: &Path, records: u64, is_logged: bool) -> anyhow::Result<Cost> {
     let mut options = options();
     options.set_write_buffer_size(16 << 20);
     options.set_max_write_buffer_number(3);
     options.set_level_compaction_dynamic_level_bytes(true);
-    let database = rocksdb::DB::open(&options, dir)?;
+    options.set_atomic_flush(!is_logged);
+    let database = open(&options, dir)?;
+    let mut written = rocksdb::WriteOptions::default();
+    written.disable_wal(!is_logged);
     let watch = Stopwatch::start()?;
     for batch in batches {
         let mut rows = rocksdb::WriteBatch::default();
-        for (key, value) in batch.rows() {
+        for (area, key, value) in batch.rows() {
             match value {
-                Some(value) => rows.put(key, value),
-                None => rows.delete(key),
+                Some(value) => rows.put_cf(family(&database, area)?, key, value),
+                None => rows.delete_cf(family(&database, area)?, key),
             }
         }
-        database.write(rows)?;
+        database.write_opt(rows, &written)?;
     }
-    database.flush()?;
+    let families = Area::ALL.map(|area| family(&database, area)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    database.flush_cfs_opt(&families, &rocksdb::FlushOptions::default())?;
     watch.stop(records)
 }
 
@@ -244,34 +250,41 @@ fn replay_logged(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<
 fn bulk(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
     let options = options();
     let watch = Stopwatch::start()?;
-    let mut rows: Vec<(&[u8], Option<&[u8]>)> = batches.iter().flat_map(Batch::rows).collect();
+    let mut rows: Vec<OnDiskRow<'_>> = batches.iter().flat_map(Batch::rows).collect();
     // Stable: of equal keys the last one is the newest.
-    rows.sort_by_key(|(key, _)| *key);
-    let newest = rows.chunk_by(|(one, _), (other, _)| one == other).filter_map(|equal| equal.last());
-    let (mut files, mut open): (Vec<std::path::PathBuf>, Option<rocksdb::SstFileWriter<'_>>) = (Vec::new(), None);
-    for (key, value) in newest {
-        let Some(value) = value else { continue };
-        let full = open.as_ref().is_some_and(|file| file.file_size() >= FILE_BYTES);
-        if full && let Some(mut file) = open.take() {
-            file.finish()?;
-        }
-        if open.is_none() {
-            let file = rocksdb::SstFileWriter::create(&options);
-            let path = dir.join(format!("{}.sst", files.len()));
-            file.open(&path)?;
-            files.push(path);
-            open = Some(file);
-        }
-        if let Some(file) = &mut open {
-            file.put(key, value)?;
-        }
-    }
-    if let Some(mut file) = open {
-        file.finish()?;
-    }
-    let database = rocksdb::DB::open(&options, dir.join("database"))?;
+    rows.sort_by_key(|(area, key, _)| (*area, *key));
+    let database = open(&options, &dir.join("database"))?;
     let mut ingest = rocksdb::IngestExternalFileOptions::default();
     ingest.set_move_files(true);
-    database.ingest_external_file_opts(&ingest, files)?;
+    let mut count = 0;
+    for of in rows.chunk_by(|one, other| one.0 == other.0) {
+        let newest = of.chunk_by(|one, other| one.1 == other.1).filter_map(|equal| equal.last());
+        let (mut files, mut open): (Vec<std::path::PathBuf>, Option<rocksdb::SstFileWriter<'_>>) = (Vec::new(), None);
+        for (_, key, value) in newest {
+            let Some(value) = value else { continue };
+            let full = open.as_ref().is_some_and(|file| file.file_size() >= FILE_BYTES);
+            if full && let Some(mut file) = open.take() {
+                file.finish()?;
+            }
+            let file = match &mut open {
+                Some(file) => file,
+                none => {
+                    count += 1;
+                    let path = dir.join(format!("{count}.sst"));
+                    let file = rocksdb::SstFileWriter::create(&options);
+                    file.open(&path)?;
+                    files.push(path);
+                    none.insert(file)
+                }
+            };
+            file.put(key, value)?;
+        }
+        if let Some(mut file) = open {
+            file.finish()?;
+        }
+        if !files.is_empty() {
+            database.ingest_external_file_cf_opts(family(&database, of[0].0)?, &ingest, files)?;
+        }
+    }
     watch.stop(records)
 }

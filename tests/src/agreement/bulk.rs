@@ -121,6 +121,7 @@ pub fn rows<R: store::Rows>(store: &R) -> anyhow::Result<Rows> {
     for key in [meta::layout(), meta::live(), meta::older()] {
         rows.remove(key.bytes());
     }
+    rows.retain(|key, _| !key.starts_with(meta::run_numbers().bytes()));
     Ok(rows)
 }
 

@@ -1,7 +1,8 @@
-//! Digests of rows that come family by family, each family's in key order.
+//! Digests of rows that come in any order.
 //!
 //! An index's digest is SHA-256 over its families that have rows, by their second byte: that byte, the number of rows, and
-//! SHA-256 over the rows, each as length-prefixed key and row. One changed, missing or additional row changes it.
+//! the sum, modulo 2^256, of SHA-256 over each row as length-prefixed key and row. One changed, missing or additional row
+//! changes it. It finds damage and mistakes; whoever can choose rows at will could make up two sets with one sum.
 
 use super::Sink;
 use crate::index::store::{self, Index, Rows};
@@ -13,45 +14,70 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 #[derive(Debug, Default)]
 pub(crate) struct Digests {
     /// By the two leading bytes of the keys.
-    families: BTreeMap<[u8; 2], (u64, sha2::Sha256)>,
+    families: BTreeMap<[u8; 2], (u64, Sum)>,
+}
+
+/// A sum of hashes, modulo 2^256: the least significant part first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum([u64; 4]);
+
+impl Sum {
+    fn add(&mut self, hash: [u8; 32]) {
+        let mut carry = false;
+        for (part, bytes) in self.0.iter_mut().zip(hash.as_chunks().0) {
+            (*part, carry) = part.carrying_add(u64::from_le_bytes(*bytes), carry);
+        }
+    }
 }
 
 impl Digests {
     /// The number of rows of an index, and its digest.
     pub(crate) fn of(&self, index: Index) -> (u64, Sha256) {
         let (mut hasher, mut rows) = (sha2::Sha256::new(), 0);
-        for ([_, family], (count, of_family)) in self.families.range([index.byte, 0]..=[index.byte, u8::MAX]) {
+        for ([_, family], (count, Sum(sum))) in self.families.range([index.byte, 0]..=[index.byte, u8::MAX]) {
             rows += count;
             hasher.update([*family]);
             hasher.update(count.to_be_bytes());
-            hasher.update(of_family.clone().finalize());
+            sum.iter().for_each(|part| hasher.update(part.to_le_bytes()));
         }
         (rows, Sha256(hasher.finalize().into()))
     }
 }
 
 impl Sink for Digests {
+    const IN_KEY_ORDER: bool = false;
+
     fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error> {
         let family = [key.first(), key.get(1)].map(|byte| byte.copied().unwrap_or_default());
-        let (count, hasher) = self.families.entry(family).or_default();
+        let (count, sum) = self.families.entry(family).or_default();
         *count += 1;
+        let mut hasher = sha2::Sha256::new();
         for part in [key, row] {
             hasher.update((part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
+        sum.add(hasher.finalize().into());
         Ok(())
     }
 }
 
 /// The number of rows of an index of a store, and its digest.
 pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::Error> {
+    Ok(under(rows, &[index.byte])?.of(index))
+}
+
+/// The digests of all indices of a store.
+pub(crate) fn digests<R: Rows>(rows: &R) -> Result<Digests, store::Error> {
+    under(rows, &[])
+}
+
+fn under<R: Rows>(rows: &R, prefix: &[u8]) -> Result<Digests, store::Error> {
     let mut digests = Digests::default();
-    let prefix = [index.byte];
-    rows.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
+    rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
         digests.put(key, row)?;
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(digests.of(index))
+    Ok(digests)
 }
 
 #[cfg(test)]
@@ -89,10 +115,21 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_the_same_when_families_alternate() {
+    fn the_digest_is_the_same_in_any_order() {
         let rows: Vec<_> = (0..12).map(|number| ([INDEX.byte, number % 3, number], number)).collect();
-        let mut alternating = Digests::default();
-        rows.iter().for_each(|(key, row)| alternating.put(key, &[*row]).expect("it is hashed"));
-        assert_eq!(alternating.of(INDEX), digest_of(&rows));
+        let mut reversed = Digests::default();
+        rows.iter().rev().for_each(|(key, row)| reversed.put(key, &[*row]).expect("it is hashed"));
+        assert_eq!(reversed.of(INDEX), digest_of(&rows));
+    }
+
+    #[test]
+    fn a_sum_carries_from_part_to_part() {
+        let mut sum = Sum([u64::MAX, u64::MAX, 7, 0]);
+        let mut one = [0; 32];
+        one[0] = 1;
+        sum.add(one);
+        assert_eq!(sum.0, [0, 0, 8, 0]);
+        sum.add([u8::MAX; 32]);
+        assert_eq!(sum.0, [u64::MAX, u64::MAX, 7, 0], "less one");
     }
 }

@@ -54,7 +54,7 @@ impl RowOrder {
 
 fn of(family: &RowFamily) -> FamilyOrder {
     match family.key {
-        [KeyPart::Text("run_id"), ..] => FamilyOrder::ByRun,
+        [KeyPart::Run | KeyPart::Text("run_id"), ..] => FamilyOrder::ByRun,
         [.., KeyPart::U64("offset"), KeyPart::U32("index")] => FamilyOrder::Apart(SUFFIX_BYTES),
         [.., KeyPart::U64("offset")] => FamilyOrder::Apart(8),
         _ => FamilyOrder::Apart(0),

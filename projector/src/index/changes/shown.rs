@@ -47,6 +47,7 @@ pub fn key(key: &[u8]) -> Result<Value, Error> {
     let mut named = Map::from_iter([("rows".to_owned(), Value::from(family.name))]);
     for part in family.key {
         let (name, value) = match part {
+            KeyPart::Run => (&"run_id", rest.text().map(Value::from)),
             KeyPart::Text(name) => (name, rest.text().map(Value::from)),
             KeyPart::U64(name) => (name, rest.u64().map(Value::from)),
             KeyPart::U32(name) => (name, rest.u32().map(Value::from)),

@@ -163,8 +163,12 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.set(key.into_bytes(), None);
     }
 
-    /// What changed, in key order: neighbours in the memtable are inserted one after another, which finds their place
-    /// from the last one's.
+    /// What changed, in no order.
+    pub fn unordered(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref()))
+    }
+
+    /// What changed, in key order.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let sorted = self.pending.iter().map(|(key, row)| (beginning(key), key.as_slice(), row.as_deref()));
         let mut rows: Vec<_> = sorted.collect();

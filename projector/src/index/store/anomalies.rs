@@ -3,7 +3,7 @@
 
 use super::{
     Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+    index::{OFFSET, RECORD, RECORD_INDEX, RUN_ID},
 };
 use runlog_schemas::{
     datum,
@@ -17,10 +17,10 @@ pub const INDEX: Index = Index::new(
     "anomalies",
     &[
         RowFamily::of::<AnomalyRow>(0, "anomalies", &[OFFSET, RECORD_INDEX]),
-        RowFamily::empty(1, "by_run", &[RUN, OFFSET, RECORD_INDEX]),
-        RowFamily::of::<FirstJudgement>(2, "by_id", &[RUN, RECORD]),
-        RowFamily::of::<FirstJudgement>(3, "by_content", &[RUN, RECORD, KeyPart::Hash("content_hash")]),
-        RowFamily::of::<FirstJudgement>(4, "repeats", &[RUN, OFFSET]),
+        RowFamily::empty(1, "by_run", &[RUN_ID, OFFSET, RECORD_INDEX]),
+        RowFamily::of::<FirstJudgement>(2, "by_id", &[RUN_ID, RECORD]),
+        RowFamily::of::<FirstJudgement>(3, "by_content", &[RUN_ID, RECORD, KeyPart::Hash("content_hash")]),
+        RowFamily::of::<FirstJudgement>(4, "repeats", &[RUN_ID, OFFSET]),
     ],
 );
 

@@ -1,7 +1,10 @@
 //! `effects`: side effects, pending and ended ones apart. All pending effects of the partition are one seek and a step
-//! each, whatever the number of runs.
+//! each, whatever the number of runs; all ended ones take a seek for each run besides.
 
-use super::{Index, Key, KeyPart, RowFamily, index::RUN};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{RUN, RUN_ID},
+};
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
     datum,
@@ -18,10 +21,14 @@ use runlog_schemas::{
 pub const INDEX: Index = Index::new(
     5,
     "effects",
-    &[RowFamily::of::<EffectRow>(0, "pending", EFFECT), RowFamily::of::<EffectRow>(1, "ended", EFFECT)],
+    &[
+        RowFamily::of::<EffectRow>(0, "pending", &[RUN_ID, KIND, ID]),
+        RowFamily::of::<EffectRow>(1, "ended", &[RUN, KIND, ID]),
+    ],
 );
 
-const EFFECT: &[KeyPart] = &[RUN, KeyPart::Word("kind", kind), KeyPart::Text("id")];
+const KIND: KeyPart = KeyPart::Word("kind", kind);
+const ID: KeyPart = KeyPart::Text("id");
 
 fn kind(byte: u8) -> Option<&'static str> {
     EffectKind::ALL.get(usize::from(byte)).map(|kind| kind.as_str())

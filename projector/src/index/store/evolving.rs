@@ -10,7 +10,7 @@
 
 use super::{
     Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{OFFSET, RECORD_INDEX, RUN, RUN_ID},
 };
 use runlog_schemas::{
     datum,
@@ -31,7 +31,7 @@ pub const PROPOSALS: Index = index(16, "proposals", Family::Proposal, &[OPEN, EN
 const KEY: KeyPart = KeyPart::Text("key");
 
 /// Open objects, by run and key.
-pub const OPEN: RowFamily = RowFamily::of::<StateRow>(0, "open", &[RUN, KEY]);
+pub const OPEN: RowFamily = RowFamily::of::<StateRow>(0, "open", &[RUN_ID, KEY]);
 /// Ended objects, by run and key.
 pub const ENDED: RowFamily = RowFamily::of::<StateRow>(1, "ended", &[RUN, KEY]);
 /// Each record's statement, by run, key and position.

@@ -85,6 +85,9 @@ pub enum RowType {
 /// A part of a key, with its name.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyPart {
+    /// The run, `run_id`: the first part. A row is found within its run only; on disk the run is a
+    /// [number](super::numbers).
+    Run,
     /// A string.
     Text(&'static str),
     /// A big-endian `u64`.
@@ -98,7 +101,9 @@ pub enum KeyPart {
 }
 
 /// The run.
-pub(super) const RUN: KeyPart = KeyPart::Text("run_id");
+pub(super) const RUN: KeyPart = KeyPart::Run;
+/// The run, in a family that is read across runs, in the order of their ids.
+pub(super) const RUN_ID: KeyPart = KeyPart::Text("run_id");
 /// The record's id.
 pub(super) const RECORD: KeyPart = KeyPart::Text("record_id");
 /// The record's offset.

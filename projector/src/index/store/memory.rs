@@ -1,7 +1,7 @@
 //! Rows in memory, for folds without a disk: of a run as of an offset, and in tests and simulations, where a database each
 //! would take most of the time.
 
-use super::{Commit, Error, Rows, Visit, walk};
+use super::{Commit, Error, Rows, Visit};
 use std::{
     collections::BTreeMap,
     ops::Bound::{Included, Unbounded},
@@ -83,12 +83,24 @@ impl Rows for MemorySnapshot {
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
         match direction {
-            rocksdb::Direction::Forward => {
-                walk(self.0.range::<[u8], _>((Included(start), Unbounded)).map(Ok), prefix, visit)
-            }
+            rocksdb::Direction::Forward => walk(self.0.range::<[u8], _>((Included(start), Unbounded)), prefix, visit),
             rocksdb::Direction::Reverse => {
-                walk(self.0.range::<[u8], _>((Unbounded, Included(start))).rev().map(Ok), prefix, visit)
+                walk(self.0.range::<[u8], _>((Unbounded, Included(start))).rev(), prefix, visit)
             }
         }
     }
+}
+
+/// Visits rows for as long as their keys start with `prefix` and the visitor wants more.
+fn walk<'r>(
+    rows: impl Iterator<Item = (&'r Vec<u8>, &'r Vec<u8>)>,
+    prefix: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), Error> {
+    for (key, row) in rows {
+        if !key.starts_with(prefix) || visit(key, row)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }

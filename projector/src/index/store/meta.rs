@@ -8,7 +8,7 @@ use runlog_schemas::{datum, datum::Sha256, id::Offset};
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
 /// The layout that this build writes.
-pub const LAYOUT: u32 = 9;
+pub const LAYOUT: u32 = 10;
 
 /// The layout version.
 pub fn layout() -> Key {
@@ -43,6 +43,11 @@ pub fn live() -> Key {
 /// The progress of the older store that this one replaces. Present until this store has reached it.
 pub fn older() -> Key {
     Key::new(INDEX, 5)
+}
+
+/// The [numbers](super::numbers) of runs. Two stores of one log may number them differently.
+pub fn run_numbers() -> Key {
+    Key::new(INDEX, 6)
 }
 
 /// A store's progress.

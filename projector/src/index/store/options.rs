@@ -1,17 +1,25 @@
 //! RocksDB's options.
 
-use super::Budget;
+use super::{Area, Budget};
 
 /// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;
-/// The filter of a memtable, bytes. Some 20 bits a row where a memtable has the rows of 50,000 records.
+/// The filter of a memtable of runs, bytes. Some 20 bits a row where a memtable has the rows of 50,000 records.
 const MEMTABLE_FILTER_BYTES: f64 = 800e3;
+
+/// The blocks that the memtables of small areas grow by: a partition that gets no records has one of each.
+const SMALL_BLOCK_BYTES: usize = 128 << 10;
 
 /// New tables that are compacted together.
 const L0_TABLES: i32 = 8;
 
-/// The options of a store on this budget.
-pub(super) fn of(budget: &Budget) -> rocksdb::Options {
+/// A table's size. New rows come at the end of a column family, and a compaction rewrites the tables that they overlap: the
+/// smaller, the less.
+const FILE_BYTES: u64 = 16 << 20;
+const EVENTS_FILE_BYTES: u64 = 4 << 20;
+
+/// The options of an area of a store on this budget. Those of the whole database are the default area's.
+pub(super) fn of(budget: &Budget, area: Area) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);
@@ -27,20 +35,32 @@ pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     table.set_format_version(5);
     let mut options = rocksdb::Options::default();
     options.create_if_missing(true);
+    // Rows of runs, all others and the offset that they reflect reach the disk together.
+    options.set_atomic_flush(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&budget.buffers);
     options.set_write_buffer_size(budget.memtable_bytes());
     options.set_max_write_buffer_number(3);
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
-    options.set_memtable_prefix_bloom_ratio(MEMTABLE_FILTER_BYTES / budget.memtable_bytes() as f64);
+    let filter_bytes = if area == Area::Runs { MEMTABLE_FILTER_BYTES } else { 0.0 };
+    options.set_memtable_prefix_bloom_ratio(filter_bytes / budget.memtable_bytes() as f64);
+    if area != Area::Runs {
+        options.set_arena_block_size(SMALL_BLOCK_BYTES);
+    }
     // A flushed table is read once, to be compacted: it is compressed there.
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
     options.set_compression_per_level(&[rocksdb::DBCompressionType::None, rocksdb::DBCompressionType::Lz4]);
     options.set_level_compaction_dynamic_level_bytes(true);
-    // Run ids are random: each compaction of new tables rewrites the whole next level, so it waits for twice the usual number.
+    // What a compaction rewrites of the next level is about the same, whatever the number of new tables.
     options.set_level_zero_file_num_compaction_trigger(L0_TABLES);
-    options.set_max_background_jobs(2);
+    // One flushes, and as many as there are cores compact: with one for all partitions, tables pile up until writes stall.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    options.set_max_background_jobs(i32::try_from(cores).unwrap_or(i32::MAX).saturating_add(1));
+    options.set_target_file_size_base(match area {
+        Area::Events => EVENTS_FILE_BYTES,
+        Area::Default | Area::Runs => FILE_BYTES,
+    });
     options.set_max_open_files(256);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);

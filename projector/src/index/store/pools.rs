@@ -4,14 +4,14 @@
 use super::{
     Index, Key, KeyPart, RowFamily,
     evolving::{self, ENDED, FACTS, OPEN},
-    index::RUN,
+    index::RUN_ID,
 };
 use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 
 /// Rows as in [`evolving`], and the runs of a pool.
 pub const INDEX: Index = evolving::index(12, "pools", Family::Pool, &[OPEN, ENDED, FACTS, MEMBERS]);
 
-const MEMBERS: RowFamily = RowFamily::empty(3, "members", &[KeyPart::Text("pool_id"), RUN]);
+const MEMBERS: RowFamily = RowFamily::empty(3, "members", &[KeyPart::Text("pool_id"), RUN_ID]);
 
 /// A run in a pool; the row is empty.
 pub fn member(pool_id: &str, run_id: RunId<&str>) -> Key {

@@ -1,6 +1,6 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
-use super::{Index, Key, RowFamily, index::RUN};
+use super::{Index, Key, RowFamily, index::RUN_ID};
 use runlog_schemas::{
     datum,
     id::{Offset, RunId},
@@ -8,7 +8,7 @@ use runlog_schemas::{
 };
 
 /// The index.
-pub const INDEX: Index = Index::new(1, "runs", &[RowFamily::of::<RunRow>(0, "runs", &[RUN])]);
+pub const INDEX: Index = Index::new(1, "runs", &[RowFamily::of::<RunRow>(0, "runs", &[RUN_ID])]);
 
 /// A run's row.
 pub fn key(run_id: RunId<&str>) -> Key {

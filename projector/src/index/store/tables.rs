@@ -1,14 +1,20 @@
 //! Tables of rows, written beside a store and then added to it in one step.
 //!
 //! ```text
-//!   rows ─┬─ of a large family ──▶ tables of its own, in key order ────────┬─▶ Store::ingest: all or none
-//!         └─ of a small one ──▶ kept ──▶ a table with its small neighbours ┘
+//!   rows ─┬─ of an area that grows at its end ──▶ tables, in their order ────┬─▶ Store::ingest: all or none
+//!         ├─ of another large family ──▶ tables of its own, in key order ────┤
+//!         └─ of a small one ──▶ kept ──▶ a table with its small neighbours ──┘
 //! ```
 //!
-//! Families may alternate; the rows of one family come in key order. RocksDB refuses a row out of order, so that a
+//! Families may alternate; the rows of one family come in key order, those of one run together, and those of events in the
+//! order of [`sort_key`](super::sort_key). RocksDB refuses a row out of order, so that a
 //! mistake is an error and never a wrong table.
 
-use super::{Budget, Error, options};
+use super::{
+    Area, Budget, Error, buckets,
+    numbers::{self, Parts},
+    options,
+};
 use rocksdb::SstFileWriter;
 use std::{
     collections::BTreeMap,
@@ -25,6 +31,17 @@ pub struct TableBytes {
     pub max: usize,
 }
 
+/// Bytes of a key on disk before what follows its run.
+const NUMBERED_BYTES: usize = 12;
+
+/// The files of tables, by their [`Area`](super::Area).
+#[derive(Debug, Default)]
+pub struct TableFiles {
+    pub(super) of_runs: Vec<PathBuf>,
+    pub(super) of_events: Vec<PathBuf>,
+    pub(super) default: Vec<PathBuf>,
+}
+
 /// The options of the tables of a store on some budget.
 pub struct TableOptions(rocksdb::Options);
 
@@ -37,7 +54,7 @@ impl fmt::Debug for TableOptions {
 impl TableOptions {
     /// Those that a store writes its own tables with.
     pub fn of(budget: &Budget) -> Self {
-        Self(options::of(budget))
+        Self(options::of(budget, Area::Default))
     }
 }
 
@@ -49,12 +66,24 @@ pub struct Tables<'o> {
     /// By the two leading bytes of the keys.
     families: BTreeMap<[u8; 2], Family<'o>>,
     files: Vec<PathBuf>,
+    of_runs: Stream<'o>,
+    of_events: Stream<'o>,
+    /// The run whose rows come, and its number.
+    run: Option<(Vec<u8>, u64)>,
 }
 
 impl fmt::Debug for Tables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tables").field("folder", &self.folder).finish_non_exhaustive()
     }
+}
+
+/// Tables of rows in the order in which they come.
+#[derive(Default)]
+struct Stream<'o> {
+    files: Vec<PathBuf>,
+    /// The table that is being written, and its bytes.
+    table: Option<(SstFileWriter<'o>, usize)>,
 }
 
 /// The rows of a family.
@@ -74,12 +103,59 @@ enum Family<'o> {
 impl<'o> Tables<'o> {
     /// No rows yet. The folder must be on the file system of the store, or the tables are copied when they are added.
     pub fn new(options: &'o TableOptions, folder: PathBuf, bytes: TableBytes) -> Self {
-        Self { options, folder, bytes, families: BTreeMap::new(), files: Vec::new() }
+        let (families, files, of_runs, of_events) = (BTreeMap::new(), Vec::new(), Stream::default(), Stream::default());
+        Self { options, folder, bytes, families, files, of_runs, of_events, run: None }
     }
 
-    /// Adds a row, whose key is greater than that of every row of its family so far.
+    /// Adds a row, whose key is greater than that of every row of its family so far, and of its run if it is kept by number.
     pub fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
-        let Self { options, folder, bytes: TableBytes { min, max }, families, files } = self;
+        match numbers::split(key) {
+            Some(parts) => self.put_by_number(parts, row),
+            None if buckets::is_bucketed(key) => {
+                let mut on_disk = Vec::with_capacity(key.len() + NUMBERED_BYTES);
+                buckets::put_key(key, &mut on_disk);
+                self.put_in_order(Area::Events, &on_disk, row)
+            }
+            None => self.put_other(key, row),
+        }
+    }
+
+    fn put_by_number(&mut self, parts: Parts<'_>, row: &[u8]) -> Result<(), Error> {
+        let number = match &self.run {
+            Some((run, number)) if run == parts.run => *number,
+            last => {
+                let number = last.as_ref().map_or(0, |(_, number)| number + 1);
+                self.run = Some((parts.run.to_vec(), number));
+                self.put_other(&numbers::by_run(parts.run), &numbers::row(number))?;
+                self.put_in_order(Area::Runs, &numbers::by_number(number), parts.run)?;
+                number
+            }
+        };
+        let mut key = Vec::with_capacity(parts.rest.len() + NUMBERED_BYTES);
+        numbers::put_key(parts, number, &mut key);
+        self.put_in_order(Area::Runs, &key, row)
+    }
+
+    fn put_in_order(&mut self, area: Area, key: &[u8], row: &[u8]) -> Result<(), Error> {
+        let Self { options, folder, bytes: TableBytes { max, .. }, of_runs, of_events, .. } = self;
+        let Stream { files, table: begun } = if area == Area::Runs { of_runs } else { of_events };
+        if begun.is_none() {
+            *begun = Some((begin(options, &folder.join(area.name()), files)?, 0));
+        }
+        if let Some((table, bytes)) = begun {
+            table.put(key, row).map_err(|source| Error::of(folder, source))?;
+            *bytes += key.len() + row.len();
+            if *bytes >= *max {
+                table.finish().map_err(|source| Error::of(folder, source))?;
+                *begun = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_other(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
+        let Self { options, folder, bytes: TableBytes { min, max }, families, files, .. } = self;
+        let others = folder.join(Area::Default.name());
         let small = || Family::Small { rows: Vec::new(), bytes: 0 };
         let family = families.entry([key[0], key[1]]).or_insert_with(small);
         if let Family::Small { rows, bytes } = family {
@@ -88,7 +164,7 @@ impl<'o> Tables<'o> {
             if *bytes < *min {
                 return Ok(());
             }
-            let mut table = begin(options, folder, files)?;
+            let mut table = begin(options, &others, files)?;
             for (key, row) in &*rows {
                 table.put(key, row).map_err(|source| Error::of(folder, source))?;
             }
@@ -96,7 +172,7 @@ impl<'o> Tables<'o> {
             return Ok(());
         }
         if matches!(family, Family::Rolled) {
-            *family = Family::Large { table: begin(options, folder, files)?, bytes: 0 };
+            *family = Family::Large { table: begin(options, &others, files)?, bytes: 0 };
         }
         if let Family::Large { table, bytes } = family {
             table.put(key, row).map_err(|source| Error::of(folder, source))?;
@@ -110,15 +186,21 @@ impl<'o> Tables<'o> {
     }
 
     /// Syncs and closes all tables, and returns their files. No two of them overlap: RocksDB puts them on one level.
-    pub fn finish(mut self) -> Result<Vec<PathBuf>, Error> {
+    pub fn finish(mut self) -> Result<TableFiles, Error> {
         let failed = |source| Error::of(&self.folder, source);
+        for stream in [&mut self.of_runs, &mut self.of_events] {
+            if let Some((mut table, _)) = stream.table.take() {
+                table.finish().map_err(failed)?;
+            }
+        }
+        let others = self.folder.join(Area::Default.name());
         let mut small: Option<SstFileWriter<'_>> = None;
         // In the order of their keys.
         for family in std::mem::take(&mut self.families).into_values() {
             if let Family::Small { rows, .. } = family {
                 let table = match &mut small {
                     Some(table) => table,
-                    none => none.insert(begin(self.options, &self.folder, &mut self.files)?),
+                    none => none.insert(begin(self.options, &others, &mut self.files)?),
                 };
                 rows.iter().try_for_each(|(key, row)| table.put(key, row)).map_err(failed)?;
                 continue;
@@ -134,41 +216,72 @@ impl<'o> Tables<'o> {
         if let Some(mut table) = small {
             table.finish().map_err(failed)?;
         }
-        Ok(self.files)
+        let Self { files: default, of_runs, of_events, .. } = self;
+        Ok(TableFiles { of_runs: of_runs.files, of_events: of_events.files, default })
     }
 }
 
-fn begin<'o>(options: &'o TableOptions, folder: &Path, files: &mut Vec<PathBuf>) -> Result<SstFileWriter<'o>, Error> {
-    let path = folder.join(format!("{}.sst", files.len()));
+/// Begins a table; `name` is the beginning of its file's.
+fn begin<'o>(options: &'o TableOptions, name: &Path, files: &mut Vec<PathBuf>) -> Result<SstFileWriter<'o>, Error> {
+    let path = name.with_extension(format!("{}.sst", files.len()));
     let table = SstFileWriter::create(&options.0);
-    table.open(&path).map_err(|source| Error::of(folder, source))?;
+    table.open(&path).map_err(|source| Error::of(&path, source))?;
     files.push(path);
     Ok(table)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Commit as _, Rows as _, Store};
+    use super::super::{Commit as _, Rows as _, Store, meta};
     use super::*;
+    use runlog_schemas::datum::Datum as _;
     use std::ops::ControlFlow;
 
     type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// Rows of seven families, of which [2, 0], [5, 0] and [9, 0] are large.
-    fn written(options: &TableOptions, folder: PathBuf) -> (Vec<PathBuf>, Rows) {
+    /// Rows of families of which [5, 0], [6, 2] and [9, 0] are large, and of three runs by their numbers.
+    fn written(options: &TableOptions, folder: PathBuf) -> (TableFiles, Rows) {
         std::fs::create_dir_all(&folder).expect("there is room");
         let mut tables = Tables::new(options, folder, TableBytes { min: 100, max: 300 });
         let mut rows = Rows::new();
+        let mut put = |key: Vec<u8>, number| {
+            tables.put(&key, &[number; 10]).expect("the families' keys are in order");
+            rows.insert(key, vec![number; 10]);
+        };
         for number in 0..100 {
-            for family in [[9, 1], [1, 0], [2, 0], [2, 1], [3, 0], [5, 0], [9, 0]] {
-                if number < 3 || matches!(family, [2 | 5 | 9, 0]) {
-                    let (key, row) = ([&family[..], &[number]].concat(), vec![number; 10]);
-                    tables.put(&key, &row).expect("the families' keys are in order");
-                    rows.insert(key, row);
+            for family in [[9, 1], [1, 0], [5, 0], [5, 1], [6, 1], [6, 2], [9, 0]] {
+                if number < 3 || matches!(family, [5 | 9, 0] | [6, 2]) {
+                    put([&family[..], &[number]].concat(), number);
                 }
             }
         }
+        for bucket in 0..3_u32 {
+            for list in *b"de" {
+                for number in 0..10 {
+                    let offset = u64::from(bucket << 18 | number);
+                    put([&[17, 4, list, 0, 1][..], &offset.to_be_bytes(), &[0; 4]].concat(), list);
+                }
+            }
+        }
+        for run in *b"abc" {
+            for family in [[2, 0], [2, 1], [3, 0]] {
+                (0..20).for_each(|number| put([&family[..], &[run, 0, 1, number]].concat(), number));
+            }
+        }
         (tables.finish().expect("there is room"), rows)
+    }
+
+    fn rows_of(store: &Store) -> Rows {
+        let mut found = Rows::new();
+        let mut visit = |key: &[u8], row: &[u8]| {
+            // Index 0 is the store's own.
+            if key.first() != Some(&0) {
+                found.insert(key.to_vec(), row.to_vec());
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        store.scan(&[], &[], rocksdb::Direction::Forward, &mut visit).expect("it can be read");
+        found
     }
 
     #[test]
@@ -178,42 +291,64 @@ mod tests {
         let (files, mut rows) = written(&TableOptions::of(&budget), folder.path().join("tables"));
         let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         let store = open();
-        let before = [(&[5, 0, 7][..], Some(&b"replaced"[..])), (&[4, 0, 7], Some(b"kept"))];
+        let before = [(&[5, 0, 7][..], Some(&b"replaced"[..])), (&[7, 0, 7], Some(b"kept"))];
         store.commit(before.into_iter()).expect("there is room");
-        rows.insert(vec![4, 0, 7], b"kept".to_vec());
+        rows.insert(vec![7, 0, 7], b"kept".to_vec());
+        let progress = (meta::progress(), meta::Progress::default().to_bytes());
+        store.commit(std::iter::once((progress.0.bytes(), Some(progress.1.as_slice())))).expect("there is room");
         store.ingest(files).expect("tables can be added");
         drop(store);
-        let mut found = Rows::new();
-        let mut visit = |key: &[u8], row: &[u8]| {
-            // Index 0 is the store's own.
-            if key.first() != Some(&0) {
-                found.insert(key.to_vec(), row.to_vec());
-            }
-            Ok(ControlFlow::Continue(()))
-        };
-        open().scan(&[], &[], rocksdb::Direction::Forward, &mut visit).expect("it can be read");
-        assert_eq!(found, rows);
+        let store = open();
+        assert_eq!(rows_of(&store), rows);
+        for (key, row) in &rows {
+            assert_eq!(store.row(key).expect("it can be read").as_ref(), Some(row), "{key:?}");
+        }
+        // A run that comes later gets a number of its own.
+        let later: Vec<_> = [b"\x02\x00a\x00\x01z", b"\x02\x00d\x00\x01z"].map(|key| key.to_vec()).into();
+        store.commit(later.iter().map(|key| (key.as_slice(), Some(&b"later"[..])))).expect("there is room");
+        rows.extend(later.into_iter().map(|key| (key, b"later".to_vec())));
+        assert_eq!(rows_of(&store), rows);
+    }
+
+    #[test]
+    fn tables_that_were_added_in_part_are_gone_after_a_crash() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let budget = Budget::new(8 << 20);
+        let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
+        for _ in 0..2 {
+            let (files, _) = written(&TableOptions::of(&budget), folder.path().join("tables"));
+            assert!(files.of_runs.len() > 3 && files.of_events.len() > 3, "{files:?}");
+            let store = open();
+            store.ingest(TableFiles { default: Vec::new(), ..files }).expect("tables can be added");
+            assert!(!rows_of(&store).is_empty());
+            drop(store);
+            assert_eq!(rows_of(&open()), Rows::new());
+        }
     }
 
     #[test]
     fn no_two_tables_overlap() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = TableOptions::of(&Budget::new(8 << 20));
-        let (files, _) = written(&options, folder.path().join("tables"));
-        assert!(files.len() > 7, "{files:?}");
-        let store = rocksdb::DB::open(&options.0, folder.path().join("store")).expect("a database");
-        let mut ingest = rocksdb::IngestExternalFileOptions::default();
-        // RocksDB numbers tables that overlap one another.
-        ingest.set_allow_global_seqno(false);
-        store.ingest_external_file_opts(&ingest, files).expect("they do not overlap");
+        let (TableFiles { of_runs, of_events, default }, _) = written(&options, folder.path().join("tables"));
+        assert!(default.len() > 7, "{default:?}");
+        for (name, files) in [("runs", of_runs), ("events", of_events), ("default", default)] {
+            let store = rocksdb::DB::open(&options.0, folder.path().join(name)).expect("a database");
+            let mut ingest = rocksdb::IngestExternalFileOptions::default();
+            // RocksDB numbers tables that overlap one another.
+            ingest.set_allow_global_seqno(false);
+            store.ingest_external_file_opts(&ingest, files).expect("they do not overlap");
+        }
     }
 
     #[test]
     fn a_row_out_of_order_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = TableOptions::of(&Budget::new(8 << 20));
-        let mut tables = Tables::new(&options, folder.path().to_owned(), TableBytes { min: 0, max: 300 });
-        tables.put(&[1, 0, 2], b"").expect("the first");
-        assert!(tables.put(&[1, 0, 1], b"").is_err() && tables.put(&[1, 0, 2], b"").is_err());
+        for (first, second) in [(&[1, 0, 2][..], &[1, 0, 1][..]), (b"\x02\x00a\x00\x012", b"\x02\x00a\x00\x011")] {
+            let mut tables = Tables::new(&options, folder.path().to_owned(), TableBytes { min: 0, max: 300 });
+            tables.put(first, b"").expect("the first");
+            assert!(tables.put(second, b"").is_err() && tables.put(first, b"").is_err());
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What a crash may take.
 
+mod places;
+
 use super::{Budget, Commit, Rows, Store, meta};
 use runlog_schemas::{datum::Datum as _, id::Offset};
 use std::{

@@ -1,0 +1,241 @@
+//! Numbers of runs: on disk, rows that are found within their run are kept by the number of the run, and not by its id.
+//!
+//! ```text
+//!   a key                   index, family | run id, 00 01 | rest      what all other code writes and reads
+//!
+//!   column family `runs`    number                       ──▶ run id, 00 01
+//!                           number | index, family | rest ──▶ row     all rows of a run are neighbours
+//!   default                 00 06 | run id, 00 01         ──▶ number
+//! ```
+//!
+//! A run's number says that it is the nth run of which this database has rows. Ids are long, and mostly random: with them,
+//! every new table would overlap all older ones, and a row would cost the more to compact the larger the index is. Numbers
+//! are short and grow, so that new tables overlap those of the last runs alone.
+//!
+//! A run's number never changes, and belongs to one database: it is no part of an index, and not the same in another database
+//! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
+
+use super::{Error, INDICES, KeyPart, damaged, meta};
+use runlog_schemas::datum::{Datum, Malformed};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// More than any index' byte and any family's.
+const INDICES_MAX: usize = 32;
+const FAMILIES_MAX: usize = 8;
+/// Memory for one generation of known numbers, bytes; a database has two.
+const KNOWN_BYTES: usize = 256 << 10;
+/// Bytes counted for a known number beside its run's.
+const ENTRY_BYTES: usize = 64;
+
+/// Whether keys of a family begin with a number on disk, by its two leading bytes.
+static IS_NUMBERED: [[bool; FAMILIES_MAX]; INDICES_MAX] = {
+    let mut numbered = [[false; FAMILIES_MAX]; INDICES_MAX];
+    let mut index = 0;
+    while index < INDICES.len() {
+        let mut family = 0;
+        while family < INDICES[index].families.len() {
+            let of = &INDICES[index].families[family];
+            numbered[INDICES[index].byte as usize][of.order as usize] = matches!(of.key.first(), Some(KeyPart::Run));
+            family += 1;
+        }
+        index += 1;
+    }
+    numbered
+};
+
+/// Whether the keys of the family that these bytes begin with begin with a number on disk.
+pub(super) fn is_numbered(key: &[u8]) -> bool {
+    let [index, family, ..] = key else { return false };
+    let families = IS_NUMBERED.get(usize::from(*index));
+    families.and_then(|families| families.get(usize::from(*family))).copied().unwrap_or(false)
+}
+
+/// The parts of a numbered family's key: index and family, the run, the rest. None for any other key, and for one that ends
+/// within the run.
+pub(super) fn split(key: &[u8]) -> Option<Parts<'_>> {
+    if !is_numbered(key) {
+        return None;
+    }
+    // Within an escaped id, 00 is followed by FF.
+    let mut at = 2;
+    loop {
+        at += key.get(at..)?.iter().position(|byte| *byte == 0)?;
+        if *key.get(at + 1)? == 1 {
+            let ((head, rest), run) = ((&key[..2], &key[at + 2..]), &key[2..at + 2]);
+            return Some(Parts { head, run, rest });
+        }
+        at += 2;
+    }
+}
+
+/// See [`split`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parts<'k> {
+    pub(super) head: &'k [u8],
+    pub(super) run: &'k [u8],
+    pub(super) rest: &'k [u8],
+}
+
+/// Appends a number: how many bytes it has, and these, big-endian. In the order of numbers, and none is the beginning of
+/// another.
+pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
+    let leading = (number.leading_zeros() / 8) as usize;
+    out.push(8 - leading as u8);
+    out.extend_from_slice(&number.to_be_bytes()[leading..]);
+}
+
+/// The number that these bytes begin with, and the rest.
+pub(super) fn take_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    let (number, rest) = rest.split_at_checked(usize::from(*length))?;
+    (*length <= 8).then(|| (number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)), rest))
+}
+
+/// Appends a key as it is on disk.
+pub(super) fn put_key(Parts { head, rest, .. }: Parts<'_>, number: u64, out: &mut Vec<u8>) {
+    put_number(number, out);
+    out.extend_from_slice(head);
+    out.extend_from_slice(rest);
+}
+
+/// The number in a key of the column family of runs, and the rest of the key: empty where the row is the run's id.
+///
+/// Errors: `Damaged` where there is none.
+pub(super) fn in_key(on_disk: &[u8]) -> Result<(u64, &[u8]), Error> {
+    take_number(on_disk).ok_or_else(|| no_run(on_disk))
+}
+
+/// The error for a key without a number that a run has.
+pub(super) fn no_run(on_disk: &[u8]) -> Error {
+    damaged(on_disk, Malformed { what: "its key has no number of a run", at: 0 })
+}
+
+/// The key of a run's number.
+pub(super) fn by_run(run: &[u8]) -> Vec<u8> {
+    [meta::run_numbers().bytes(), run].concat()
+}
+
+/// The row under [`by_run`].
+pub(super) fn row(number: u64) -> Vec<u8> {
+    number.to_bytes()
+}
+
+/// The number in a row under [`by_run`].
+pub(super) fn in_row(key: &[u8], row: &[u8]) -> Result<u64, Error> {
+    super::decode(key, row)
+}
+
+/// The key of a run's id.
+pub(super) fn by_number(number: u64) -> Vec<u8> {
+    let mut key = Vec::new();
+    put_number(number, &mut key);
+    key
+}
+
+/// What a database knows of its numbers without asking the disk.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// The next run's. Held while rows are written.
+    next: Mutex<u64>,
+    known: Mutex<Known>,
+}
+
+impl Numbers {
+    /// The next run's number, for as long as rows are written.
+    pub(super) fn next(&self) -> MutexGuard<'_, u64> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run's number, if it is known.
+    pub(super) fn known(&self, run: &[u8]) -> Option<u64> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(run)
+    }
+
+    /// A run has this number in the database.
+    pub(super) fn know(&self, run: &[u8], number: u64) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).add(run, number);
+    }
+}
+
+type Map = HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>;
+
+/// Numbers in memory: those asked for since about the last [`KNOWN_BYTES`] of others.
+#[derive(Debug, Default)]
+struct Known {
+    young: Map,
+    old: Map,
+    /// Of the young ones.
+    bytes: usize,
+}
+
+impl Known {
+    fn get(&mut self, run: &[u8]) -> Option<u64> {
+        if let Some(number) = self.young.get(run) {
+            return Some(*number);
+        }
+        let number = *self.old.get(run)?;
+        self.add(run, number);
+        Some(number)
+    }
+
+    fn add(&mut self, run: &[u8], number: u64) {
+        if self.bytes >= KNOWN_BYTES {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+        self.bytes += run.len() + ENTRY_BYTES;
+        self.young.insert(run.into(), number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::{Key, records, runs};
+    use runlog_schemas::id::{Offset, RunId};
+
+    #[test]
+    fn numbers_are_in_order_and_none_is_the_beginning_of_another() {
+        let numbers = [0, 1, 9, 255, 256, 257, 65_535, 65_536, 1 << 40, u64::MAX - 1, u64::MAX];
+        let written = numbers.map(|number| {
+            let mut bytes = Vec::new();
+            put_number(number, &mut bytes);
+            assert_eq!(take_number(&[&bytes[..], b"rest"].concat()), Some((number, &b"rest"[..])));
+            bytes
+        });
+        assert!(written.is_sorted());
+        for (nth, one) in written.iter().enumerate() {
+            assert!(written.iter().skip(nth + 1).all(|other| !other.starts_with(one)), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_split_after_the_whole_run_whatever_bytes_its_id_has() {
+        for id in ["r", "a\0b", "\0", "\u{1}", "a\0\u{1}", "0c7a9a0e-7a44-4c5c-8a3a-3b1e2f7a0c11"] {
+            let (run, at) = (RunId::new(id).expect("an id"), Offset::from(7));
+            let key = records::key(run, at, 3);
+            let parts = split(key.bytes()).expect("it has a run");
+            assert_eq!(parts.run, Key::from_bytes(Vec::new()).text(id).bytes());
+            assert_eq!(parts.rest, Key::from_bytes(Vec::new()).offset(at).u32(3).bytes());
+            assert_eq!(split(runs::key(run).bytes()), None, "runs are listed in the order of their ids");
+            assert_eq!(split(&key.bytes()[..2 + id.len()]), None);
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_bounded_and_what_is_asked_for_stays() {
+        let (mut known, asked) = (Known::default(), b"asked".to_vec());
+        known.add(&asked, 7);
+        let run = |number: u64| format!("{number:036}").into_bytes();
+        let many = 20 * KNOWN_BYTES as u64 / 100;
+        for number in 0..many {
+            known.add(&run(number), number);
+            assert_eq!(known.get(&asked), Some(7));
+        }
+        assert_eq!((known.get(&run(many - 1)), known.get(&run(0))), (Some(many - 1), None));
+        assert!((known.young.len() + known.old.len()) * (36 + ENTRY_BYTES) <= 2 * KNOWN_BYTES + 2 * (36 + ENTRY_BYTES));
+    }
+}

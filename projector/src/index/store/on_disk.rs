@@ -1,0 +1,129 @@
+//! Where rows are on disk: in which column family, and under which key.
+//!
+//! ```text
+//!   key ─┬─ of a numbered family ──▶ runs      number | index, family | rest      (numbers)
+//!        ├─ of a bucketed one ─────▶ events    bucket | key                       (buckets)
+//!        └─ any other ─────────────▶ default   key
+//! ```
+//!
+//! Each column family grows at its end, or is small: a table with rows of two of them would overlap all tables.
+
+use super::{Error, buckets, numbers};
+
+/// A column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Area {
+    /// Everything else.
+    Default,
+    /// Rows by [number](super::numbers) of their run.
+    Runs,
+    /// Rows by [bucket](super::buckets) of their offset.
+    Events,
+}
+
+impl Area {
+    /// Every area, by its own number.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Runs, Self::Events];
+
+    /// The column family's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => rocksdb::DEFAULT_COLUMN_FAMILY_NAME,
+            Self::Runs => "runs",
+            Self::Events => "events",
+        }
+    }
+}
+
+/// Appends a key as it is on disk, and says where. `number` finds or gives a run's number; where it returns none, nothing is
+/// appended.
+pub(super) fn place<'k>(
+    key: &'k [u8],
+    out: &mut Vec<u8>,
+    number: impl FnOnce(&'k [u8]) -> Result<Option<u64>, Error>,
+) -> Result<Option<Area>, Error> {
+    if let Some(parts) = numbers::split(key) {
+        let Some(number) = number(parts.run)? else { return Ok(None) };
+        numbers::put_key(parts, number, out);
+        return Ok(Some(Area::Runs));
+    }
+    if buckets::is_bucketed(key) {
+        buckets::put_key(key, out);
+        return Ok(Some(Area::Events));
+    }
+    out.extend_from_slice(key);
+    Ok(Some(Area::Default))
+}
+
+/// Rows as they are written to disk, in the order of their keys there: neighbours are inserted into a memtable one after
+/// another, which finds their place from the last one's.
+#[derive(Debug, Default)]
+pub struct OnDisk<'r> {
+    keys: Vec<u8>,
+    rows: Vec<OnDiskRow<'r>>,
+    /// Runs that have no number yet, with the ones that they get.
+    pub(super) new: Vec<(Vec<u8>, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OnDiskRow<'r> {
+    area: Area,
+    /// The key's first bytes, as a number in the order of keys: most comparisons need no more of it.
+    beginning: u128,
+    /// In `keys`.
+    from: usize,
+    to: usize,
+    row: Option<&'r [u8]>,
+}
+
+impl<'r> OnDisk<'r> {
+    /// The rows, each deleted if it has no value. `number` finds or gives a run's number, and returns none for a row to be
+    /// deleted of a run that has none.
+    pub(super) fn of(
+        rows: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+        mut number: impl FnMut(&'r [u8], bool) -> Result<Option<u64>, Error>,
+    ) -> Result<Self, Error> {
+        let mut all = Self::default();
+        let count = rows.size_hint().0;
+        all.rows.reserve(count);
+        all.keys.reserve(count * KEY_BYTES);
+        for (key, row) in rows {
+            let from = all.keys.len();
+            let placed = place(key, &mut all.keys, |run| number(run, row.is_some()))?;
+            let Some(area) = placed else { continue };
+            let to = all.keys.len();
+            all.rows.push(OnDiskRow { area, beginning: beginning(&all.keys[from..to]), from, to, row });
+        }
+        let Self { keys, rows, .. } = &mut all;
+        rows.sort_unstable_by(|one, other| {
+            let begin = (one.area, one.beginning).cmp(&(other.area, other.beginning));
+            begin.then_with(|| keys[one.from..one.to].cmp(&keys[other.from..other.to]))
+        });
+        Ok(all)
+    }
+
+    /// The rows: area, key and value. Without those that give runs their numbers.
+    pub fn rows(&self) -> impl Iterator<Item = (Area, &[u8], Option<&'r [u8]>)> {
+        self.rows.iter().map(|row| (row.area, &self.keys[row.from..row.to], row.row))
+    }
+
+    /// Bytes of all keys and values.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.len() + self.rows.iter().map(|row| row.row.map_or(0, <[u8]>::len)).sum::<usize>()
+    }
+
+    /// How many rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+/// Bytes of a key on disk, about.
+const KEY_BYTES: usize = 48;
+
+fn beginning(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let count = key.len().min(bytes.len());
+    bytes[..count].copy_from_slice(&key[..count]);
+    u128::from_be_bytes(bytes)
+}

@@ -11,7 +11,7 @@
 //! reads a row of another one (`order`).
 //!
 //! Memory: [`Limits::memory_bytes`] for what is sorted and folded; beside it a block for each segment, and for each
-//! family a table's buffers. Disk: the records once more, and the rows that are sorted apart, until the end.
+//! family a table's buffers. Disk: the records once more, and for tables the rows that are sorted apart, until the end.
 
 mod digest;
 mod order;

@@ -119,7 +119,7 @@ pub fn index_of(key: &[u8]) -> Option<Index> {
 pub enum Error {
     /// The disk is full. What was committed remains, and RocksDB resumes by itself some seconds after there is room for
     /// a memtable.
-    #[error("the disk under the index store in {dir} is full; make room, more than 16 MiB, and it goes on by itself")]
+    #[error("the disk under the index store in {dir} is full; make room, more than 24 MiB, and it goes on by itself")]
     Full {
         /// The database's folder.
         dir: PathBuf,
@@ -263,8 +263,10 @@ pub trait Rows {
     /// The row under `key`.
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Visits the rows whose keys start with `prefix`, from `start` on (inclusive), in key order or against it.
-    /// One seek, then one step per visited row.
+    /// Visits the rows whose keys start with `prefix`, from `start` on (inclusive), in key order or against it; for a prefix of
+    /// less than two bytes all of them, in no order, forwards.
+    ///
+    /// One step per visited row, and one seek; a seek for each run across runs, and for each million offsets in `events`.
     fn scan(
         &self,
         prefix: &[u8],

@@ -73,7 +73,7 @@ pub struct IndexDigest {
     pub name: String,
     /// Rows in the live index.
     pub rows: u64,
-    /// `sha256:…` over the live rows in key order.
+    /// `sha256:…` over the live rows, in any order.
     #[cfg_attr(feature = "openapi", schemars(with = "form::IndexHash"))]
     pub live_digest: String,
     /// The same, rebuilt from the log.

@@ -104,7 +104,8 @@ impl Filter {
     }
 }
 
-/// A page of this partition's events: one seek (two for a run as subject), then a step and a get per row read. It may
+/// A page of this partition's events: one seek (two for a run as subject), or one for each million offsets if it is not among a
+/// run's records, then a step and a get per row read. It may
 /// have fewer items than `limit`, or none, and still return a cursor.
 ///
 /// Errors: `Usage` for a cursor of another list, and without any indexed condition.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The largest memtable, which is what a full disk must have room for again.
+/// The largest memtable of runs. With those beside it, a full disk must have room for half as much again.
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;
 /// The smallest size that a memtable is allowed to reach.
 const MEMTABLE_BYTES_MIN: usize = 1 << 20;

@@ -3,19 +3,21 @@
 //! All column families are flushed together (`atomic_flush`), so that what is on disk is always of one commit.
 
 use super::{
-    Area, Budget, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, buckets, meta,
-    numbers::{self, Numbers, Parts},
+    Area, Budget, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, meta,
+    numbers::{self, Numbers},
     on_disk::place,
     options,
 };
-use rocksdb::{ColumnFamily, DBRawIterator, Direction, ReadTier, properties};
+use rocksdb::{ColumnFamily, Direction, ReadTier, properties};
 use runlog_schemas::id::Offset;
 use std::{
     collections::HashMap,
     fmt,
-    ops::ControlFlow,
     path::{Path, PathBuf},
+    sync::{PoisonError, RwLock},
 };
+
+mod scan;
 
 /// Bytes that a row has in a write batch beside its key and value.
 const ROW_BYTES: usize = 12;
@@ -27,6 +29,8 @@ pub(super) struct Database {
     db: rocksdb::DB,
     dir: PathBuf,
     numbers: Numbers,
+    /// Held for writing while tables are added, and for reading while a snapshot is taken.
+    adding: RwLock<()>,
 }
 
 impl fmt::Debug for Database {
@@ -60,9 +64,9 @@ impl Database {
                 }
             }
         }
-        let database = Self { db, dir: dir.to_owned(), numbers: Numbers::default() };
-        database.forget_part_of_tables()?;
-        *database.numbers.next() = database.next_number()?;
+        let (dir, numbers, adding) = (dir.to_owned(), Numbers::default(), RwLock::default());
+        let database = Self { db, dir, numbers, adding };
+        database.next_number(&mut database.numbers.next())?;
         Ok(database)
     }
 
@@ -110,29 +114,28 @@ impl Database {
         self.db.property_int_value_cf(family, property).ok().flatten()?.try_into().ok()
     }
 
-    /// Adds tables, all or none and durably, and moves them. What was committed before is on disk before them. They number
-    /// runs from 0: the database has no rows of runs, and no progress, before them.
+    /// Adds tables, all or none and durably, and moves them; no snapshot has a part of them. What was committed before is on disk
+    /// before them. They number runs from 0: the database has no rows of runs, and no progress, before them.
     ///
-    /// The default column family's, which have the progress, are added last. Without it the others do not count: what a crash
-    /// leaves of them is removed at the next opening.
+    /// The default column family's, which have the progress, are added last. Without it the others do not count: what an
+    /// error or a crash leaves of them is removed before anything else is written.
     pub(super) fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         self.flush(true)?;
         let mut options = rocksdb::IngestExternalFileOptions::default();
         options.set_move_files(true);
         let mut next = self.numbers.next();
-        assert!(*next == 0, "tables are added to a store in {} that numbers runs already", self.dir.display());
-        let TableFiles { default, of_runs, of_events } = files;
-        let mut added = Ok(());
+        let first = self.next_number(&mut next)?;
+        assert!(first == 0, "tables are added to a store in {} that numbers runs already", self.dir.display());
+        let TableFiles { runs, default, of_runs, of_events } = files;
+        let _adding = self.adding.write().unwrap_or_else(PoisonError::into_inner);
+        *next = None;
         for (area, files) in [(Area::Runs, of_runs), (Area::Events, of_events), (Area::Default, default)] {
-            if added.is_ok() && !files.is_empty() {
-                added = self.db.ingest_external_file_cf_opts(self.family(area), &options, files);
+            if !files.is_empty() {
+                let added = self.db.ingest_external_file_cf_opts(self.family(area), &options, files);
+                added.map_err(|source| self.rocks(source))?;
             }
         }
-        if let Err(source) = added {
-            self.forget_part_of_tables()?;
-            return Err(self.rocks(source));
-        }
-        *next = self.next_number()?;
+        *next = Some(runs);
         Ok(())
     }
 
@@ -162,17 +165,22 @@ impl Database {
 
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
+        let _not_adding = self.adding.read().unwrap_or_else(PoisonError::into_inner);
         DatabaseSnapshot { snapshot: self.db.snapshot(), database: self }
     }
 
-    /// The number of the next run that has none.
-    fn next_number(&self) -> Result<u64, Error> {
-        let Some(runs) = self.db.cf_handle(Area::Runs.name()) else { return Ok(0) };
+    /// The number of the next run that has none. Where it is not known, what was added in part is removed first.
+    fn next_number(&self, next: &mut Option<u64>) -> Result<u64, Error> {
+        if let Some(next) = next {
+            return Ok(*next);
+        }
+        self.forget_part_of_tables()?;
+        let Some(runs) = self.db.cf_handle(Area::Runs.name()) else { return Ok(*next.insert(0)) };
         let mut rows = self.db.raw_iterator_cf(runs);
         rows.seek_to_last();
         rows.status().map_err(|source| self.rocks(source))?;
         let last = rows.key().map(numbers::in_key).transpose()?;
-        Ok(last.map_or(0, |(number, _)| number + 1))
+        Ok(*next.insert(last.map_or(0, |(number, _)| number + 1)))
     }
 
     /// A run's number; none if it has no rows by number. At most one get.
@@ -228,241 +236,16 @@ impl Database {
         &self,
         rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Result<OnDisk<'a>, Error> {
-        let next = *self.numbers.next();
+        let next = self.next_number(&mut self.numbers.next())?;
         self.encode(rows, next)
     }
-
-    /// Scans by iterators of one moment.
-    fn scan_by(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        if let Some(parts) = numbers::split(prefix) {
-            return self.scan_run(iterate, parts, start, direction, visit).map(drop);
-        }
-        if prefix.len() < 2 {
-            return self.scan_areas(iterate, prefix, visit);
-        }
-        if numbers::is_numbered(prefix) {
-            return self.scan_runs(iterate, prefix, start, direction, visit);
-        }
-        if buckets::is_bucketed(prefix) {
-            return self.scan_buckets(iterate, prefix, start, direction, visit);
-        }
-        self.walk(&mut iterate(Area::Default), prefix, start, direction, visit).map(drop)
-    }
-
-    /// Visits all rows of an index, or of all indices: of each family in some order.
-    fn scan_areas(&self, iterate: &Iterate<'_, '_>, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
-        if self.walk(&mut iterate(Area::Default), prefix, prefix, Direction::Forward, visit)?.is_break() {
-            return Ok(());
-        }
-        let (mut at, mut key, mut run_end) = (None, Vec::new(), 2);
-        let mut of_runs = |on_disk: &[u8], row: &[u8]| {
-            let (number, rest) = numbers::in_key(on_disk)?;
-            if rest.is_empty() {
-                key.clear();
-                [&[0; 2], row].into_iter().for_each(|part| key.extend_from_slice(part));
-                (at, run_end) = (Some(number), key.len());
-                return Ok(ControlFlow::Continue(()));
-            }
-            let parts = rest.split_at_checked(2).filter(|_| at == Some(number));
-            let (head, rest) = parts.ok_or_else(|| numbers::no_run(on_disk))?;
-            if !head.starts_with(prefix) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            key.truncate(run_end);
-            key[..2].copy_from_slice(head);
-            key.extend_from_slice(rest);
-            visit(&key, row)
-        };
-        if self.walk(&mut iterate(Area::Runs), &[], &[], Direction::Forward, &mut of_runs)?.is_break() {
-            return Ok(());
-        }
-        let mut of_events = |on_disk: &[u8], row: &[u8]| {
-            let (_, key) = numbers::in_key(on_disk)?;
-            if key.starts_with(prefix) { visit(key, row) } else { Ok(ControlFlow::Continue(())) }
-        };
-        self.walk(&mut iterate(Area::Events), &[], &[], Direction::Forward, &mut of_events).map(drop)
-    }
-
-    /// Scans a numbered family across runs, in the order of their ids: a step and a seek for each run.
-    fn scan_runs(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        assert!(matches!(direction, Direction::Forward), "a scan across runs goes against their order");
-        let (head, all) = (&prefix[..2], meta::run_numbers());
-        let from = numbers::split(start).map_or(start, |parts| &start[..2 + parts.run.len()]);
-        let from = [all.bytes(), from.get(2..).unwrap_or_default()].concat();
-        let mut of_run = Vec::new();
-        let mut each = |key: &[u8], _: &[u8]| {
-            of_run.clear();
-            [head, &key[all.bytes().len()..]].into_iter().for_each(|part| of_run.extend_from_slice(part));
-            if !of_run.starts_with(prefix) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            let parts = numbers::split(&of_run).ok_or_else(|| numbers::no_run(key))?;
-            let start = if start > of_run.as_slice() { start } else { &of_run };
-            self.scan_run(iterate, parts, start, direction, visit)
-        };
-        self.walk(&mut iterate(Area::Default), all.bytes(), &from, direction, &mut each).map(drop)
-    }
-
-    /// Scans a bucketed family: list by list, and each of them bucket by bucket with a seek for each. Where the prefix is not
-    /// one list, a seek in each bucket finds the next list.
-    fn scan_buckets(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        let mut rows = iterate(Area::Events);
-        rows.seek_to_last();
-        rows.status().map_err(|source| self.rocks(source))?;
-        let Some((last, _)) = rows.key().map(numbers::in_key).transpose()? else { return Ok(()) };
-        if let Some(list) = buckets::list_of(prefix) {
-            return self.scan_list(&mut rows, (list, last), prefix, start, direction, visit).map(drop);
-        }
-        assert!(matches!(direction, Direction::Forward), "a scan across lists goes against their order");
-        let mut from = start.max(prefix).to_vec();
-        loop {
-            let mut next: Option<Vec<u8>> = None;
-            for bucket in 0..=last {
-                rows.seek(buckets::key_in(bucket, &from));
-                let found =
-                    rows.key().and_then(|on_disk| on_disk.strip_prefix(buckets::key_in(bucket, &[]).as_slice()));
-                let list = found.filter(|key| key.starts_with(prefix)).and_then(buckets::list_of);
-                if let Some(list) = list.filter(|list| next.as_deref().is_none_or(|next| *list < next)) {
-                    next = Some(list.to_vec());
-                }
-                rows.status().map_err(|source| self.rocks(source))?;
-            }
-            let Some(list) = next else { return Ok(()) };
-            if self.scan_list(&mut rows, (&list, last), &list, &from, direction, visit)?.is_break() {
-                return Ok(());
-            }
-            from = [&list[..], &END].concat();
-        }
-    }
-
-    /// Scans one list, up to the bucket `last`.
-    fn scan_list(
-        &self,
-        rows: &mut DBRawIterator<'_>,
-        (list, last): (&[u8], u64),
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        let within = start.strip_prefix(list);
-        let (buckets, beside) = match (direction, within) {
-            (Direction::Forward, Some(place)) => (buckets::from(place)..=last, false),
-            (Direction::Forward, None) => (0..=last, start > list),
-            (Direction::Reverse, Some(place)) => (0..=last.min(buckets::from(place)), false),
-            (Direction::Reverse, None) => (0..=last, start < list),
-        };
-        if beside {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let mut in_bucket = |bucket: u64| {
-            let prefix = buckets::key_in(bucket, prefix);
-            let from = match (direction, within) {
-                (Direction::Forward, None) => prefix.clone(),
-                (Direction::Reverse, None) => [&prefix[..], &END].concat(),
-                // In all buckets but that of the start, it is before or after all rows.
-                (_, Some(_)) => buckets::key_in(bucket, start),
-            };
-            let head = buckets::key_in(bucket, &[]).len();
-            self.walk(rows, &prefix, &from, direction, &mut |on_disk, row| visit(&on_disk[head..], row))
-        };
-        let (first, last) = buckets.into_inner();
-        for nth in 0..(last + 1).saturating_sub(first) {
-            let bucket = if matches!(direction, Direction::Forward) { first + nth } else { last - nth };
-            if in_bucket(bucket)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Scans rows of one run.
-    fn scan_run(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        of: Parts<'_>,
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        let Some(number) = self.number(of.run)? else { return Ok(ControlFlow::Continue(())) };
-        let mut key = [of.head, of.run].concat();
-        let (run_end, mut prefix) = (key.len(), Vec::new());
-        numbers::put_key(of, number, &mut prefix);
-        let prefix_end = prefix.len() - of.rest.len();
-        // A start beside the family's own keys is before or after all of them.
-        let from = match (start.strip_prefix(key.as_slice()), direction) {
-            (Some(rest), _) => [&prefix[..prefix_end], rest].concat(),
-            (None, Direction::Forward) if start < key.as_slice() => prefix.clone(),
-            (None, Direction::Reverse) if start > key.as_slice() => [&prefix[..], &END].concat(),
-            (None, _) => return Ok(ControlFlow::Continue(())),
-        };
-        self.walk(&mut iterate(Area::Runs), &prefix, &from, direction, &mut |on_disk, row| {
-            key.truncate(run_end);
-            key.extend_from_slice(&on_disk[prefix_end..]);
-            visit(&key, row)
-        })
-    }
-
-    /// Visits rows for as long as their keys on disk start with `prefix` and the visitor wants more. Says whether it wanted no
-    /// more.
-    fn walk(
-        &self,
-        rows: &mut DBRawIterator<'_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        match direction {
-            Direction::Forward => rows.seek(start),
-            Direction::Reverse => rows.seek_for_prev(start),
-        }
-        while let Some((key, row)) = rows.item() {
-            if !key.starts_with(prefix) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if visit(key, row)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            match direction {
-                Direction::Forward => rows.next(),
-                Direction::Reverse => rows.prev(),
-            }
-        }
-        rows.status().map_err(|source| self.rocks(source))?;
-        Ok(ControlFlow::Continue(()))
-    }
 }
-
-/// Makes an iterator over an area, of one moment.
-type Iterate<'f, 'i> = dyn Fn(Area) -> DBRawIterator<'i> + 'f;
 
 impl Commit for Database {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
         let mut next = self.numbers.next();
-        let rows = self.encode(rows, *next)?;
+        let first = self.next_number(&mut next)?;
+        let rows = self.encode(rows, first)?;
         let mut batch = rocksdb::WriteBatch::with_capacity_bytes(rows.bytes() + rows.len() * ROW_BYTES);
         for (run, number) in &rows.new {
             batch.put(numbers::by_run(run), numbers::row(*number));
@@ -483,7 +266,7 @@ impl Commit for Database {
         let mut options = rocksdb::WriteOptions::default();
         options.disable_wal(true);
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
-        *next += rows.new.len() as u64;
+        *next = Some(first + rows.new.len() as u64);
         rows.new.iter().for_each(|(run, number)| self.numbers.know(run, *number));
         Ok(())
     }

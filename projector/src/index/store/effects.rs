@@ -1,5 +1,5 @@
 //! `effects`: side effects, pending and ended ones apart. All pending effects of the partition are one seek and a step
-//! each, whatever the number of runs; all ended ones take a seek for each run besides.
+//! each, whatever the number of runs; all ended ones take a seek for each run, also for those that have none.
 
 use super::{
     Index, Key, KeyPart, RowFamily,

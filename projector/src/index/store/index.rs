@@ -85,8 +85,8 @@ pub enum RowType {
 /// A part of a key, with its name.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyPart {
-    /// The run, `run_id`: the first part. A row is found within its run only; on disk the run is a
-    /// [number](super::numbers).
+    /// The run, `run_id`: the first part. On disk it is a [number](super::numbers), so that rows are found within their run, and
+    /// across runs only with a seek for each.
     Run,
     /// A string.
     Text(&'static str),

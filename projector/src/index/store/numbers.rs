@@ -10,7 +10,8 @@
 //!
 //! A run's number says that it is the nth run of which this database has rows. Ids are long, and mostly random: with them,
 //! every new table would overlap all older ones, and a row would cost the more to compact the larger the index is. Numbers
-//! are short and grow, so that new tables overlap those of the last runs alone.
+//! are short and grow, so that new tables overlap those of the runs that are being written alone. (A store that was built in
+//! bulk numbers its runs by their ids: what comes later for these is spread over its tables.)
 //!
 //! A run's number never changes, and belongs to one database: it is no part of an index, and not the same in another database
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
@@ -25,8 +26,8 @@ use std::{
 /// More than any index' byte and any family's.
 const INDICES_MAX: usize = 32;
 const FAMILIES_MAX: usize = 8;
-/// Memory for one generation of known numbers, bytes; a database has two.
-const KNOWN_BYTES: usize = 256 << 10;
+/// Memory for one generation of known numbers, bytes; a database has two, and a server a database for each partition.
+const KNOWN_BYTES: usize = 128 << 10;
 /// Bytes counted for a known number beside its run's.
 const ENTRY_BYTES: usize = 64;
 
@@ -138,14 +139,14 @@ pub(super) fn by_number(number: u64) -> Vec<u8> {
 /// What a database knows of its numbers without asking the disk.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The next run's. Held while rows are written.
-    next: Mutex<u64>,
+    /// The next run's; none while there may be rows of tables that were not all added. Held while rows are written.
+    next: Mutex<Option<u64>>,
     known: Mutex<Known>,
 }
 
 impl Numbers {
     /// The next run's number, for as long as rows are written.
-    pub(super) fn next(&self) -> MutexGuard<'_, u64> {
+    pub(super) fn next(&self) -> MutexGuard<'_, Option<u64>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

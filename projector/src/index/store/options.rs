@@ -7,6 +7,8 @@ const METADATA_BLOCK_BYTES: usize = 8 << 10;
 /// The filter of a memtable of runs, bytes. Some 20 bits a row where a memtable has the rows of 50,000 records.
 const MEMTABLE_FILTER_BYTES: f64 = 800e3;
 
+/// The memtable of a small area may reach this part of the one of runs.
+const SMALL_SHARE: usize = 4;
 /// The blocks that the memtables of small areas grow by: a partition that gets no records has one of each.
 const SMALL_BLOCK_BYTES: usize = 128 << 10;
 
@@ -39,7 +41,8 @@ pub(super) fn of(budget: &Budget, area: Area) -> rocksdb::Options {
     options.set_atomic_flush(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&budget.buffers);
-    options.set_write_buffer_size(budget.memtable_bytes());
+    let share = if area == Area::Runs { 1 } else { SMALL_SHARE };
+    options.set_write_buffer_size(budget.memtable_bytes() / share);
     options.set_max_write_buffer_number(3);
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
@@ -61,7 +64,7 @@ pub(super) fn of(budget: &Budget, area: Area) -> rocksdb::Options {
         Area::Events => EVENTS_FILE_BYTES,
         Area::Default | Area::Runs => FILE_BYTES,
     });
-    options.set_max_open_files(256);
+    options.set_max_open_files(512);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
     // Of a folder that an older version wrote with a write-ahead log: a power cut may have lost the end of it, and

@@ -37,6 +37,8 @@ const NUMBERED_BYTES: usize = 12;
 /// The files of tables, by their [`Area`](super::Area).
 #[derive(Debug, Default)]
 pub struct TableFiles {
+    /// How many runs have numbers.
+    pub(super) runs: u64,
     pub(super) of_runs: Vec<PathBuf>,
     pub(super) of_events: Vec<PathBuf>,
     pub(super) default: Vec<PathBuf>,
@@ -216,8 +218,9 @@ impl<'o> Tables<'o> {
         if let Some(mut table) = small {
             table.finish().map_err(failed)?;
         }
-        let Self { files: default, of_runs, of_events, .. } = self;
-        Ok(TableFiles { of_runs: of_runs.files, of_events: of_events.files, default })
+        let Self { files: default, of_runs, of_events, run, .. } = self;
+        let runs = run.map_or(0, |(_, last)| last + 1);
+        Ok(TableFiles { runs, of_runs: of_runs.files, of_events: of_events.files, default })
     }
 }
 
@@ -258,7 +261,7 @@ mod tests {
         for bucket in 0..3_u32 {
             for list in *b"de" {
                 for number in 0..10 {
-                    let offset = u64::from(bucket << 18 | number);
+                    let offset = u64::from(bucket << 20 | number);
                     put([&[17, 4, list, 0, 1][..], &offset.to_be_bytes(), &[0; 4]].concat(), list);
                 }
             }
@@ -320,7 +323,13 @@ mod tests {
             assert!(files.of_runs.len() > 3 && files.of_events.len() > 3, "{files:?}");
             let store = open();
             store.ingest(TableFiles { default: Vec::new(), ..files }).expect("tables can be added");
-            assert!(!rows_of(&store).is_empty());
+            let (list, mut found) = (&[17, 4, b'd', 0, 1][..], 0);
+            let mut visit = |_: &[u8], _: &[u8]| {
+                found += 1;
+                Ok(ControlFlow::Continue(()))
+            };
+            store.scan(list, list, rocksdb::Direction::Forward, &mut visit).expect("it can be read");
+            assert_eq!(found, 30, "they are there");
             drop(store);
             assert_eq!(rows_of(&open()), Rows::new());
         }
@@ -330,7 +339,7 @@ mod tests {
     fn no_two_tables_overlap() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = TableOptions::of(&Budget::new(8 << 20));
-        let (TableFiles { of_runs, of_events, default }, _) = written(&options, folder.path().join("tables"));
+        let (TableFiles { of_runs, of_events, default, .. }, _) = written(&options, folder.path().join("tables"));
         assert!(default.len() > 7, "{default:?}");
         for (name, files) in [("runs", of_runs), ("events", of_events), ("default", default)] {
             let store = rocksdb::DB::open(&options.0, folder.path().join(name)).expect("a database");

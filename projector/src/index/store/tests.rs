@@ -126,3 +126,23 @@ fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
     store.commit(rows(&commit(0))).expect("there is room");
     assert_eq!(logged(), 0, "the log is gone, and none is written");
 }
+
+#[test]
+fn a_folder_of_an_older_layout_stays_one_that_its_version_can_open() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = rocksdb::Options::default();
+    options.create_if_missing(true);
+    let progress = meta::Progress { next_offset: Offset::from(7_u32), last: None };
+    let older = rocksdb::DB::open(&options, folder.path()).expect("there is room");
+    older.put(meta::layout().bytes(), (meta::LAYOUT - 1).to_bytes()).expect("there is room");
+    older.put(meta::progress().bytes(), progress.to_bytes()).expect("there is room");
+    older.flush().expect("there is room");
+    drop(older);
+    let store = Store::open_any(folder.path(), &Budget::new(BYTES)).expect("any layout can be asked for its progress");
+    assert_eq!(store.layout().expect("it can be read"), meta::LAYOUT - 1);
+    assert_eq!(store.view().get(&meta::progress()).expect("it can be read"), Some(progress));
+    store.flush().expect("there is room");
+    drop(store);
+    assert!(Store::open(folder.path(), &Budget::new(BYTES)).is_err());
+    assert_eq!(rocksdb::DB::list_cf(&options, folder.path()).expect("a database"), ["default"]);
+}

@@ -36,7 +36,7 @@ impl Random {
 
     /// In three buckets, and at the ends of one.
     fn offset(&mut self) -> Offset {
-        let of = self.of(&[0_u32, 7, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18]);
+        let of = self.of(&[0_u32, 7, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20]);
         Offset::from(of + u32::try_from(self.below(3)).expect("small"))
     }
 

@@ -1,0 +1,279 @@
+//! Scans in the order of keys, of rows that are on disk in another order.
+//!
+//! ```text
+//!   prefix ─┬─ with a run ──────────▶ that run's rows: one seek
+//!           ├─ a numbered family ───▶ run by run, in the order of ids: a seek each
+//!           ├─ a list of events ────▶ bucket by bucket: a seek each
+//!           ├─ several such lists ──▶ list by list, each found by a seek in each bucket
+//!           ├─ an index, or nothing ▶ area by area, in no order: for what takes all rows
+//!           └─ any other ───────────▶ as they are: one seek
+//! ```
+
+use super::{Database, END};
+use crate::index::store::{
+    Area, Error, Visit, buckets, meta,
+    numbers::{self, Parts},
+};
+use rocksdb::{DBRawIterator, Direction};
+use std::ops::ControlFlow;
+
+/// Makes an iterator over an area. A snapshot's are all of one moment.
+type Iterate<'f, 'i> = dyn Fn(Area) -> DBRawIterator<'i> + 'f;
+
+impl Database {
+    /// Scans by the iterators that `iterate` makes.
+    pub(super) fn scan_by(
+        &self,
+        iterate: &Iterate<'_, '_>,
+        prefix: &[u8],
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Error> {
+        if let Some(parts) = numbers::split(prefix) {
+            return self.scan_run(iterate, parts, start, direction, visit).map(drop);
+        }
+        if prefix.len() < 2 {
+            assert!(start == prefix && matches!(direction, Direction::Forward), "a scan of all rows has one order");
+            return self.scan_areas(iterate, prefix, visit);
+        }
+        if numbers::is_numbered(prefix) {
+            return self.scan_runs(iterate, prefix, start, direction, visit);
+        }
+        if buckets::is_bucketed(prefix) {
+            return self.scan_buckets(iterate, prefix, start, direction, visit);
+        }
+        self.walk(&mut iterate(Area::Default), prefix, start, direction, visit).map(drop)
+    }
+
+    /// Visits all rows of an index, or of all indices: of each family in some order.
+    ///
+    /// Errors: `Damaged` where a run's number and the run of that number do not fit: queries begin with the one, this with the
+    /// other.
+    fn scan_areas(&self, iterate: &Iterate<'_, '_>, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
+        let (numbered, mut count) = (meta::run_numbers(), 0_u64);
+        let mut others = |key: &[u8], row: &[u8]| {
+            count += u64::from(key.starts_with(numbered.bytes()));
+            visit(key, row)
+        };
+        if self.walk(&mut iterate(Area::Default), prefix, prefix, Direction::Forward, &mut others)?.is_break() {
+            return Ok(());
+        }
+        let (mut at, mut key, mut run_end, mut runs) = (None, Vec::new(), 2, 0_u64);
+        let mut by_run = iterate(Area::Default);
+        let mut of_runs = |on_disk: &[u8], row: &[u8]| {
+            let (number, rest) = numbers::in_key(on_disk)?;
+            if rest.is_empty() {
+                let named = numbers::by_run(row);
+                by_run.seek(&named);
+                by_run.status().map_err(|source| self.rocks(source))?;
+                let found = by_run.item().filter(|(key, _)| *key == named);
+                if found.map(|(key, row)| numbers::in_row(key, row)).transpose()? != Some(number) {
+                    return Err(numbers::no_run(on_disk));
+                }
+                key.clear();
+                [&[0; 2], row].into_iter().for_each(|part| key.extend_from_slice(part));
+                (at, run_end) = (Some(number), key.len());
+                runs += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            let parts = rest.split_at_checked(2).filter(|_| at == Some(number));
+            let (head, rest) = parts.ok_or_else(|| numbers::no_run(on_disk))?;
+            if !head.starts_with(prefix) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            key.truncate(run_end);
+            key[..2].copy_from_slice(head);
+            key.extend_from_slice(rest);
+            visit(&key, row)
+        };
+        if self.walk(&mut iterate(Area::Runs), &[], &[], Direction::Forward, &mut of_runs)?.is_break() {
+            return Ok(());
+        }
+        if prefix.is_empty() && runs != count {
+            return Err(numbers::no_run(numbered.bytes()));
+        }
+        let mut of_events = |on_disk: &[u8], row: &[u8]| {
+            let (_, key) = numbers::in_key(on_disk)?;
+            if key.starts_with(prefix) { visit(key, row) } else { Ok(ControlFlow::Continue(())) }
+        };
+        self.walk(&mut iterate(Area::Events), &[], &[], Direction::Forward, &mut of_events).map(drop)
+    }
+
+    /// Scans a numbered family across runs, in the order of their ids: a step and a seek for each run.
+    fn scan_runs(
+        &self,
+        iterate: &Iterate<'_, '_>,
+        prefix: &[u8],
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Error> {
+        assert!(matches!(direction, Direction::Forward), "a scan across runs goes against their order");
+        let (head, all) = (&prefix[..2], meta::run_numbers());
+        let from = numbers::split(start).map_or(start, |parts| &start[..2 + parts.run.len()]);
+        let from = [all.bytes(), from.get(2..).unwrap_or_default()].concat();
+        let within = [all.bytes(), &prefix[2..]].concat();
+        let (mut rows, mut of_run) = (iterate(Area::Runs), Vec::new());
+        let mut each = |key: &[u8], row: &[u8]| {
+            of_run.clear();
+            [head, &key[all.bytes().len()..]].into_iter().for_each(|part| of_run.extend_from_slice(part));
+            let parts = numbers::split(&of_run).ok_or_else(|| numbers::no_run(key))?;
+            let start = if start > of_run.as_slice() { start } else { &of_run };
+            self.scan_numbered(&mut rows, parts, numbers::in_row(key, row)?, start, direction, visit)
+        };
+        self.walk(&mut iterate(Area::Default), &within, &from, direction, &mut each).map(drop)
+    }
+
+    /// Scans a bucketed family: list by list, and each of them bucket by bucket with a seek for each. Where the prefix is not
+    /// one list, a seek in each bucket finds the next list.
+    fn scan_buckets(
+        &self,
+        iterate: &Iterate<'_, '_>,
+        prefix: &[u8],
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Error> {
+        let mut rows = iterate(Area::Events);
+        rows.seek_to_last();
+        rows.status().map_err(|source| self.rocks(source))?;
+        let Some((last, _)) = rows.key().map(numbers::in_key).transpose()? else { return Ok(()) };
+        if let Some(list) = buckets::list_of(prefix) {
+            return self.scan_list(&mut rows, (list, last), prefix, start, direction, visit).map(drop);
+        }
+        assert!(matches!(direction, Direction::Forward), "a scan across lists goes against their order");
+        let mut from = start.max(prefix).to_vec();
+        loop {
+            let mut next: Option<Vec<u8>> = None;
+            for bucket in 0..=last {
+                rows.seek(buckets::key_in(bucket, &from));
+                let found =
+                    rows.key().and_then(|on_disk| on_disk.strip_prefix(buckets::key_in(bucket, &[]).as_slice()));
+                let list = found.filter(|key| key.starts_with(prefix)).and_then(buckets::list_of);
+                if let Some(list) = list.filter(|list| next.as_deref().is_none_or(|next| *list < next)) {
+                    next = Some(list.to_vec());
+                }
+                rows.status().map_err(|source| self.rocks(source))?;
+            }
+            let Some(list) = next else { return Ok(()) };
+            if self.scan_list(&mut rows, (&list, last), &list, &from, direction, visit)?.is_break() {
+                return Ok(());
+            }
+            from = [&list[..], &END].concat();
+        }
+    }
+
+    /// Scans one list, up to the bucket `last`.
+    fn scan_list(
+        &self,
+        rows: &mut DBRawIterator<'_>,
+        (list, last): (&[u8], u64),
+        prefix: &[u8],
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let within = start.strip_prefix(list);
+        let (buckets, beside) = match (direction, within) {
+            (Direction::Forward, Some(place)) => (buckets::from(place)..=last, false),
+            (Direction::Forward, None) => (0..=last, start > list),
+            (Direction::Reverse, Some(place)) => (0..=last.min(buckets::from(place)), false),
+            (Direction::Reverse, None) => (0..=last, start < list),
+        };
+        if beside {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut in_bucket = |bucket: u64| {
+            let prefix = buckets::key_in(bucket, prefix);
+            let from = match (direction, within) {
+                (Direction::Forward, None) => prefix.clone(),
+                (Direction::Reverse, None) => [&prefix[..], &END].concat(),
+                // In all buckets but that of the start, it is before or after all rows.
+                (_, Some(_)) => buckets::key_in(bucket, start),
+            };
+            let head = buckets::key_in(bucket, &[]).len();
+            self.walk(rows, &prefix, &from, direction, &mut |on_disk, row| visit(&on_disk[head..], row))
+        };
+        let (first, last) = buckets.into_inner();
+        for nth in 0..(last + 1).saturating_sub(first) {
+            let bucket = if matches!(direction, Direction::Forward) { first + nth } else { last - nth };
+            if in_bucket(bucket)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Scans rows of one run.
+    fn scan_run(
+        &self,
+        iterate: &Iterate<'_, '_>,
+        of: Parts<'_>,
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        match self.number(of.run)? {
+            Some(number) => self.scan_numbered(&mut iterate(Area::Runs), of, number, start, direction, visit),
+            None => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    fn scan_numbered(
+        &self,
+        rows: &mut DBRawIterator<'_>,
+        of: Parts<'_>,
+        number: u64,
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let mut key = [of.head, of.run].concat();
+        let (run_end, mut prefix) = (key.len(), Vec::new());
+        numbers::put_key(of, number, &mut prefix);
+        let prefix_end = prefix.len() - of.rest.len();
+        // A start beside the family's own keys is before or after all of them.
+        let from = match (start.strip_prefix(key.as_slice()), direction) {
+            (Some(rest), _) => [&prefix[..prefix_end], rest].concat(),
+            (None, Direction::Forward) if start < key.as_slice() => prefix.clone(),
+            (None, Direction::Reverse) if start > key.as_slice() => [&prefix[..], &END].concat(),
+            (None, _) => return Ok(ControlFlow::Continue(())),
+        };
+        self.walk(rows, &prefix, &from, direction, &mut |on_disk, row| {
+            key.truncate(run_end);
+            key.extend_from_slice(&on_disk[prefix_end..]);
+            visit(&key, row)
+        })
+    }
+
+    /// Visits rows for as long as their keys on disk start with `prefix` and the visitor wants more. Says whether it wanted no
+    /// more.
+    fn walk(
+        &self,
+        rows: &mut DBRawIterator<'_>,
+        prefix: &[u8],
+        start: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        match direction {
+            Direction::Forward => rows.seek(start),
+            Direction::Reverse => rows.seek_for_prev(start),
+        }
+        while let Some((key, row)) = rows.item() {
+            if !key.starts_with(prefix) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if visit(key, row)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            match direction {
+                Direction::Forward => rows.next(),
+                Direction::Reverse => rows.prev(),
+            }
+        }
+        rows.status().map_err(|source| self.rocks(source))?;
+        Ok(ControlFlow::Continue(()))
+    }
+}

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
-//! terminated ([`Key`]). On disk most keys begin with the [number](numbers) of
-//! their run, see [`on_disk`]. Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
-//! the rows.
+//! terminated ([`Key`]). On disk most keys begin with the number of their run (`store/on_disk.rs`). Rows are Avro-encoded
+//! structs. The offset that the rows reflect is in the same write batch as the rows.
 //!
 //! **No write-ahead log**: the journal's log is one. The memtables of a database's column families reach the disk together, in
 //! the order of the commits, and each commit is whole in one set of them. A crash therefore loses a number of the last commits,

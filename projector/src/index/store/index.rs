@@ -85,7 +85,7 @@ pub enum RowType {
 /// A part of a key, with its name.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyPart {
-    /// The run, `run_id`: the first part. On disk it is a [number](super::numbers), so that rows are found within their run, and
+    /// The run, `run_id`: the first part. On disk it is a number (`store/numbers.rs`), so that rows are found within their run, and
     /// across runs only with a seek for each.
     Run,
     /// A string.

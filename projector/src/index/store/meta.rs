@@ -45,7 +45,7 @@ pub fn older() -> Key {
     Key::new(INDEX, 5)
 }
 
-/// The [numbers](super::numbers) of runs. Two stores of one log may number them differently.
+/// The numbers of runs (`store/numbers.rs`). Two stores of one log may number them differently.
 pub fn run_numbers() -> Key {
     Key::new(INDEX, 6)
 }

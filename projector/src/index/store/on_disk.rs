@@ -15,9 +15,9 @@ use super::{Error, buckets, numbers};
 pub enum Area {
     /// Everything else.
     Default,
-    /// Rows by [number](super::numbers) of their run.
+    /// Rows by the number of their run (`numbers`).
     Runs,
-    /// Rows by [bucket](super::buckets) of their offset.
+    /// Rows by the bucket of their offset (`buckets`).
     Events,
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Families may alternate; the rows of one family come in key order, those of one run together, and those of events in the
-//! order of [`sort_key`](super::sort_key). RocksDB refuses a row out of order, so that a
+//! order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so that a
 //! mistake is an error and never a wrong table.
 
 use super::{

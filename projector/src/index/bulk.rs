@@ -28,9 +28,7 @@ use crate::index::{
     fold::{self, Fold},
     project::{self, Changes},
     shared::Shared,
-    store::{
-        self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, is_sorted_by_bucket, meta, sort_key, sorted_key,
-    },
+    store::{self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, meta, sort_key, sorted_key},
 };
 use order::{FamilyOrder, RowOrder};
 use run::RunRows;
@@ -42,7 +40,7 @@ use runlog_schemas::{
 };
 use scan::{Scanned, Skips, Source};
 use sorter::{Sorted, Sorter};
-use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 /// Changes of a run are committed with the record that reaches this, bytes: the reading of a prefix looks at all changes
 /// that are not. Less where there is less memory.
@@ -288,7 +286,7 @@ impl<'a> Bulk<'a> {
                 sink.put(key, row)
             }
             FamilyOrder::Apart(suffix) if S::IN_KEY_ORDER => {
-                let sorted = if is_sorted_by_bucket(key) { Cow::Owned(sort_key(key)) } else { key.into() };
+                let sorted = sort_key(key);
                 self.apart.push(&sorted, sorted.len() - suffix, &[row])
             }
             FamilyOrder::Apart(_) => sink.put(key, row),

@@ -64,12 +64,14 @@ pub mod tool_calls;
 pub mod turns;
 pub mod write_backs;
 
-pub(crate) use buckets::{is_sorted_by_bucket, sort_key, sorted_key};
+pub(crate) use buckets::{sort_key, sorted_key};
 pub use budget::Budget;
 pub use database::DatabaseSnapshot;
 pub use folder::{Folder, MemoryFolders, Storage};
+pub(crate) use index::{FAMILIES_MAX, INDICES_MAX};
 pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
+pub(crate) use key::{beginning, text_end};
 pub use memory::{Memory, MemorySnapshot};
 pub use on_disk::{Area, OnDisk};
 pub use tables::{TableBytes, TableFiles, TableOptions, Tables};

@@ -2,7 +2,7 @@
 //!
 //! An index's digest is SHA-256 over its families that have rows, by their second byte: that byte, the number of rows, and
 //! the sum, modulo 2^256, of SHA-256 over each row as length-prefixed key and row. One changed, missing or additional row
-//! changes it. It finds damage and mistakes; whoever can choose rows at will could make up two sets with one sum.
+//! changes it. It is to find damage and mistakes: two sets of rows with the same sum can be made on purpose.
 
 use super::Sink;
 use crate::index::store::{self, Index, Rows};

@@ -4,11 +4,7 @@
 //! keys. The rows of all other families are sorted apart.
 
 use super::{scan::PARTITION, sorter::SUFFIX_BYTES};
-use crate::index::store::{INDICES, KeyPart, RowFamily};
-
-/// More than any index' byte and any family's.
-const INDICES_MAX: usize = 32;
-const FAMILIES_MAX: usize = 8;
+use crate::index::store::{FAMILIES_MAX, INDICES, INDICES_MAX, KeyPart, RowFamily};
 
 /// How the rows of a family leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

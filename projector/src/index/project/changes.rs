@@ -2,7 +2,7 @@
 //! ones before it.
 
 use super::NewRuns;
-use crate::index::store::{self, Key, Rows};
+use crate::index::store::{self, Key, Rows, beginning};
 use runlog_schemas::datum::Datum;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -190,14 +190,6 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
-}
-
-/// The first 16 bytes of a key, as a number in the order of keys: most comparisons need no more of it.
-fn beginning(key: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    let count = key.len().min(bytes.len());
-    bytes[..count].copy_from_slice(&key[..count]);
-    u128::from_be_bytes(bytes)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Runs that began under this fold, and which of their rows there are. That a record's id, or a call, is new is what is
 //! asked most: without an answer from here, each such question goes to the filter of every table.
 
-use crate::index::store::{Index, checkpoints, effects, records, tool_calls};
+use crate::index::store::{Index, checkpoints, effects, records, text_end, tool_calls};
 use std::{collections::HashSet, hash::BuildHasher};
 
 /// The indices that are asked: a run without a row of its own has no row in any of them.
@@ -91,10 +91,9 @@ fn is_asked(key: &[u8]) -> bool {
     ASKED.iter().any(|index| key.first() == Some(&index.byte))
 }
 
-/// The part of a key that names its run, in an index whose keys begin with it: up to the end of the first string.
+/// The part of a key that names its run, in an index whose keys begin with it: its first string.
 fn run(key: &[u8]) -> Option<&[u8]> {
-    let parts = key.get(2..)?;
-    Some(&parts[..parts.windows(2).position(|pair| pair == [0, 1])?])
+    key.get(2..text_end(key, 2)?)
 }
 
 #[cfg(test)]

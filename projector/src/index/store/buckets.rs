@@ -9,13 +9,14 @@
 //! bucket first, it overlaps those of the last bucket or two alone. A list is read bucket by bucket, with a seek for each,
 //! also where it has nothing there.
 
-use super::{Index, events, numbers::put_number};
+use super::{Index, events, numbers::put_number, text_end};
+use std::borrow::Cow;
 
 /// The bits of an offset within its bucket: a million offsets. Smaller ones would make compaction cheaper, and lists dearer.
 const BUCKET_BITS: u32 = 20;
 /// Bytes of an offset, and of the record's index after it.
-pub(super) const OFFSET_BYTES: usize = 8;
-pub(super) const PLACE_BYTES: usize = OFFSET_BYTES + 4;
+const OFFSET_BYTES: usize = 8;
+const PLACE_BYTES: usize = OFFSET_BYTES + 4;
 
 /// Indices whose rows are kept by bucket: all keys of them end with an offset and a record's index.
 const BUCKETED: Index = events::INDEX;
@@ -25,29 +26,20 @@ pub(super) fn is_bucketed(key: &[u8]) -> bool {
     key.first() == Some(&BUCKETED.byte)
 }
 
-/// The bucket of an offset.
-pub(super) fn of(offset: u64) -> u64 {
-    offset >> BUCKET_BITS
-}
-
 /// The bucket of the least offset that these bytes, which follow what is listed in a key, may begin.
 pub(super) fn from(place: &[u8]) -> u64 {
     let mut offset = [0; OFFSET_BYTES];
     let count = place.len().min(OFFSET_BYTES);
     offset[..count].copy_from_slice(&place[..count]);
-    of(u64::from_be_bytes(offset))
+    u64::from_be_bytes(offset) >> BUCKET_BITS
 }
 
 /// What is listed under a key, with its index and family; none for a key that no bucketed family has.
 pub(super) fn list_of(key: &[u8]) -> Option<&[u8]> {
     let family = BUCKETED.family_of(key)?;
-    let (mut texts, mut at) = (family.key.len().checked_sub(2)?, 2);
-    while texts > 0 {
-        at += key.get(at..)?.iter().position(|byte| *byte == 0)?;
-        texts -= usize::from(*key.get(at + 1)? == 1);
-        at += 2;
-    }
-    Some(&key[..at])
+    let texts = family.key.len().checked_sub(2)?;
+    let end = (0..texts).try_fold(2, |at, _| text_end(key, at))?;
+    Some(&key[..end])
 }
 
 /// Appends a row's key as it is on disk.
@@ -65,14 +57,17 @@ pub(super) fn key_in(bucket: u64, key: &[u8]) -> Vec<u8> {
     on_disk
 }
 
-/// A key in whose order rows are given to [`Tables`](super::Tables), and how to tell it from the row's own.
-pub(crate) fn sort_key(key: &[u8]) -> Vec<u8> {
+/// The key by which a row is sorted to be given to [`Tables`](super::Tables): its own, if it is not kept by bucket.
+pub(crate) fn sort_key(key: &[u8]) -> Cow<'_, [u8]> {
+    if !is_bucketed(key) {
+        return key.into();
+    }
     let mut sorted = vec![MARK];
     put_key(key, &mut sorted);
-    sorted
+    sorted.into()
 }
 
-/// The row's own key in one of [`sort_key`]; any other key as it is.
+/// The row's own key, by the one that it is sorted by.
 pub(crate) fn sorted_key(key: &[u8]) -> &[u8] {
     match key {
         [MARK, length, rest @ ..] => rest.get(usize::from(*length)..).unwrap_or_default(),
@@ -82,11 +77,6 @@ pub(crate) fn sorted_key(key: &[u8]) -> &[u8] {
 
 /// No index has this byte.
 const MARK: u8 = u8::MAX;
-
-/// Whether rows of the family of a key are to be sorted by [`sort_key`].
-pub(crate) fn is_sorted_by_bucket(key: &[u8]) -> bool {
-    is_bucketed(key)
-}
 
 #[cfg(test)]
 mod tests {

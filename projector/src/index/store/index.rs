@@ -8,6 +8,10 @@ use runlog_schemas::{
 use serde::Serialize;
 use serde_json::Value;
 
+/// More than any index' byte, and more than any family's.
+pub(crate) const INDICES_MAX: usize = 32;
+pub(crate) const FAMILIES_MAX: usize = 8;
+
 /// An index. Two are equal if their bytes are.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {

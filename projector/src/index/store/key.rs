@@ -105,6 +105,26 @@ impl Key {
     }
 }
 
+/// The end of the string that begins at `at` in a key, its terminator included; none if it does not end.
+pub(crate) fn text_end(key: &[u8], mut at: usize) -> Option<usize> {
+    // Within a string, 00 is followed by FF.
+    loop {
+        at += key.get(at..)?.iter().position(|byte| *byte == 0)?;
+        if *key.get(at + 1)? == 1 {
+            return Some(at + 2);
+        }
+        at += 2;
+    }
+}
+
+/// The first 16 bytes of a key, as a number in the order of keys: most comparisons need no more of it.
+pub(crate) fn beginning(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let count = key.len().min(bytes.len());
+    bytes[..count].copy_from_slice(&key[..count]);
+    u128::from_be_bytes(bytes)
+}
+
 /// Reads a key's parts back. Each method returns none where the key does not have that part.
 #[derive(Clone, Debug)]
 pub struct Parts<'a>(&'a [u8]);

@@ -16,16 +16,17 @@
 //! A run's number never changes, and belongs to one database: it is no part of an index, and not the same in another database
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
 
-use super::{Error, INDICES, KeyPart, damaged, meta};
+use super::{
+    Error, INDICES, KeyPart, damaged,
+    index::{FAMILIES_MAX, INDICES_MAX},
+    meta, text_end,
+};
 use runlog_schemas::datum::{Datum, Malformed};
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// More than any index' byte and any family's.
-const INDICES_MAX: usize = 32;
-const FAMILIES_MAX: usize = 8;
 /// Memory for one generation of known numbers, bytes; a database has two, and a server a database for each partition.
 const KNOWN_BYTES: usize = 128 << 10;
 /// Bytes counted for a known number beside its run's.
@@ -57,19 +58,8 @@ pub(super) fn is_numbered(key: &[u8]) -> bool {
 /// The parts of a numbered family's key: index and family, the run, the rest. None for any other key, and for one that ends
 /// within the run.
 pub(super) fn split(key: &[u8]) -> Option<Parts<'_>> {
-    if !is_numbered(key) {
-        return None;
-    }
-    // Within an escaped id, 00 is followed by FF.
-    let mut at = 2;
-    loop {
-        at += key.get(at..)?.iter().position(|byte| *byte == 0)?;
-        if *key.get(at + 1)? == 1 {
-            let ((head, rest), run) = ((&key[..2], &key[at + 2..]), &key[2..at + 2]);
-            return Some(Parts { head, run, rest });
-        }
-        at += 2;
-    }
+    let end = if is_numbered(key) { text_end(key, 2)? } else { return None };
+    Some(Parts { head: &key[..2], run: &key[2..end], rest: &key[end..] })
 }
 
 /// See [`split`].
@@ -89,7 +79,7 @@ pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
 }
 
 /// The number that these bytes begin with, and the rest.
-pub(super) fn take_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+fn take_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (number, rest) = rest.split_at_checked(usize::from(*length))?;
     (*length <= 8).then(|| (number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)), rest))

@@ -8,7 +8,7 @@
 //!
 //! Each column family grows at its end, or is small: a table with rows of two of them would overlap all tables.
 
-use super::{Error, buckets, numbers};
+use super::{Error, beginning, buckets, numbers};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub enum Area {
 }
 
 impl Area {
-    /// Every area, by its own number.
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::Default, Self::Runs, Self::Events];
 
     /// The column family's name.
@@ -68,7 +68,7 @@ pub struct OnDisk<'r> {
 #[derive(Clone, Copy, Debug)]
 struct OnDiskRow<'r> {
     area: Area,
-    /// The key's first bytes, as a number in the order of keys: most comparisons need no more of it.
+    /// Of the key.
     beginning: u128,
     /// In `keys`.
     from: usize,
@@ -120,10 +120,3 @@ impl<'r> OnDisk<'r> {
 
 /// Bytes of a key on disk, about.
 const KEY_BYTES: usize = 48;
-
-fn beginning(key: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    let count = key.len().min(bytes.len());
-    bytes[..count].copy_from_slice(&key[..count]);
-    u128::from_be_bytes(bytes)
-}

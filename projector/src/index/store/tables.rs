@@ -10,11 +10,7 @@
 //! order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so that a
 //! mistake is an error and never a wrong table.
 
-use super::{
-    Area, Budget, Error, buckets,
-    numbers::{self, Parts},
-    options,
-};
+use super::{Area, Budget, Error, numbers, on_disk::place, options};
 use rocksdb::SstFileWriter;
 use std::{
     collections::BTreeMap,
@@ -31,8 +27,8 @@ pub struct TableBytes {
     pub max: usize,
 }
 
-/// Bytes of a key on disk before what follows its run.
-const NUMBERED_BYTES: usize = 12;
+/// Bytes of a number, at the most.
+const NUMBER_BYTES: usize = 9;
 
 /// The files of tables, by their [`Area`](super::Area).
 #[derive(Debug, Default)]
@@ -111,31 +107,23 @@ impl<'o> Tables<'o> {
 
     /// Adds a row, whose key is greater than that of every row of its family so far, and of its run if it is kept by number.
     pub fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
-        match numbers::split(key) {
-            Some(parts) => self.put_by_number(parts, row),
-            None if buckets::is_bucketed(key) => {
-                let mut on_disk = Vec::with_capacity(key.len() + NUMBERED_BYTES);
-                buckets::put_key(key, &mut on_disk);
-                self.put_in_order(Area::Events, &on_disk, row)
-            }
-            None => self.put_other(key, row),
+        let mut on_disk = Vec::with_capacity(key.len() + NUMBER_BYTES);
+        match place(key, &mut on_disk, |run| self.number(run).map(Some))? {
+            Some(Area::Default) | None => self.put_other(key, row),
+            Some(area) => self.put_in_order(area, &on_disk, row),
         }
     }
 
-    fn put_by_number(&mut self, parts: Parts<'_>, row: &[u8]) -> Result<(), Error> {
+    /// The number of the run whose rows come.
+    fn number(&mut self, run: &[u8]) -> Result<u64, Error> {
         let number = match &self.run {
-            Some((run, number)) if run == parts.run => *number,
-            last => {
-                let number = last.as_ref().map_or(0, |(_, number)| number + 1);
-                self.run = Some((parts.run.to_vec(), number));
-                self.put_other(&numbers::by_run(parts.run), &numbers::row(number))?;
-                self.put_in_order(Area::Runs, &numbers::by_number(number), parts.run)?;
-                number
-            }
+            Some((last, number)) if last == run => return Ok(*number),
+            last => last.as_ref().map_or(0, |(_, number)| number + 1),
         };
-        let mut key = Vec::with_capacity(parts.rest.len() + NUMBERED_BYTES);
-        numbers::put_key(parts, number, &mut key);
-        self.put_in_order(Area::Runs, &key, row)
+        self.run = Some((run.to_vec(), number));
+        self.put_other(&numbers::by_run(run), &numbers::row(number))?;
+        self.put_in_order(Area::Runs, &numbers::by_number(number), run)?;
+        Ok(number)
     }
 
     fn put_in_order(&mut self, area: Area, key: &[u8], row: &[u8]) -> Result<(), Error> {

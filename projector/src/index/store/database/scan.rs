@@ -20,6 +20,14 @@ use std::ops::ControlFlow;
 /// Makes an iterator over an area. A snapshot's are all of one moment.
 type Iterate<'f, 'i> = dyn Fn(Area) -> DBRawIterator<'i> + 'f;
 
+/// Where a scan goes: the rows under `prefix`, from `start` on.
+#[derive(Clone, Copy)]
+struct Span<'s> {
+    prefix: &'s [u8],
+    start: &'s [u8],
+    direction: Direction,
+}
+
 impl Database {
     /// Scans by the iterators that `iterate` makes.
     pub(super) fn scan_by(
@@ -30,20 +38,22 @@ impl Database {
         direction: Direction,
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
+        let span = Span { prefix, start, direction };
         if let Some(parts) = numbers::split(prefix) {
-            return self.scan_run(iterate, parts, start, direction, visit).map(drop);
+            let Some(number) = self.number(parts.run)? else { return Ok(()) };
+            return self.scan_run(&mut iterate(Area::Runs), (parts, number), span, visit).map(drop);
         }
         if prefix.len() < 2 {
             assert!(start == prefix && matches!(direction, Direction::Forward), "a scan of all rows has one order");
             return self.scan_areas(iterate, prefix, visit);
         }
         if numbers::is_numbered(prefix) {
-            return self.scan_runs(iterate, prefix, start, direction, visit);
+            return self.scan_runs(iterate, span, visit);
         }
         if buckets::is_bucketed(prefix) {
-            return self.scan_buckets(iterate, prefix, start, direction, visit);
+            return self.scan_buckets(iterate, span, visit);
         }
-        self.walk(&mut iterate(Area::Default), prefix, start, direction, visit).map(drop)
+        self.walk(&mut iterate(Area::Default), span, visit).map(drop)
     }
 
     /// Visits all rows of an index, or of all indices: of each family in some order.
@@ -56,7 +66,8 @@ impl Database {
             count += u64::from(key.starts_with(numbered.bytes()));
             visit(key, row)
         };
-        if self.walk(&mut iterate(Area::Default), prefix, prefix, Direction::Forward, &mut others)?.is_break() {
+        let all = |prefix| Span { prefix, start: prefix, direction: Direction::Forward };
+        if self.walk(&mut iterate(Area::Default), all(prefix), &mut others)?.is_break() {
             return Ok(());
         }
         let (mut at, mut key, mut run_end, mut runs) = (None, Vec::new(), 2, 0_u64);
@@ -87,7 +98,7 @@ impl Database {
             key.extend_from_slice(rest);
             visit(&key, row)
         };
-        if self.walk(&mut iterate(Area::Runs), &[], &[], Direction::Forward, &mut of_runs)?.is_break() {
+        if self.walk(&mut iterate(Area::Runs), all(&[]), &mut of_runs)?.is_break() {
             return Ok(());
         }
         if prefix.is_empty() && runs != count {
@@ -97,18 +108,12 @@ impl Database {
             let (_, key) = numbers::in_key(on_disk)?;
             if key.starts_with(prefix) { visit(key, row) } else { Ok(ControlFlow::Continue(())) }
         };
-        self.walk(&mut iterate(Area::Events), &[], &[], Direction::Forward, &mut of_events).map(drop)
+        self.walk(&mut iterate(Area::Events), all(&[]), &mut of_events).map(drop)
     }
 
     /// Scans a numbered family across runs, in the order of their ids: a step and a seek for each run.
-    fn scan_runs(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
+    fn scan_runs(&self, iterate: &Iterate<'_, '_>, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
+        let Span { prefix, start, direction } = span;
         assert!(matches!(direction, Direction::Forward), "a scan across runs goes against their order");
         let (head, all) = (&prefix[..2], meta::run_numbers());
         let from = numbers::split(start).map_or(start, |parts| &start[..2 + parts.run.len()]);
@@ -120,27 +125,22 @@ impl Database {
             [head, &key[all.bytes().len()..]].into_iter().for_each(|part| of_run.extend_from_slice(part));
             let parts = numbers::split(&of_run).ok_or_else(|| numbers::no_run(key))?;
             let start = if start > of_run.as_slice() { start } else { &of_run };
-            self.scan_numbered(&mut rows, parts, numbers::in_row(key, row)?, start, direction, visit)
+            let span = Span { prefix: &of_run, start, direction };
+            self.scan_run(&mut rows, (parts, numbers::in_row(key, row)?), span, visit)
         };
-        self.walk(&mut iterate(Area::Default), &within, &from, direction, &mut each).map(drop)
+        self.walk(&mut iterate(Area::Default), Span { prefix: &within, start: &from, direction }, &mut each).map(drop)
     }
 
     /// Scans a bucketed family: list by list, and each of them bucket by bucket with a seek for each. Where the prefix is not
     /// one list, a seek in each bucket finds the next list.
-    fn scan_buckets(
-        &self,
-        iterate: &Iterate<'_, '_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
+    fn scan_buckets(&self, iterate: &Iterate<'_, '_>, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
+        let Span { prefix, start, direction } = span;
         let mut rows = iterate(Area::Events);
         rows.seek_to_last();
         rows.status().map_err(|source| self.rocks(source))?;
         let Some((last, _)) = rows.key().map(numbers::in_key).transpose()? else { return Ok(()) };
         if let Some(list) = buckets::list_of(prefix) {
-            return self.scan_list(&mut rows, (list, last), prefix, start, direction, visit).map(drop);
+            return self.scan_list(&mut rows, (list, last), span, visit).map(drop);
         }
         assert!(matches!(direction, Direction::Forward), "a scan across lists goes against their order");
         let mut from = start.max(prefix).to_vec();
@@ -157,7 +157,8 @@ impl Database {
                 rows.status().map_err(|source| self.rocks(source))?;
             }
             let Some(list) = next else { return Ok(()) };
-            if self.scan_list(&mut rows, (&list, last), &list, &from, direction, visit)?.is_break() {
+            let span = Span { prefix: &list, start: &from, direction };
+            if self.scan_list(&mut rows, (&list, last), span, visit)?.is_break() {
                 return Ok(());
             }
             from = [&list[..], &END].concat();
@@ -169,9 +170,7 @@ impl Database {
         &self,
         rows: &mut DBRawIterator<'_>,
         (list, last): (&[u8], u64),
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
+        Span { prefix, start, direction }: Span<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let within = start.strip_prefix(list);
@@ -193,7 +192,8 @@ impl Database {
                 (_, Some(_)) => buckets::key_in(bucket, start),
             };
             let head = buckets::key_in(bucket, &[]).len();
-            self.walk(rows, &prefix, &from, direction, &mut |on_disk, row| visit(&on_disk[head..], row))
+            let span = Span { prefix: &prefix, start: &from, direction };
+            self.walk(rows, span, &mut |on_disk, row| visit(&on_disk[head..], row))
         };
         let (first, last) = buckets.into_inner();
         for nth in 0..(last + 1).saturating_sub(first) {
@@ -205,28 +205,12 @@ impl Database {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Scans rows of one run.
+    /// Scans rows of one run, by its number. The span's prefix is that of which the parts are.
     fn scan_run(
         &self,
-        iterate: &Iterate<'_, '_>,
-        of: Parts<'_>,
-        start: &[u8],
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        match self.number(of.run)? {
-            Some(number) => self.scan_numbered(&mut iterate(Area::Runs), of, number, start, direction, visit),
-            None => Ok(ControlFlow::Continue(())),
-        }
-    }
-
-    fn scan_numbered(
-        &self,
         rows: &mut DBRawIterator<'_>,
-        of: Parts<'_>,
-        number: u64,
-        start: &[u8],
-        direction: Direction,
+        (of, number): (Parts<'_>, u64),
+        Span { start, direction, .. }: Span<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let mut key = [of.head, of.run].concat();
@@ -240,7 +224,7 @@ impl Database {
             (None, Direction::Reverse) if start > key.as_slice() => [&prefix[..], &END].concat(),
             (None, _) => return Ok(ControlFlow::Continue(())),
         };
-        self.walk(rows, &prefix, &from, direction, &mut |on_disk, row| {
+        self.walk(rows, Span { prefix: &prefix, start: &from, direction }, &mut |on_disk, row| {
             key.truncate(run_end);
             key.extend_from_slice(&on_disk[prefix_end..]);
             visit(&key, row)
@@ -252,9 +236,7 @@ impl Database {
     fn walk(
         &self,
         rows: &mut DBRawIterator<'_>,
-        prefix: &[u8],
-        start: &[u8],
-        direction: Direction,
+        Span { prefix, start, direction }: Span<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         match direction {

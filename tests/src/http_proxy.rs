@@ -1,11 +1,11 @@
-//! An HTTP proxy that injects faults: it truncates a response, drops a request, or responds in place of the server.
+//! An HTTP proxy that injects faults: it truncates a response, drops or holds a request, or responds in place of the server.
 
 use std::{
     collections::VecDeque,
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -39,6 +39,20 @@ struct State {
     skips: AtomicU32,
     /// The responses to the next requests, and whether the server receives those requests.
     substitutes: Mutex<VecDeque<(String, bool)>>,
+    /// Whether requests are held, whatever their path.
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+/// Holds requests until it is dropped.
+#[derive(Debug)]
+pub struct HeldRequests(Arc<State>);
+
+impl Drop for HeldRequests {
+    fn drop(&mut self) {
+        *self.0.held.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.released.notify_all();
+    }
 }
 
 /// A fault in the next response of a connection.
@@ -62,6 +76,8 @@ impl HttpProxy {
             truncated: AtomicU32::new(0),
             skips: AtomicU32::new(0),
             substitutes: Mutex::default(),
+            held: Mutex::default(),
+            released: Condvar::default(),
         };
         let state = Arc::new(state);
         let shared = state.clone();
@@ -93,6 +109,13 @@ impl HttpProxy {
     /// Passes on this many more requests before the next fault.
     pub fn skip(&self, requests: u32) {
         self.state.skips.fetch_add(requests, Ordering::SeqCst);
+    }
+
+    /// Passes no request on, whatever its path, until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> HeldRequests {
+        *self.state.held.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        HeldRequests(self.state.clone())
     }
 
     /// The number of responses truncated so far.
@@ -127,6 +150,8 @@ fn serve(mut client: TcpStream, state: &State) -> Option<()> {
     });
     let mut bytes = [0; 16384];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
+        let held = state.held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(state.released.wait_while(held, |held| *held).unwrap_or_else(PoisonError::into_inner));
         let request = String::from_utf8_lossy(&bytes[..count]);
         let matches = request.lines().next().is_some_and(|line| line.contains(state.path));
         let one_less = |count: u32| count.checked_sub(1);

@@ -201,7 +201,9 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     let epoch = run.recovery().epoch.get();
     for passes in 0..3 {
         // Reopening: the same, and what is pending once all is settled.
+        let held = proxy.hold();
         assert!(dropped_after(1, run.turn("user", "cancelled")).await.is_none());
+        drop(held);
         proxy.skip(passes);
         proxy.answer_next(&old, false);
         let error = run.reopen().await.unwrap_err();

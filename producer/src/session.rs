@@ -1,7 +1,8 @@
-//! The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled.
+//! The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled. Only intents
+//! do not wait for each other; see [`intents`].
 //!
 //! ```text
-//!   operation ─▶ lock ─▶ make_ready: reopen if a checkpoint stopped the handle
+//!   operation ─▶ lock ─▶ make_ready: wait for intents in flight, reopen if a checkpoint stopped the handle
 //!                           │        settle dropped calls, record released results
 //!                           └─▶ append
 //! ```
@@ -9,11 +10,12 @@
 use crate::{
     config::{Config, failpoint},
     error::{Action, Error, SideEffect},
-    transport::{Transport, request::RecoveryQuery, run_without_records},
+    transport::{Transport, in_flight::SharedPermit, request::RecoveryQuery, run_without_records},
 };
 use appender::RunAppender;
 use checkpoint::{CheckpointBase, LoopState};
 use claim::{Claim, not_writer};
+use intents::{Admitted, Intent, Intents, Reply};
 use outbox::SharedOutbox;
 use read_back::AckedRecord;
 use reopen::Reopened;
@@ -28,7 +30,7 @@ use runlog_schemas::{
 use state::{SessionState, ends_run};
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore, oneshot::error::TryRecvError},
     time::timeout,
 };
 use unjudged::Unjudged;
@@ -37,6 +39,7 @@ use writer_state::WriterState;
 pub(crate) mod appender;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
+pub(crate) mod intents;
 pub(crate) mod numbering;
 pub(crate) mod outbox;
 pub(crate) mod read_back;
@@ -56,6 +59,15 @@ pub struct OpenOptions {
     /// Fail if a record was appended to the run within this time; see [`Runlog::open_unless_active`](crate::Runlog::open_unless_active).
     /// Default `None`: take the run over from any writer.
     pub unless_active: Option<Duration>,
+}
+
+/// Gives a permit back when it is dropped.
+struct GiveBack(SharedPermit);
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
 }
 
 /// A run that this process has claimed.
@@ -143,6 +155,7 @@ impl Session {
                 replay: Replay::new(recovery, keyed),
                 checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
                 outbox,
+                intents: Intents::default(),
             }),
         }
     }
@@ -182,9 +195,10 @@ impl Session {
         timeout(deadline, self.call_slots.clone().acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(full)
     }
 
-    /// Makes the handle ready to append: reopens it if a checkpoint stopped it, settles calls that were dropped, and records
-    /// released results. An error if it is stopped for another reason.
+    /// Makes the handle ready to append: waits until the log has what was asked for before, reopens the handle if a checkpoint
+    /// stopped it, settles calls that were dropped, and records released results. An error if it is stopped for another reason.
     pub(crate) async fn make_ready(&self, state: &mut SessionState) -> Result<(), Error> {
+        state.drain_intents().await;
         if let Err(error) = state.appender.check_ready() {
             if state.appender.state.is_over() {
                 // Results that cannot be appended now are kept for the next try.
@@ -201,11 +215,74 @@ impl Session {
         state.settle().await
     }
 
+    /// As [`Session::make_ready`], for an intent: others may be in flight, unless something has to be appended first.
+    pub(crate) async fn make_ready_for_intent(&self, state: &mut SessionState) -> Result<(), Error> {
+        let cancelled = state.intents.forget_cancelled();
+        if cancelled || self.outbox.lock().is_due() || state.appender.check_ready().is_err() {
+            return self.make_ready(state).await;
+        }
+        state.appender.check_results()?;
+        state.restore_interrupted();
+        Ok(())
+    }
+
+    /// Appends an intent after those before it, and waits until it is acknowledged.
+    pub(crate) async fn append_intent<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, SessionState>,
+        intent: Intent,
+        mut reply: Reply,
+    ) -> Result<Admitted, Error> {
+        let given_up = || {
+            let message = format!("run {}: an intent was given up without an answer", self.run_id);
+            Error::new(ErrorKind::Internal, Action::Operator, message).with_side_effect(SideEffect::Unknown)
+        };
+        // So that a cancelled call keeps no room that others wait for.
+        let _room = GiveBack(intent.permit.clone());
+        state.intents.push(intent);
+        loop {
+            let ack = state.advance_intents();
+            match reply.try_recv() {
+                Ok(admitted) => return admitted,
+                Err(TryRecvError::Closed) => return Err(given_up()),
+                Err(TryRecvError::Empty) => {}
+            }
+            let Some(ack) = ack else {
+                // It is not sent, because a result was refused. If another operation has reported that by now, it is sent.
+                state.appender.check_results()?;
+                continue;
+            };
+            drop(state);
+            let locked = async {
+                drop(ack.await);
+                self.lock().await
+            };
+            state = tokio::select! {
+                biased;
+                admitted = &mut reply => return admitted.unwrap_or_else(|_| Err(given_up())),
+                // What became of it is taken in under the lock, by whoever has it first.
+                state = locked => state.map_err(|error| error.with_side_effect(SideEffect::Unknown))?,
+            };
+        }
+    }
+
+    /// A permit for an intent. The handle has none of its own while it waits for those of others.
+    pub(crate) async fn permit(&self, state: &mut SessionState, record: &JournalRecord) -> Result<SharedPermit, Error> {
+        let permit = match self.transport.try_permit(record) {
+            Some(permit) => permit,
+            None => {
+                state.drain_intents().await;
+                self.transport.permit(record).await?
+            }
+        };
+        Ok(SharedPermit::new(permit))
+    }
+
     /// Appends a record with this payload.
     pub(crate) async fn append(&self, record_id: RecordId, payload: Payload) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        Ok(state.appender.append(record_id, payload, None).await?.position)
+        Ok(state.appender.append(record_id, payload).await?.position)
     }
 
     /// Appends a complete record and waits for its outcome.
@@ -270,7 +347,7 @@ impl Session {
         let run_id = self.run_id.borrow();
         let (checkpoint, mut next) =
             checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;
-        let acked = appender.append(id, checkpoint.into(), None).await?;
+        let acked = appender.append(id, checkpoint.into()).await?;
         appender.next_checkpoint_seq += 1;
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;
@@ -308,16 +385,24 @@ impl Session {
     pub(crate) async fn prune_checkpoints(&self, prune: CheckpointPrune) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let acked = state.appender.append(self.config.record_id()?, prune.into(), None).await?;
+        let acked = state.appender.append(self.config.record_id()?, prune.into()).await?;
         state.checkpoint_base = CheckpointBase::default();
         Ok(acked.position)
     }
 
     pub(crate) async fn reopen(&self) -> Result<Reopened, Error> {
         let mut state = self.lock().await?;
+        state.drain_intents().await;
         let mut done = Box::pin(reopen::reopen(&mut state)).await?;
         if state.appender.state.is_ready() {
-            state.settle().await?;
+            match state.settle().await {
+                // Somebody decided a call that was cancelled here, for example. Reopening reads what became of it.
+                Err(error) if error.action() == Action::Reopen => {
+                    done.add(Box::pin(reopen::reopen(&mut state)).await?);
+                    state.settle().await?;
+                }
+                settled => settled?,
+            }
             state.appender.ask_for_results().await?;
         }
         // Last: a refusal is reported once, so nothing may fail or be cancelled between taking it and returning it.

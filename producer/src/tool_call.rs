@@ -7,8 +7,8 @@
 //!   new                 ─▶ intent appended, checked ─▶ effect ─▶ result
 //! ```
 //!
-//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`Tool::check_may_run`]). Only
-//! matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
+//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`Tool::check_may_run`]). Calls
+//! of one handle overlap; their intents are appended in the order of the calls (`session::intents`).
 
 use crate::{
     error::{Action, Error, SideEffect},
@@ -92,7 +92,8 @@ pub struct Tool<'a> {
 
 /// A recorded call that was taken to answer a call. If it is dropped before its answer is fetched or its next attempt is
 /// acknowledged, the call is put back, so that the same call does not look new.
-struct TakenCall {
+#[derive(Debug)]
+pub(crate) struct TakenCall {
     outbox: SharedOutbox,
     id: RecordId,
     /// What is put back. `None` for a call with a key, which was not removed.
@@ -106,7 +107,7 @@ impl TakenCall {
     }
 
     /// The call is answered, or in flight: it is not put back.
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.recorded = None;
     }
 }
@@ -160,7 +161,9 @@ impl<'a> Tool<'a> {
     ///
     /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
     /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
-    /// handle may overlap: intents are appended in the order of the calls, results in the order in which the effects end.
+    /// handle may overlap: intents are appended in the order of the calls, those that are made while another intent is on its way
+    /// together, and results in the order in which the effects end. Where the effect of a call may not run, that of a later one
+    /// whose intent was appended with it does not either, and the error of the later one is of the same kind.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str(), tool = self.name))]
     pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
     where

@@ -5,17 +5,16 @@ use crate::{
     error::{Action, Error},
 };
 use in_flight::{InFlightLimit, Permit};
-use request::{AppendAsk, AppendFailed, Appended, RecordFilter, RecoveryQuery};
+use request::{AppendAsk, AppendFailed, Appended, RecordFilter, RecoveryQuery, ToAppend};
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Feature, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{Epoch, JournalSeq, RecordId, RunId},
     record::JournalRecord,
-    trace::is_traceparent,
 };
 use std::time::Duration;
 
 mod http;
-mod in_flight;
+pub(crate) mod in_flight;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "embedded")]
@@ -90,6 +89,20 @@ impl Transport {
         self.in_flight.acquire(record).await.map_err(|error| error.about_record(record.body.record_id.borrow()))
     }
 
+    /// The same, if the record may be sent now.
+    pub(crate) fn try_permit(&self, record: &JournalRecord) -> Option<Permit> {
+        self.in_flight.try_acquire(record)
+    }
+
+    /// Whether two records of a run can be appended at once. A request has one `traceparent`.
+    pub(crate) fn go_together(&self, first: &ToAppend, next: &ToAppend) -> bool {
+        match &self.backend {
+            Backend::Http(http) => http.has(Feature::ReadBack) && first.trace == next.trace,
+            #[cfg(any(feature = "kafka", feature = "embedded"))]
+            _ => true,
+        }
+    }
+
     /// Moves a payload that is too large for a record into the content store, if this side has one. A server does the same
     /// with records that it receives whole.
     pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
@@ -116,20 +129,39 @@ impl Transport {
         }
     }
 
-    /// Appends one record and waits for the acknowledgement; a server also waits until what `ask` says, and then reports the other
-    /// outcomes.
-    pub(crate) async fn append(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
-        let trace = ask.trace.filter(|text| is_traceparent(text));
+    /// Appends records of one run in order, and waits until all are acknowledged; a server also waits until what `ask` says, and
+    /// then reports the other outcomes. One answer for each record, in that order.
+    pub(crate) async fn append(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let appended = match &self.backend {
-            Backend::Http(http) => http.append(record, AppendAsk { trace, ..ask }).await,
+            Backend::Http(http) => http.append(all, ask).await,
             #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => kafka.append(record, trace).await,
+            Backend::Kafka(kafka) => kafka.append(all).await,
             #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.append(record, trace).await,
+            Backend::Local(local) => local.append(all).await,
         };
-        appended.map_err(|failed| {
-            let error = failed.error.about_record(record.body.record_id.borrow());
-            AppendFailed { error, ..failed }
+        let appended = appended.and_then(|appended| {
+            if appended.len() == all.len() {
+                return Ok(appended);
+            }
+            let message = format!("{} records were appended, and the answer is about {}", all.len(), appended.len());
+            let error = Error::new(ErrorKind::Internal, Action::Operator, message);
+            Err(AppendFailed { error, untouched: false })
+        });
+        appended.map_err(|failed| match all {
+            [only] => {
+                let error = failed.error.about_record(only.record.body.record_id.borrow());
+                AppendFailed { error, ..failed }
+            }
+            _ => failed,
+        })
+    }
+
+    /// As [`Transport::append`], of one record.
+    pub(crate) async fn append_one(&self, one: ToAppend, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+        let mut appended = self.append(std::slice::from_ref(&one), ask).await?;
+        appended.pop().ok_or_else(|| {
+            let error = Error::new(ErrorKind::Internal, Action::Operator, "an append without an answer".to_owned());
+            AppendFailed { error, untouched: false }
         })
     }
 

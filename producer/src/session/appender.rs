@@ -1,10 +1,10 @@
-//! Numbers and appends the records of a run: one at a time, acknowledged in order, and none after an earlier one failed. Its
-//! states are those of [`WriterState`].
+//! Numbers and appends the records of a run: one at a time, or intents together, acknowledged in order, and none after an append
+//! that failed. Its states are those of [`WriterState`].
 
 use super::{
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
-    read_back::{AckedRecord, not_own_intent, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
+    read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
     unjudged::Unjudged,
     writer_state::WriterState,
 };
@@ -14,7 +14,7 @@ use crate::{
     metrics::metric,
     transport::{
         Transport, old_answer,
-        request::{AppendAsk, AppendUntil},
+        request::{AppendAsk, AppendUntil, Appended, ToAppend},
     },
 };
 use runlog_schemas::{
@@ -22,7 +22,7 @@ use runlog_schemas::{
     depth,
     id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
-    payload::Payload,
+    payload::{Payload, PayloadType},
     record::{JournalRecord, RecordKind},
 };
 use std::sync::Arc;
@@ -43,13 +43,13 @@ pub(crate) struct RunAppender {
     /// The claim that makes a stopped handle ready again, until its outcome is known.
     pub(crate) claiming: Option<Claim>,
     pub(crate) state: WriterState,
-    /// The record that was sent last, until it is acknowledged. If one is left when the next record comes, its append failed
-    /// or was cancelled, and it is unknown whether it is in the log. Never more than one.
+    /// The record other than an intent that was sent last, until it is acknowledged. If one is left when the next record comes,
+    /// its append failed or was cancelled, and it is unknown whether it is in the log. Never more than one.
     pub(crate) unacknowledged: Option<JournalRecord>,
     /// The last acknowledged record.
     pub(crate) last_acked: Option<AckedRecord>,
     /// The offset of the run's last record that is known.
-    seen: Offset,
+    pub(super) seen: Offset,
     /// Results that a read-back has to ask about.
     pub(crate) unjudged: Unjudged,
 }
@@ -170,47 +170,26 @@ impl RunAppender {
     /// was used. A record that is refused before it is sent uses no number, and the handle stays ready. Any other failure, or
     /// a refusal reported with the acknowledgement, stops the handle. An `applied` that is reported with the acknowledgement
     /// does not say who writes the run now; a read-back does.
-    pub(crate) async fn append(
-        &mut self,
-        record_id: RecordId,
-        payload: Payload,
-        key: Option<&str>,
-    ) -> Result<AckedRecord, Error> {
-        self.append_until(record_id, payload, key, AppendUntil::Judged).await
+    pub(crate) async fn append(&mut self, record_id: RecordId, payload: Payload) -> Result<AckedRecord, Error> {
+        self.append_until(record_id, payload, AppendUntil::Judged).await
     }
 
     pub(super) async fn append_until(
         &mut self,
         record_id: RecordId,
         payload: Payload,
-        key: Option<&str>,
         until: AppendUntil,
     ) -> Result<AckedRecord, Error> {
         self.check_ready()?;
-        let record = self.build_record(record_id, payload, key).await?;
+        let record = self.build_record(record_id, payload, None).await?;
         self.send_until(record, until).await
-    }
-
-    /// As [`RunAppender::append`], for an intent or an attempt: a server also reads it back.
-    pub(crate) async fn append_intent(
-        &mut self,
-        record_id: RecordId,
-        payload: Payload,
-        key: Option<&str>,
-    ) -> Result<AckedRecord, Error> {
-        let acked = self.append_until(record_id, payload, key, AppendUntil::ReadBack).await?;
-        if acked.repeats_earlier {
-            let error = not_own_intent(self.run_id.borrow(), &acked, &acked.position);
-            return Err(self.stop(error).with_side_effect(SideEffect::Unknown));
-        }
-        Ok(acked)
     }
 
     /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome. A
     /// refusal, or an unknown outcome, stops the handle. The position of a repeat is that of the first record.
     pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_ready()?;
-        let record = self.offload_payload(record).await?;
+        let record = offload_payload(&self.transport, &self.config, record).await?;
         self.send_record(record).await
     }
 
@@ -263,23 +242,7 @@ impl RunAppender {
         payload: Payload,
         key: Option<&str>,
     ) -> Result<JournalRecord, Error> {
-        let mut record = JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload);
-        record.body.idempotency_key = key.map(str::to_owned);
-        if let Some(redaction) = &self.config.redaction {
-            redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
-        }
-        self.offload_payload(record).await
-    }
-
-    async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
-        let id = &record.body.record_id;
-        let deep = |why: &str| format!("record {id} of run {} could not be read whole: {why}", self.run_id);
-        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep).about_record(id.borrow()))?;
-        let record = self.transport.offload_payload(record).await?;
-        if matches!(record.payload, Payload::StoredPayload(_)) {
-            (self.config.failpoints)(failpoint::CONTENT_STORED);
-        }
-        Ok(record)
+        build_record(&self.transport, &self.config, self.run_id.borrow(), (record_id, payload, key)).await
     }
 
     fn number(&self, record: &mut JournalRecord) {
@@ -300,6 +263,26 @@ impl RunAppender {
         }
     }
 
+    /// Numbers records that are to be sent together, one after the other. The next numbers stay until they are acknowledged.
+    pub(super) fn number_all<'a>(&mut self, records: impl Iterator<Item = &'a mut JournalRecord>) {
+        let next = (self.next_writer_seq, self.next_journal_seq, self.prev_hash);
+        for record in records {
+            self.number(record);
+            self.advance_past(record);
+        }
+        (self.next_writer_seq, self.next_journal_seq, self.prev_hash) = next;
+    }
+
+    /// The next numbers are those after this record.
+    fn advance_past(&mut self, record: &JournalRecord) {
+        if !record.body.record_kind.unclaimed() {
+            let advance = numbering::advance(record);
+            self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
+            self.next_journal_seq = self.next_journal_seq.saturating_add(advance.journal_seq);
+            self.prev_hash = Some(advance.hash.into());
+        }
+    }
+
     /// Sends a record under the next numbers, in any state: reopening a stopped handle does this.
     pub(crate) async fn send(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.send_until(record, AppendUntil::Judged).await
@@ -308,42 +291,16 @@ impl RunAppender {
     async fn send_until(&mut self, mut record: JournalRecord, until: AppendUntil) -> Result<AckedRecord, Error> {
         let _permit = self.transport.permit(&record).await?;
         self.number(&mut record);
-        let record = &*self.unacknowledged.insert(record);
+        self.unacknowledged = Some(record.clone());
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (trace, begun) = ((self.config.traceparent)(), Instant::now());
+        let (sent, begun) = (ToAppend::new(record, (self.config.traceparent)()), Instant::now());
         // Nothing is asked of an answer at the acknowledgement.
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
-        match self.transport.append(record, AppendAsk { trace: trace.as_deref(), until, also: &also }).await {
+        match self.transport.append_one(sent, AppendAsk { until, also: &also }).await {
             Ok(appended) => {
-                self.config.count(metric::APPENDED);
-                self.config.observe(metric::APPEND_SECONDS, begun);
                 self.unjudged.judged(&also, &appended.also);
-                let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
-                let read_back = appended.writer.zip(outcome.clone()).map(|(writer, outcome)| {
-                    let CurrentWriter { writer_id, epoch } = writer;
-                    (ReadBack { outcome, epoch, writer_id, also: Vec::new() }, begun)
-                });
-                let repeat = outcome.as_ref().and_then(repeat_of);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
-                // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.
-                let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, self.seen));
-                if !record.body.record_kind.unclaimed() {
-                    let advance = numbering::advance(&record);
-                    self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
-                    self.next_journal_seq =
-                        self.next_journal_seq.saturating_add(if repeats_earlier { 0 } else { advance.journal_seq });
-                    self.prev_hash = Some(advance.hash.into());
-                }
-                if let Some(outcome) = outcome.filter(|outcome| !took_effect(outcome)) {
-                    return Err(self.stop_for_refusal(record, &outcome));
-                }
-                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
-                let (position, sent_after) = (appended.position, self.seen);
-                self.seen = self.seen.max(position.offset);
-                let acked = AckedRecord::new(record_id, journal_seq, position);
-                let acked = AckedRecord { applied, repeat, read_back, sent_after, repeats_earlier, ..acked };
-                self.last_acked = Some(acked.clone());
-                Ok(acked)
+                self.acknowledged(record, appended, (begun, self.seen))
             }
             Err(failed) if failed.untouched => {
                 self.config.count(metric::APPEND_FAILED);
@@ -358,6 +315,44 @@ impl RunAppender {
                 Err(self.stop(failed.error).with_side_effect(SideEffect::Unknown))
             }
         }
+    }
+
+    /// Takes in the acknowledgement of a record: when it was sent, and after which record of the run. Of several that were sent
+    /// together, the earlier ones first.
+    pub(super) fn acknowledged(
+        &mut self,
+        record: JournalRecord,
+        appended: Appended,
+        (begun, sent_after): (Instant, Offset),
+    ) -> Result<AckedRecord, Error> {
+        self.config.count(metric::APPENDED);
+        self.config.observe(metric::APPEND_SECONDS, begun);
+        let Appended { position, outcome, writer, .. } = appended;
+        let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
+            let CurrentWriter { writer_id, epoch } = writer;
+            (ReadBack { outcome, epoch, writer_id, also: Vec::new() }, begun)
+        });
+        // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.
+        let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, sent_after));
+        let journal_seq = self.next_journal_seq;
+        self.advance_past(&record);
+        if repeats_earlier {
+            self.next_journal_seq = journal_seq;
+        }
+        if let Some(outcome) = outcome.as_ref().filter(|outcome| !took_effect(outcome)) {
+            return Err(self.stop_for_refusal(record, outcome));
+        }
+        self.seen = self.seen.max(position.offset);
+        let acked = AckedRecord {
+            applied: outcome.is_some(),
+            repeat: outcome.as_ref().and_then(repeat_of),
+            read_back,
+            sent_after,
+            repeats_earlier,
+            ..AckedRecord::new(record.body.record_id, record.place.journal_seq, position)
+        };
+        self.last_acked = Some(acked.clone());
+        Ok(acked)
     }
 
     /// The error of a handle that does not write the run according to an answer as of epoch `seen`. It is lost, unless the answer
@@ -417,7 +412,7 @@ impl RunAppender {
             return self.lose(error);
         }
         let checkpoint = record.body.record_kind == RecordKind::LoopCheckpoint;
-        if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Gap) {
+        if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Gap) && !is_intent(&record) {
             // Refused because of its numbers: it used none, and can be sent again.
             self.unacknowledged = Some(record);
         }
@@ -447,16 +442,16 @@ impl RunAppender {
         }
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let trace = (self.config.traceparent)();
-        let ask = AppendAsk::judged(trace.as_deref());
-        let appended = self.transport.append(&record, ask).await.map_err(|failed| failed.error)?;
+        let (record_id, journal_seq) = (record.body.record_id.clone(), record.place.journal_seq);
+        let evidence = ToAppend::new(record, (self.config.traceparent)());
+        let appended = self.transport.append_one(evidence, AppendAsk::JUDGED).await;
+        let appended = appended.map_err(|failed| failed.error)?;
         if self.state.is_lost() {
             return Ok(true);
         }
         let outcome = match appended.outcome {
             Some(outcome) => outcome,
             None => {
-                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
                 let acked = AckedRecord::new(record_id, journal_seq, appended.position);
                 let (config, run_id) = (&self.config, self.run_id.borrow());
                 outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
@@ -497,4 +492,40 @@ impl RunAppender {
     pub(crate) fn stop_or_lose(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Fenced { self.lose(error) } else { self.stop(error) }
     }
+}
+
+/// As [`RunAppender::build_record`], without the handle's lock: of a record id, a payload, and the key of a call that has one.
+pub(crate) async fn build_record(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    (record_id, payload, key): (RecordId, Payload, Option<&str>),
+) -> Result<JournalRecord, Error> {
+    let mut record = JournalRecord::new(run_id, record_id, &config.agent_id, payload);
+    record.body.idempotency_key = key.map(str::to_owned);
+    if let Some(redaction) = &config.redaction {
+        redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
+    }
+    offload_payload(transport, config, record).await
+}
+
+async fn offload_payload(
+    transport: &Transport,
+    config: &Config,
+    record: JournalRecord,
+) -> Result<JournalRecord, Error> {
+    let (id, run_id) = (&record.body.record_id, &record.body.run_id);
+    let deep = |why: &str| format!("record {id} of run {run_id} could not be read whole: {why}");
+    depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep).about_record(id.borrow()))?;
+    let record = transport.offload_payload(record).await?;
+    if matches!(record.payload, Payload::StoredPayload(_)) {
+        (config.failpoints)(failpoint::CONTENT_STORED);
+    }
+    Ok(record)
+}
+
+/// Whether a record is the intent of a call, or of one more attempt of it.
+fn is_intent(record: &JournalRecord) -> bool {
+    let kind = record.body.facts.payload_type.known();
+    matches!(kind, Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt))
 }

@@ -104,6 +104,11 @@ impl Outbox {
         self.results.remove(at)
     }
 
+    /// Whether something is to be appended before anything else.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.never_started.is_empty() || self.results.iter().any(|held| held.released)
+    }
+
     /// Whether the result of this call waits to be recorded.
     pub(crate) fn holds_result_of(&self, request: &RecordId) -> bool {
         self.results.iter().any(|held| held.call.id == *request)

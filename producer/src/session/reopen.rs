@@ -27,7 +27,6 @@ use runlog_schemas::{
     answer::{ErrorKind, OrOther, Pending, ReadBack, Recovery},
     id::RecordId,
     judge::{Reason, RunStatus},
-    payload::PayloadType,
     record::{JournalRecord, RecordKind},
 };
 
@@ -47,6 +46,18 @@ pub struct Reopened {
     pub refused_results: Vec<(RecordId, Option<OrOther<Reason>>)>,
     /// Intents whose effect never started: recorded as not done, and safe to ask for again.
     pub not_done: usize,
+}
+
+impl Reopened {
+    /// Adds what was found and done after this.
+    pub(crate) fn add(&mut self, later: Self) {
+        let Self { landed, appended, refused, refused_results, not_done } = later;
+        self.landed += landed;
+        self.appended += appended;
+        self.refused.extend(refused);
+        self.refused_results.extend(refused_results);
+        self.not_done += not_done;
+    }
 }
 
 /// Reopens the handle; see [`Run::reopen`](crate::Run::reopen).
@@ -85,6 +96,7 @@ async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
     }
     state.restore_interrupted();
     settle_unacknowledged(state, &head, &mut done).await?;
+    settle_unknown_intents(state, &head, &mut done).await?;
     if let WriterState::Ended(_) = state.appender.state {
         state.append_all_evidence().await?;
         return Ok(done);
@@ -184,25 +196,27 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
         state.appender.unacknowledged = None;
         return Ok(());
     }
-    let intent = matches!(
-        sent.body.facts.payload_type.known(),
-        Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt)
-    );
     match landed(state, &id, (head, &mut *done)).await? {
-        Landed::Applied if intent => {
-            state.appender.unacknowledged = None;
-            let intent = landed_intent(&mut state.replay, &sent);
-            state.outbox.lock().never_started.push(intent);
-        }
         Landed::Applied => take_effect(state, &sent),
         Landed::Refused(_) => state.appender.unacknowledged = None,
-        // Its effect never started, and its caller got an error that says so: there is nothing to record.
-        Landed::No if intent => state.appender.unacknowledged = None,
         Landed::No => {
             state.appender.send_record(sent.clone()).await?;
             done.appended += 1;
             take_effect(state, &sent);
         }
+    }
+    Ok(())
+}
+
+/// Settles the intents whose append was unknown. Of one that is not in the log there is nothing to record: its effect never
+/// started, and its caller got an error that says so.
+async fn settle_unknown_intents(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
+    while let Some(sent) = state.intents.unknown.front().cloned() {
+        if let Landed::Applied = landed(state, &sent.body.record_id, (head, &mut *done)).await? {
+            let intent = landed_intent(&mut state.replay, &sent);
+            state.outbox.lock().never_started.push(intent);
+        }
+        state.intents.unknown.pop_front();
     }
     Ok(())
 }
@@ -271,7 +285,8 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
 /// Settles intents in the log whose effect never started. A process that resumes the run elsewhere could not know that.
 async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     loop {
-        let Some(intent) = state.outbox.lock().never_started.first().cloned() else { return Ok(()) };
+        // The last one first, because each goes to the front of those that look the same.
+        let Some(intent) = state.outbox.lock().never_started.last().cloned() else { return Ok(()) };
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
             // Refused, or an operator has decided it.

@@ -3,6 +3,7 @@
 use super::{
     appender::RunAppender,
     checkpoint::CheckpointBase,
+    intents::Intents,
     numbering,
     outbox::{HeldResult, NeverStarted, SharedOutbox},
     read_back::{AckedRecord, taken_over},
@@ -29,6 +30,7 @@ pub(crate) struct SessionState {
     pub(crate) replay: Replay,
     pub(crate) checkpoint_base: CheckpointBase,
     pub(crate) outbox: SharedOutbox,
+    pub(crate) intents: Intents,
 }
 
 impl SessionState {
@@ -84,7 +86,8 @@ impl SessionState {
     /// without a key first needs a record that says so, because only this process knows it.
     pub(crate) async fn settle_never_started(&mut self) -> Result<(), Error> {
         loop {
-            let Some(intent) = self.outbox.lock().never_started.first().cloned() else { return Ok(()) };
+            // The last one first, because each goes to the front of those that look the same.
+            let Some(intent) = self.outbox.lock().never_started.last().cloned() else { return Ok(()) };
             let NeverStarted { request, call, key, record_id, position } = intent;
             // A process that has lost the run cannot know what others have done since.
             if let Some(position) = position {
@@ -145,6 +148,7 @@ impl SessionState {
             self.keep_evidence(sent).await?;
         }
         self.appender.unacknowledged = None;
+        self.intents.unknown.clear();
         while let Some(held) = self.next_released() {
             let record = self.appender.build_record(held.record_id, held.payload, None).await?;
             let record_id = self.keep_evidence(record).await?;

@@ -7,7 +7,8 @@
 //!                                                  └─ none at its position ─▶ asked by its id
 //! ```
 //!
-//! There is at most one for each call that may be in flight: each call reads back its intent before its result is appended.
+//! There are at most 16 more than calls may be in flight: where there are more than 16, a call asks for all of them before its
+//! effect runs.
 
 use super::{
     appender::RunAppender,
@@ -41,6 +42,8 @@ struct State {
     results: VecDeque<UnjudgedResult>,
     /// Those that were refused, until an operation reports it.
     refused: VecDeque<RefusedResult>,
+    /// How many ever were.
+    refusals: u64,
 }
 
 /// The result of a call.
@@ -97,6 +100,11 @@ impl Unjudged {
         let state = self.lock();
         let asked = state.results.iter().filter(|result| !result.by_id).take(ASKED_MAX);
         asked.map(|result| result.position.clone()).collect()
+    }
+
+    /// Whether there is nothing to ask about.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().results.is_empty()
     }
 
     /// How many results are not judged yet.
@@ -158,6 +166,26 @@ impl Unjudged {
         }
     }
 
+    /// Asks for the outcomes of all, if there are more than one question asks for: so they do not become ever more.
+    pub(crate) async fn ask_if_many(
+        &self,
+        transport: &Transport,
+        config: &Config,
+        run_id: RunId<&str>,
+    ) -> Result<(), Error> {
+        if self.len() > ASKED_MAX { self.ask(transport, config, run_id).await } else { Ok(()) }
+    }
+
+    /// Whether a result has to be asked for by its id.
+    pub(crate) fn has_by_id(&self) -> bool {
+        self.lock().results.iter().any(|result| result.by_id)
+    }
+
+    /// How many results were refused so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.lock().refusals
+    }
+
     /// Whether a result was refused and no operation has reported it yet.
     pub(crate) fn has_refused(&self) -> bool {
         !self.lock().refused.is_empty()
@@ -181,6 +209,7 @@ impl State {
     fn settle(&mut self, at: usize, outcome: Option<&Outcome>) {
         let Some(UnjudgedResult { call, record_id, .. }) = self.results.remove(at) else { return };
         if outcome.is_none_or(|outcome| !took_effect(outcome)) {
+            self.refusals += 1;
             self.refused.push_back(RefusedResult { call, record_id, outcome: outcome.cloned() });
         }
     }
@@ -194,7 +223,7 @@ impl RunAppender {
         record_id: RecordId,
         payload: Payload,
     ) -> Result<AckedRecord, Error> {
-        let acked = self.append_until(record_id, payload, None, AppendUntil::Acknowledged).await?;
+        let acked = self.append_until(record_id, payload, AppendUntil::Acknowledged).await?;
         if !acked.applied && self.transport.tells_earlier_outcomes() {
             self.unjudged.add(call.clone(), &acked);
         }

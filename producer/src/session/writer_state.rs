@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ready ──append──▶ unacknowledged ──acknowledged──▶ ready
-//!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ ready
+//!                       ├── unknown, refused, cancelled (not an intent) ──▶ stopped ──reopen──▶ ready
 //!                       └── fenced ───────────────────────▶ lost: results can only be appended as evidence
 //!   ready ──its own end applied──▶ ended: likewise
 //! ```

@@ -6,22 +6,27 @@ use crate::{
     error::{Error, SideEffect},
     metrics::metric,
     session::{
+        appender::build_record,
+        intents::{Admitted, Intent, Place, not_started},
         outbox::InFlightCall,
         read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
         unjudged::Unjudged,
     },
+    transport::request::ToAppend,
 };
+use futures_util::FutureExt;
 use runlog_schemas::{
     answer::ReadBack,
-    id::{Epoch, Fingerprint},
-    payload::{ToolCallAttempt, ToolCallRequested},
+    id::{Epoch, Fingerprint, RecordId},
+    payload::{Payload, ToolCallAttempt, ToolCallRequested},
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-
-/// A call whose intent or attempt is acknowledged, the number of the attempt, and its record.
-type Admitted = (InFlightCall, u32, AckedRecord);
+use std::pin::pin;
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::{Instant, timeout_at},
+};
 
 /// What is to be done for a call.
 pub(super) enum Admission {
@@ -31,9 +36,22 @@ pub(super) enum Admission {
     Run(InFlightCall, u32),
 }
 
+/// What a call appends.
+struct ToIntend {
+    payload: Payload,
+    /// The call as it is once that is acknowledged, and the number of the attempt.
+    call: RecordedCall,
+    attempt: u32,
+    /// Of an attempt: the pending call.
+    taken: Option<TakenCall>,
+}
+
+/// A read-back that permits an effect, and when it was asked for.
+type Permission = (ReadBack, Instant);
+
 impl Tool<'_> {
-    /// Finds the recorded call or appends the intent, in one step under the handle's lock. Then reads the intent back without
-    /// the lock.
+    /// Finds the recorded call or appends the intent, in the order of the calls. Then reads the intent back, beside others. Where
+    /// the effect of an earlier call may not run, that of this one does not either if they were appended together.
     pub(super) async fn admit(
         &self,
         request: ToolCallRequested,
@@ -42,15 +60,22 @@ impl Tool<'_> {
     ) -> Result<Admission, Error> {
         let session = self.session;
         let mut guard = session.lock().await?;
-        session.make_ready(&mut guard).await?;
+        session.make_ready_for_intent(&mut guard).await?;
+        if guard.intents.has_key(&self.key()) {
+            // What answers this call is known once that one is acknowledged.
+            guard.drain_intents().await;
+        }
         if guard.replay.unresolved().is_some() {
+            // What is in flight would be missing from an answer.
+            guard.drain_intents().await;
             // An operator may have decided it in the meantime. An older answer may lack it because it did not know it yet.
             let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
             if let Some(now) = now.filter(|now| guard.appender.check_current(now).is_ok()) {
                 guard.replay.refresh(&now);
             }
         }
-        let (mut in_flight, attempt, acked) =
+        let record_id = session.config.record_id()?;
+        let ToIntend { payload, call, attempt, taken } =
             match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
                 Decision::Conflict(id) => return Err(self.conflict(&id)),
                 Decision::Recorded(recorded) => {
@@ -59,39 +84,87 @@ impl Tool<'_> {
                         return Err(self.running(&recorded.id));
                     }
                     match recorded.pending.clone() {
-                        Some(pending) => self.again(&mut guard, taken, recorded, pending, slot).await?,
+                        Some(pending) => self.again(taken, recorded, pending)?,
                         None => return Ok(Admission::Recorded(taken)),
                     }
                 }
-                Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
+                Decision::New => self.intend(&guard, request, fingerprint, record_id.clone())?,
             };
-        let unknown = |error: Error| error.with_side_effect(SideEffect::Unknown);
-        // What the intent's own answer said of earlier results, before another operation of the handle can report it.
-        guard.appender.check_results().map_err(unknown)?;
-        let (epoch, unjudged) = (guard.appender.epoch, guard.appender.unjudged.clone());
-        drop(guard);
-        (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
-        // Before the permission is looked at, which must not grow old.
-        unjudged.ask_by_id(&session.transport, &session.config, session.run_id.borrow()).await.map_err(unknown)?;
-        let may_run = match self.check_may_run(&acked, epoch, &unjudged).await? {
-            Ok(answer) if repeats_earlier(&answer.outcome, acked.sent_after) => {
-                // Not this call's: it says nothing about the effect of that one.
-                in_flight.disown();
-                Err(not_own_intent(session.run_id.borrow(), &acked, &answer.outcome.position))
+        let key = self.key.as_deref().filter(|_| taken.is_none());
+        let building =
+            build_record(&session.transport, &session.config, session.run_id.borrow(), (record_id, payload, key));
+        let mut building = pin!(building);
+        let record = match building.as_mut().now_or_never() {
+            Some(record) => record?,
+            None => {
+                // Content is stored first. Calls whose intents are in flight do not wait for it.
+                guard.drain_intents().await;
+                building.await?
             }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
+        };
+        let permit = session.permit(&mut guard, &record).await?;
+        let to_append = ToAppend::new(record, (session.config.traceparent)());
+        let (reply, answer) = oneshot::channel();
+        let (key, tool) = (self.key(), self.name.clone());
+        let intent = Intent { to_append, call, attempt, key, tool, taken, slot, permit, reply };
+        let admitted = session.append_intent(guard, intent, answer).await?;
+        (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
+        let Admitted { call, attempt, acked, epoch, place, unjudged, refusals } = admitted;
+        match self.permit(call, acked, epoch, (&unjudged, refusals), &place).await {
+            Ok(call) => Ok(Admission::Run(call, attempt)),
+            Err(error) => {
+                place.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads an acknowledged intent back, and waits for what becomes of the calls before it. It fails if a result was refused
+    /// since the intent was sent, of which `refusals` there had been by then.
+    async fn permit(
+        &self,
+        mut in_flight: InFlightCall,
+        mut acked: AckedRecord,
+        epoch: Epoch,
+        (unjudged, refusals): (&Unjudged, u64),
+        place: &Place,
+    ) -> Result<InFlightCall, Error> {
+        let session = self.session;
+        let (transport, config, run_id) = (&session.transport, &session.config, session.run_id.borrow());
+        let unknown = |error: Error| error.with_side_effect(SideEffect::Unknown);
+        let may_run = loop {
+            // Before the permission is looked at, which must not grow old.
+            unjudged.ask_by_id(transport, config, run_id).await.map_err(unknown)?;
+            unjudged.ask_if_many(transport, config, run_id).await.map_err(unknown)?;
+            match self.check_may_run(&acked, epoch, unjudged).await? {
+                Ok((answer, _)) if repeats_earlier(&answer.outcome, acked.sent_after) => {
+                    // Not this call's: it says nothing about the effect of that one.
+                    in_flight.disown();
+                    break Err(not_own_intent(run_id, &acked, &answer.outcome.position));
+                }
+                Ok((_, begun)) => {
+                    if let Some(error) = place.earlier_failed().await {
+                        return Err(not_started(in_flight.id(), &error));
+                    }
+                    if begun.elapsed() <= config.read_back && !unjudged.has_by_id() {
+                        break Ok(());
+                    }
+                    // It has grown old while an earlier call was read back.
+                    acked.read_back = None;
+                }
+                Err(error) => break Err(error),
+            }
         };
         if let Err(error) = may_run {
             return Err(unknown(session.lock().await?.appender.stop_or_lose(error)));
         }
-        if unjudged.has_refused() {
+        if unjudged.refusals() != refusals {
             // The effect does not run, also if another operation reports the refusal: the permission grows old meanwhile.
             let mut guard = session.lock().await.map_err(unknown)?;
             guard.appender.check_results().and_then(|()| guard.appender.check_ready()).map_err(unknown)?;
-            return Err(unknown(too_late(session.run_id.borrow(), &acked, session.config.read_back)));
+            return Err(unknown(too_late(run_id, &acked, config.read_back)));
         }
-        Ok(Admission::Run(in_flight, attempt))
+        Ok(in_flight)
     }
 
     /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle still
@@ -105,7 +178,7 @@ impl Tool<'_> {
         acked: &AckedRecord,
         epoch: Epoch,
         unjudged: &Unjudged,
-    ) -> Result<Result<ReadBack, Error>, Error> {
+    ) -> Result<Result<Permission, Error>, Error> {
         let session = self.session;
         let (run_id, deadline) = (session.run_id.borrow(), session.config.read_back);
         if let Some((_, begun)) = &acked.read_back {
@@ -124,11 +197,11 @@ impl Tool<'_> {
             }
         };
         if answer.epoch == epoch {
-            return Ok(Ok(answer));
+            return Ok(Ok((answer, begun)));
         }
-        let lock = tokio::time::timeout_at(begun + deadline, session.lock()).await;
+        let lock = timeout_at(begun + deadline, session.lock()).await;
         match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok(answer)),
+            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok((answer, begun))),
             Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
             Ok(Err(error)) => Err(error),
             _ => Ok(Err(too_late(run_id, acked, deadline))),
@@ -136,36 +209,25 @@ impl Tool<'_> {
     }
 
     /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.
-    async fn again(
-        &self,
-        state: &mut SessionState,
-        taken: TakenCall,
-        recorded: RecordedCall,
-        pending: PendingCall,
-        slot: OwnedSemaphorePermit,
-    ) -> Result<Admitted, Error> {
-        let session = self.session;
+    fn again(&self, taken: TakenCall, recorded: RecordedCall, pending: PendingCall) -> Result<ToIntend, Error> {
         if !pending.retry_safe {
-            return Err(reconcile(session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
+            return Err(reconcile(self.session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
         }
         let attempt = pending.attempts + 1;
         let payload =
             ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
-        let acked = state.appender.append_intent(session.config.record_id()?, payload.into(), None).await?;
-        taken.keep();
         let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
-        let by = (acked.record_id.clone(), acked.position.clone());
-        Ok((InFlightCall::admitted(session.outbox.clone(), call, self.key(), by, slot), attempt, acked))
+        Ok(ToIntend { payload: payload.into(), call, attempt, taken: Some(taken) })
     }
 
     /// A new call: nothing new runs while an older effect is unresolved.
-    async fn intend(
+    fn intend(
         &self,
-        state: &mut SessionState,
+        state: &SessionState,
         request: ToolCallRequested,
         fingerprint: Fingerprint,
-        slot: OwnedSemaphorePermit,
-    ) -> Result<Admitted, Error> {
+        id: RecordId,
+    ) -> Result<ToIntend, Error> {
         let session = self.session;
         if !session.allow_unresolved
             && let Some(id) = state.replay.unresolved()
@@ -173,13 +235,9 @@ impl Tool<'_> {
             let why = "no new effect runs before it is resolved";
             return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
         }
-        let acked =
-            state.appender.append_intent(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
         let pending =
             PendingCall { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
-        let recorded = RecordedCall { id: acked.record_id.clone(), fingerprint, pending: Some(pending) };
-        state.replay.add(acked.journal_seq, &self.name, self.key.as_deref(), recorded.clone());
-        let by = (acked.record_id.clone(), acked.position.clone());
-        Ok((InFlightCall::admitted(session.outbox.clone(), recorded, self.key(), by, slot), 1, acked))
+        let call = RecordedCall { id, fingerprint, pending: Some(pending) };
+        Ok(ToIntend { payload: request.into(), call, attempt: 1, taken: None })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     receipts::Receipts,
-    request::{AppendAsk, AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery},
+    request::{AppendAsk, AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery, ToAppend},
 };
 use crate::{
     config::Config,
@@ -238,42 +238,42 @@ impl Http {
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }
 
-    /// Appends a record. Where the server does not know what is asked it waits for the judgement and reports nothing else.
-    pub(crate) async fn append(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+    /// Appends records of one run. Where the server does not know what is asked it waits for the judgement and reports nothing else.
+    pub(crate) async fn append(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let until = match ask.until {
             AppendUntil::Acknowledged if !self.has(Feature::AnswerAtAck) => AppendUntil::Judged,
             AppendUntil::ReadBack if !self.has(Feature::ReadBack) => AppendUntil::Judged,
             until => until,
         };
         let also = if self.has(Feature::AnswerAtAck) { ask.also } else { &[] };
-        match self.append_as(record, AppendAsk { until, also, ..ask }).await {
+        match self.append_as(all, AppendAsk { until, also }).await {
             // The address may be that of several servers, one of them older: it knows neither parameter, and appended nothing.
             Err(failed)
                 if failed.untouched
                     && failed.error.kind() == ErrorKind::Usage
                     && (until != AppendUntil::Judged || !also.is_empty()) =>
             {
-                self.append_as(record, AppendAsk::judged(ask.trace)).await
+                self.append_as(all, AppendAsk::JUDGED).await
             }
             appended => appended,
         }
     }
 
-    async fn append_as(&self, record: &JournalRecord, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
-        let AppendAsk { trace, until, also } = ask;
+    /// One record is sent as an object, and answered with one; several as an array.
+    async fn append_as(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
+        let AppendAsk { until, also } = ask;
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
-        self.understands(record).await.map_err(|error| failed(error, true))?;
-        let body = serde_json::to_string(record).map_err(|error| {
-            failed(
-                Error::new(
-                    ErrorKind::Internal,
-                    Action::Operator,
-                    format!("record {} does not serialise: {error}", record.body.record_id),
-                ),
-                true,
-            )
+        let Some(ToAppend { record: first, trace }) = all.first() else { return Ok(Vec::new()) };
+        let records: Vec<&JournalRecord> = all.iter().map(|one| &one.record).collect();
+        for record in &records {
+            self.understands(record).await.map_err(|error| failed(error, true))?;
+        }
+        let body = if let [only] = records[..] { serde_json::to_string(only) } else { serde_json::to_string(&records) };
+        let body = body.map_err(|error| {
+            let message = format!("record {} does not serialise: {error}", first.body.record_id);
+            failed(Error::new(ErrorKind::Internal, Action::Operator, message), true)
         })?;
-        let run = segment(record.body.run_id.as_str());
+        let run = segment(first.body.run_id.as_str());
         let (deadline, also) = (self.deadline.as_millis(), also_at(also));
         let until_then = match until {
             AppendUntil::Acknowledged => "&return=ack",
@@ -284,13 +284,18 @@ impl Http {
         let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
-        let receipt = self.receipts.as_ref().and_then(|receipts| receipts.of(record));
+        let receipt = self.receipts.as_ref().and_then(|receipts| receipts.of(first));
         let request = if let Some(receipt) = receipt { request.header(RECEIPT, receipt) } else { request };
         let response = self.send(request).await.map_err(|error| {
             // Without a connection nothing was sent; after that the record may be in the log.
             failed(self.unreachable(&error), !error.sent)
         })?;
-        let answer: answer::Appended = self.answer(response).await.map_err(|error| {
+        let answers: Result<Vec<answer::Appended>, Error> = if records.len() == 1 {
+            self.answer(response).await.map(|only| vec![only])
+        } else {
+            self.answer(response).await
+        };
+        let answers = answers.map_err(|error| {
             let refused = matches!(
                 error.kind(),
                 ErrorKind::TooLarge
@@ -303,10 +308,20 @@ impl Http {
             );
             failed(error, refused)
         })?;
-        let position = answer.outcome.position.clone();
-        let judged = answer.outcome.outcome != Disposition::Appended;
-        let writer = answer.writer.filter(|_| until == AppendUntil::ReadBack);
-        Ok(Appended { position, outcome: judged.then_some(answer.outcome), writer, also: answer.also })
+        let appended = |answer: answer::Appended| {
+            let position = answer.outcome.position.clone();
+            let judged = answer.outcome.outcome != Disposition::Appended;
+            let writer = answer.writer.filter(|_| until == AppendUntil::ReadBack);
+            Appended { position, outcome: judged.then_some(answer.outcome), writer, also: answer.also }
+        };
+        let others = |(answer, record): (&answer::Appended, &&JournalRecord)| {
+            answer.outcome.record_id.borrow().is_some_and(|id| id != record.body.record_id.borrow())
+        };
+        if answers.iter().zip(&records).any(others) {
+            let message = format!("the answer to an append, from {}, is about another record", self.server);
+            return Err(failed(Error::new(ErrorKind::Internal, Action::Operator, message), false));
+        }
+        Ok(answers.into_iter().map(appended).collect())
     }
 
     pub(crate) async fn read_back(

@@ -5,7 +5,10 @@ use crate::{
     error::{Action, Error},
 };
 use runlog_schemas::{answer::ErrorKind, codec, record::JournalRecord};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes are counted in units of this size, so that the limit fits a semaphore's permits.
@@ -24,7 +27,36 @@ pub(crate) struct InFlightLimit {
 #[derive(Debug)]
 pub(crate) struct Permit {
     _record: OwnedSemaphorePermit,
-    _units: OwnedSemaphorePermit,
+    units: OwnedSemaphorePermit,
+}
+
+impl Permit {
+    /// The record's bytes, or the whole limit.
+    pub(crate) fn bytes(&self) -> usize {
+        self.units.num_permits() * UNIT
+    }
+}
+
+/// A permit that two may give back: who has sent the record, and who waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedPermit {
+    bytes: usize,
+    permit: Arc<Mutex<Option<Permit>>>,
+}
+
+impl SharedPermit {
+    pub(crate) fn new(permit: Permit) -> Self {
+        Self { bytes: permit.bytes(), permit: Arc::new(Mutex::new(Some(permit))) }
+    }
+
+    /// As [`Permit::bytes`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn give_back(&self) {
+        drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
 
 impl InFlightLimit {
@@ -40,15 +72,26 @@ impl InFlightLimit {
     ///
     /// Errors: `Unavailable` after the deadline. Nothing was sent then, nor when the future is dropped.
     pub(crate) async fn acquire(&self, record: &JournalRecord) -> Result<Permit, Error> {
-        let units = u32::try_from(codec::encode(record).len().div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.units_max);
+        let units = self.units_of(record);
         let both = async {
             let _record = self.records.clone().acquire_owned().await.ok()?;
-            Some(Permit { _record, _units: self.units.clone().acquire_many_owned(units).await.ok()? })
+            Some(Permit { _record, units: self.units.clone().acquire_many_owned(units).await.ok()? })
         };
         tokio::time::timeout(self.wait, both).await.ok().flatten().ok_or_else(|| {
             let waited = humantime::format_duration(self.wait);
             let message = format!("send buffer full after {waited}: record {} not sent", record.body.record_id);
             Error::new(ErrorKind::Unavailable, Action::Retry, message)
         })
+    }
+
+    /// A permit, if nobody has to be waited for.
+    pub(crate) fn try_acquire(&self, record: &JournalRecord) -> Option<Permit> {
+        let _record = self.records.clone().try_acquire_owned().ok()?;
+        let units = self.units.clone().try_acquire_many_owned(self.units_of(record)).ok()?;
+        Some(Permit { _record, units })
+    }
+
+    fn units_of(&self, record: &JournalRecord) -> u32 {
+        u32::try_from(codec::encode(record).len().div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.units_max)
     }
 }

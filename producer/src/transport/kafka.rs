@@ -2,7 +2,7 @@
 
 use super::{
     http::Http,
-    request::{AppendFailed, Appended, run_of, unacknowledged},
+    request::{AppendFailed, Appended, ToAppend, run_of, unacknowledged},
 };
 use crate::{
     config::Config,
@@ -102,7 +102,8 @@ impl Kafka {
         Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+    /// The log's entry for a record, in the framing of the journal.
+    fn entry(&self, ToAppend { record, trace }: &ToAppend) -> Result<Entry, AppendFailed> {
         let fingerprint = hex(&record.version().fingerprint);
         if !self.schemas.contains(&fingerprint) {
             // Its partition would stop at the record.
@@ -111,14 +112,16 @@ impl Kafka {
             return Err(AppendFailed { error, untouched: true });
         }
         let id = self.schema_ids.get(&fingerprint).copied();
-        let entry = entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace)?;
-        let partition = partition_of(run_of(record)?, self.partitions);
-        let ack = self.log.append(partition, vec![entry]);
-        let late = || unacknowledged(record, self.deadline);
-        let offsets = tokio::time::timeout(self.deadline, ack).await.map_err(|_| late())?;
-        let offsets = offsets.map_err(|error| log_failed(&error))?;
-        let offset = offsets.first().copied().ok_or_else(late)?;
-        let position = Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
-        Ok(Appended::at(position))
+        entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace.as_deref())
+    }
+
+    pub(crate) async fn append(&self, all: &[ToAppend]) -> Result<Vec<Appended>, AppendFailed> {
+        let Some(ToAppend { record: first, .. }) = all.first() else { return Ok(Vec::new()) };
+        let entries = all.iter().map(|one| self.entry(one)).collect::<Result<_, _>>()?;
+        let partition = partition_of(run_of(first)?, self.partitions);
+        let ack = tokio::time::timeout(self.deadline, self.log.append(partition, entries)).await;
+        let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|error| log_failed(&error))?;
+        let at = |offset| Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
+        Ok(offsets.into_iter().map(|offset| Appended::at(at(offset))).collect())
     }
 }

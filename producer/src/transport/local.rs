@@ -1,6 +1,6 @@
 //! Log and projector inside this process.
 
-use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of, unacknowledged};
+use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, ToAppend, run_of, unacknowledged};
 use crate::{
     config::Config,
     error::{Action, Error},
@@ -18,7 +18,6 @@ use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     headers,
     id::{JournalSeq, PartitionId, RecordId, RunId},
-    record::JournalRecord,
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -50,20 +49,25 @@ impl Local {
         self.projector.content()
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+    pub(crate) async fn append(&self, all: &[ToAppend]) -> Result<Vec<Appended>, AppendFailed> {
+        let Some(ToAppend { record: first, .. }) = all.first() else { return Ok(Vec::new()) };
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
-        let mut entry = self.projector.entry(record).map_err(refused)?;
-        entry.headers.extend(headers::trace(trace));
-        let partition = self.projector.partition_of(run_of(record)?);
-        let ack = self.projector.log().append(partition, vec![entry]);
-        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(record, self.deadline))?;
+        let entry = |ToAppend { record, trace }: &ToAppend| {
+            let mut entry = self.projector.entry(record).map_err(refused)?;
+            entry.headers.extend(headers::trace(trace.as_deref()));
+            Ok(entry)
+        };
+        let entries = all.iter().map(entry).collect::<Result<_, _>>()?;
+        let partition = self.projector.partition_of(run_of(first)?);
+        let ack = self.projector.log().append(partition, entries);
+        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(first, self.deadline))?;
         let offsets = ack.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
             let failed = runlog_projector::Error::of_append(failed);
             AppendFailed { error: error(&failed), untouched }
         })?;
-        let offset = offsets.first().copied().unwrap_or_default();
-        Ok(Appended::at(self.projector.position(partition, offset, 0)))
+        let at = |offset| Appended::at(self.projector.position(partition, offset, 0));
+        Ok(offsets.into_iter().map(at).collect())
     }
 
     pub(crate) async fn read_back(

@@ -3,9 +3,13 @@
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 use crate::error::Action;
 use crate::error::Error;
-use runlog_schemas::answer::{CurrentWriter, Outcome, Position};
 #[cfg(any(feature = "kafka", feature = "embedded"))]
-use runlog_schemas::{answer::ErrorKind, id::RunId, record::JournalRecord};
+use runlog_schemas::{answer::ErrorKind, id::RunId};
+use runlog_schemas::{
+    answer::{CurrentWriter, Outcome, Position},
+    record::JournalRecord,
+    trace::is_traceparent,
+};
 
 /// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
 /// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
@@ -41,21 +45,32 @@ pub(crate) enum AppendUntil {
     ReadBack,
 }
 
-/// How a record is appended.
+/// A record to be appended.
+#[derive(Clone, Debug)]
+pub(crate) struct ToAppend {
+    pub(crate) record: JournalRecord,
+    /// The `traceparent`, which becomes a header of the record.
+    pub(crate) trace: Option<String>,
+}
+
+impl ToAppend {
+    /// Without a `traceparent` that is none.
+    pub(crate) fn new(record: JournalRecord, trace: Option<String>) -> Self {
+        Self { record, trace: trace.filter(|text| is_traceparent(text)) }
+    }
+}
+
+/// How records are appended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendAsk<'a> {
-    /// The `traceparent`, which becomes a header of the record.
-    pub(crate) trace: Option<&'a str>,
     pub(crate) until: AppendUntil,
-    /// Positions of records of the run whose outcomes the answer is to have too.
+    /// Positions of records of the run whose outcomes the answer is to have too. Goes with one record.
     pub(crate) also: &'a [Position],
 }
 
-impl<'a> AppendAsk<'a> {
-    /// Until it is judged.
-    pub(crate) fn judged(trace: Option<&'a str>) -> Self {
-        Self { trace, until: AppendUntil::Judged, also: &[] }
-    }
+impl AppendAsk<'_> {
+    /// Until they are judged.
+    pub(crate) const JUDGED: Self = Self { until: AppendUntil::Judged, also: &[] };
 }
 
 /// An acknowledged append.
@@ -79,10 +94,10 @@ impl Appended {
 }
 
 /// A failed append.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AppendFailed {
     pub(crate) error: Error,
-    /// Nothing was appended: the sequence numbers can be used again. Otherwise the record may be in the log.
+    /// Nothing was appended: the sequence numbers can be used again. Otherwise each of the records may be in the log.
     pub(crate) untouched: bool,
 }
 
@@ -96,7 +111,7 @@ pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed
     })
 }
 
-/// No acknowledgement of a record arrived within `deadline`.
+/// No acknowledgement arrived within `deadline` of records, the first of which is this one.
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 pub(crate) fn unacknowledged(record: &JournalRecord, deadline: std::time::Duration) -> AppendFailed {
     let message = format!(

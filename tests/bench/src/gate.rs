@@ -1,5 +1,7 @@
-//! A tool call through the gate: intent, acknowledgement, read-back, an effect that takes no time, result.
+//! A tool call through the gate: intent, acknowledgement, read-back, an effect that takes no time, result. Alone, and several at
+//! once, as models ask for them.
 
+use futures_util::future::try_join_all;
 use runlog_producer::{Config, Journal, Runlog};
 use runlog_schemas::json::Json;
 use runlog_tests::{kafka::Broker, server::Launch};
@@ -13,34 +15,42 @@ use crate::{
 
 /// Calls before those that count.
 const WARM_UP: u32 = 20;
+/// Calls that are made at once.
+const AT_ONCE: u32 = 8;
 
 pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
     let (dir, topic) = (tempfile::tempdir()?, broker.unique_topic());
     let server = Launch::kafka(dir.path(), &topic).partitions(4).start()?;
     let kafka = Journal::Kafka { brokers: topic.brokers.clone(), server: server.url.clone() };
-    let (mut straight, mut http) = (Vec::new(), Vec::new());
+    let (mut straight, mut http): ([Vec<Latencies>; 2], [Vec<Latencies>; 2]) = Default::default();
     for round in 0..scale.rounds {
         let run = |way: &str| format!("{way}-{round}");
-        straight.push(calls(kafka.clone(), &run("kafka"), scale).await?);
-        http.push(calls(Journal::Http(server.url.clone()), &run("http"), scale).await?);
+        for (nth, at_once) in [1, AT_ONCE].into_iter().enumerate() {
+            straight[nth].push(calls(kafka.clone(), &run(&format!("kafka-{at_once}")), at_once, scale).await?);
+            let journal = Journal::Http(server.url.clone());
+            http[nth].push(calls(journal, &run(&format!("http-{at_once}")), at_once, scale).await?);
+        }
     }
     server.terminate()?;
     Ok(Figure {
         title: "A tool call through the gate".into(),
         method:
-            "One agent, call after call; the server and its broker on the same machine. Two acknowledgements and one \
-                 visibility are the least that the gate needs."
+            "One agent, call after call, or so many calls at once until the last of them is answered; the server and its broker on \
+                 the same machine. Two acknowledgements and one visibility are the least that the gate needs."
                 .into(),
         rows: vec![
-            Row::new("kafka:, p50", Unit::Millis, at(0.5, &straight)).goal(Goal::AtMost(2.5)),
-            Row::new("kafka:, p99", Unit::Millis, at(0.99, &straight)),
-            Row::new("http:, p50", Unit::Millis, at(0.5, &http)).goal(Goal::AtMost(3.0)),
-            Row::new("http:, p99", Unit::Millis, at(0.99, &http)),
+            Row::new("kafka:, p50", Unit::Millis, at(0.5, &straight[0])).goal(Goal::AtMost(2.5)),
+            Row::new("kafka:, p99", Unit::Millis, at(0.99, &straight[0])),
+            Row::new("http:, p50", Unit::Millis, at(0.5, &http[0])).goal(Goal::AtMost(3.0)),
+            Row::new("http:, p99", Unit::Millis, at(0.99, &http[0])),
+            Row::new("kafka:, 8 calls at once, p50", Unit::Millis, at(0.5, &straight[1])),
+            Row::new("http:, 8 calls at once, p50", Unit::Millis, at(0.5, &http[1])),
         ],
     })
 }
 
-async fn calls(journal: Journal, run: &str, scale: &Scale) -> anyhow::Result<Latencies> {
+/// Each latency is that of so many calls.
+async fn calls(journal: Journal, run: &str, at_once: u32, scale: &Scale) -> anyhow::Result<Latencies> {
     let runlog = Runlog::connect(Config::new(journal, "bench")).await?;
     let run = runlog.open(run).await?;
     let call = async |nth: u32| -> anyhow::Result<()> {
@@ -51,5 +61,9 @@ async fn calls(journal: Journal, run: &str, scale: &Scale) -> anyhow::Result<Lat
     for nth in 0..WARM_UP {
         call(nth).await?;
     }
-    one_by_one(scale.questions / 10, |nth| call(WARM_UP + nth)).await
+    let all = async |nth: u32| -> anyhow::Result<()> {
+        try_join_all((0..at_once).map(|each| call(WARM_UP + nth * at_once + each))).await?;
+        Ok(())
+    };
+    one_by_one(scale.questions / 10, all).await
 }

@@ -10,7 +10,7 @@ use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Fault};
 
 /// Calls at a time.
 const CALLS: usize = 16;
@@ -68,6 +68,31 @@ pub async fn concurrent_calls_are_requested_in_order_and_completed_in_any(backen
     assert_eq!(asked, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
     let next = backend.open("many").await;
     assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
+}
+
+/// Neither its effect nor that of a later call runs, whether or not the intent is in the log.
+pub async fn an_intent_that_got_no_answer_stops_the_calls_after_it(backend: &Backend) {
+    for fault in backend.faults.iter().filter(|fault| **fault != Fault::Cancelled) {
+        let (ran, id) = (AtomicU32::new(0), format!("unanswered-{fault:?}"));
+        let run = backend.open(&id).await;
+        let all = async || {
+            let args: Vec<Value> = (0..CALLS).map(seat).collect();
+            join_all(args.iter().map(|args| book(&run, &ran, "book", None, args))).await
+        };
+        backend.inject(*fault);
+        for called in all().await {
+            let error = called.expect_err("the first one's append is unknown");
+            assert_eq!(error.action(), Action::Reopen, "{error}");
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 0, "{fault:?}");
+        run.reopen().await.expect("reopened");
+        for called in all().await {
+            called.expect("an answer");
+        }
+        let next = backend.open(&id).await;
+        let found = (next.recovery().completed.len(), next.recovery().pending.len());
+        assert_eq!((found, ran.load(Ordering::SeqCst)), ((CALLS, 0), CALLS as u32), "{fault:?}: each once");
+    }
 }
 
 /// Whether or not the handle knows by then that it has lost the run.
@@ -215,6 +240,7 @@ macro_rules! call_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, calls:
             concurrent_calls_are_requested_in_order_and_completed_in_any,
+            an_intent_that_got_no_answer_stops_the_calls_after_it,
             a_result_after_a_takeover_is_evidence_for_the_new_writer,
             a_key_is_scoped_to_its_tool_and_its_run,
             a_running_call_is_not_started_again,

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use runlog_producer::{
     Action, Answer, Call, Config, Error, Failure, Journal, Json, LoopState, Meter, Outcome, Redaction, Run, SideEffect,
     metric,
@@ -213,6 +216,20 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
     let done = run.reopen().await.expect("it is ready");
     assert_eq!(done.refused_results, vec![(call, transition())]);
     assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded);
+    let run = backend.open("refused-at-once").await;
+    let call = decided_meanwhile(backend, &run).await;
+    let ran = AtomicU32::new(0);
+    let pay_again = async |number: u32| {
+        let effect = async |_| Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst))));
+        run.tool("pay", &number).once(effect).await
+    };
+    for said in join_all((2..10).map(pay_again)).await {
+        let error = said.expect_err("its handle is stopped");
+        assert!(error.to_string().contains(call.as_str()), "{error}");
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    run.reopen().await.expect("reopened");
+    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded);
     // A handle that was stopped for another reason before it asked.
     let run = backend.open("refused-stopped").await;
     let call = decided_meanwhile(backend, &run).await;
@@ -260,6 +277,27 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     run.reopen().await.expect("reopened");
     assert_eq!(backend.count("same-id", "effect_resolution").await, 0, "nothing is said of that call");
+    // Two calls that are made at once, while the intent of another is on its way.
+    let run = runlog.open("same-id-at-once").await.expect("open");
+    let paid = AtomicU32::new(0);
+    let pay = async |number: u32| {
+        let effect = async |_| Ok(Json::from(json!(paid.fetch_add(number - 1, Ordering::SeqCst))));
+        run.tool("pay", &number).once(effect).await
+    };
+    let mut calls: Vec<_> = [1, 2, 2].into_iter().map(|number| Box::pin(pay(number))).collect();
+    let mut said: Vec<_> = Vec::new();
+    for (nth, call) in calls.iter_mut().enumerate() {
+        CHOSEN.store(nth > 0, Ordering::SeqCst);
+        said.push(tokio::task::unconstrained(call).now_or_never());
+    }
+    CHOSEN.store(false, Ordering::SeqCst);
+    for (call, said) in calls.into_iter().zip(&mut said) {
+        if said.is_none() {
+            *said = Some(call.await);
+        }
+    }
+    assert!(matches!(said.last(), Some(Some(Err(_)))), "{said:?}");
+    assert!(paid.load(Ordering::SeqCst) <= 1, "under one id: {said:#?}");
 }
 
 /// Also if its own records were applied before that, or if it has appended none.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod broker_loss;
+mod calls_together;
 mod confluent;
 mod conformance;
 mod connections_cut;

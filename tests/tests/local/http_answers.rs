@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 
+use futures_util::{FutureExt as _, future::join_all};
 use runlog_log::{
     Log as _,
     local::{LocalConfig, LocalLog},
 };
 use runlog_producer::{
-    Action, Config, Ended, Journal, JournalRecord, Json, LoopState, RecordFilter, Runlog, SideEffect, Writer,
+    Action, Call, Config, Ended, Journal, JournalRecord, Json, LoopState, RecordFilter, Runlog, SideEffect, Writer,
     payload::ConversationTurn,
 };
 use runlog_schemas::{
@@ -27,6 +28,7 @@ use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 /// What proxies say where the server behind them does not, or not in time; and answers that end before their end, of which
@@ -217,6 +219,58 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
         epoch + 4,
         "one claim for each reopening, and one more after the last claim was applied"
     );
+}
+
+/// Calls that are made while the intent of another is on its way are appended together. Where that append gets no answer, none of
+/// their effects runs, whether or not the intents are in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn intents_that_were_appended_together_and_got_no_answer_run_no_effect() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/records").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
+    for landed in [true, false] {
+        let id = format!("together-{landed}");
+        let (run, ran) = (runlog.open(&id).await.unwrap(), AtomicUsize::new(0));
+        let book = async |seat: usize| {
+            let effect = async |call: Call| {
+                ran.fetch_add(1, Ordering::SeqCst);
+                Ok(Json::from(json!(call.id)))
+            };
+            // Of those that are appended together, two each look the same.
+            run.tool("book", &seat.div_ceil(2)).once(effect).await
+        };
+        let held = proxy.hold();
+        let mut calls: Vec<_> = (0..8).map(|seat| Box::pin(book(seat))).collect();
+        for call in &mut calls {
+            assert!(call.now_or_never().is_none(), "no request was passed on");
+        }
+        proxy.skip(1);
+        if landed {
+            proxy.truncate_next_response();
+        } else {
+            proxy.drop_next_request();
+        }
+        drop(held);
+        let mut answers = join_all(calls).await.into_iter();
+        // It was sent before the others, and its result would come after them.
+        assert_eq!(answers.next().unwrap().unwrap_err().side_effect(), SideEffect::Held);
+        for (nth, answer) in answers.enumerate() {
+            let error = answer.unwrap_err();
+            assert_eq!(error.side_effect(), SideEffect::Unknown, "{nth}: {error}");
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 1, "landed: {landed}");
+        let reopened = run.reopen().await.unwrap();
+        assert_eq!((reopened.landed, reopened.not_done), if landed { (7, 7) } else { (0, 0) });
+        let mut answered = Vec::new();
+        for seat in 1..8 {
+            answered.push(book(seat).await.unwrap().result.unwrap().to_value());
+        }
+        let next = deployment.connect().await.unwrap().open(&id).await.unwrap();
+        let recovery = next.recovery();
+        assert_eq!((recovery.completed.len(), recovery.pending.len(), ran.load(Ordering::SeqCst)), (8, 0, 8));
+        let asked: Vec<Value> = recovery.completed[1..].iter().map(|done| json!(done.id)).collect();
+        assert_eq!(answered, asked, "landed: {landed}: in the order of the intents");
+    }
 }
 
 /// What a server says that does not have a record.

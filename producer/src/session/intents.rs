@@ -1,0 +1,375 @@
+//! Intents of calls that are made at the same time: they are appended in the order of the calls, several at once.
+//!
+//! ```text
+//!   call ─▶ waiting ─▶ in flight, with those that waited beside it ─▶ acknowledged: each call goes on by itself
+//!                        ├── nothing was appended: an error for each of them
+//!                        └── unknown: the handle is stopped, and none that waits is sent
+//! ```
+//!
+//! One append of them is in flight at a time. Any other operation first waits until none is left, so nothing else of the handle
+//! is in flight beside them, and the log's order is that of the operations.
+
+use super::{
+    outbox::InFlightCall,
+    read_back::{AckedRecord, not_own_intent},
+    replay::{CallKey, RecordedCall},
+    state::SessionState,
+    unjudged::Unjudged,
+};
+use crate::{
+    config::failpoint,
+    error::{Action, Error, SideEffect},
+    metrics::metric,
+    tool_call::TakenCall,
+    transport::{
+        in_flight::SharedPermit,
+        request::{AppendAsk, AppendFailed, AppendUntil, Appended, ToAppend},
+    },
+};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use runlog_schemas::{
+    answer::Position,
+    id::{Epoch, Offset, RecordId},
+    payload::Payload,
+    record::JournalRecord,
+};
+use std::{collections::VecDeque, sync::Arc};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot, watch},
+    time::Instant,
+};
+
+/// Intents in one append.
+const TOGETHER_MAX: usize = 64;
+/// Their bytes, if there is more than one: far below what a server or a log takes at once.
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+
+type Outcome = Result<Vec<Appended>, AppendFailed>;
+
+/// An append under way, which any of its calls, or any other operation, drives to its end.
+pub(crate) type Ack = Shared<BoxFuture<'static, Arc<Outcome>>>;
+
+/// What a call waits for.
+pub(crate) type Reply = oneshot::Receiver<Result<Admitted, Error>>;
+
+/// A call whose intent or attempt is acknowledged.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) call: InFlightCall,
+    /// The number of the attempt.
+    pub(crate) attempt: u32,
+    pub(crate) acked: AckedRecord,
+    /// The epoch that it was written in.
+    pub(crate) epoch: Epoch,
+    pub(crate) place: Place,
+    pub(crate) unjudged: Unjudged,
+    /// How many results had been refused when it was sent.
+    pub(crate) refusals: u64,
+}
+
+/// Whether the effect of a call may run.
+#[derive(Clone, Debug)]
+enum Verdict {
+    Open,
+    /// It may, or its call was cancelled.
+    Passed,
+    Failed(Error),
+}
+
+/// A call's place among those of one append.
+#[derive(Debug)]
+pub(crate) struct Place {
+    verdicts: Arc<watch::Sender<Vec<Verdict>>>,
+    nth: usize,
+}
+
+impl Place {
+    fn of(count: usize) -> impl Iterator<Item = Self> {
+        let verdicts = Arc::new(watch::Sender::new(vec![Verdict::Open; count]));
+        (0..count).map(move |nth| Self { verdicts: Arc::clone(&verdicts), nth })
+    }
+
+    /// Waits until the effects of all earlier calls may run or one may not, and returns why.
+    pub(crate) async fn earlier_failed(&self) -> Option<Error> {
+        let failed = |all: &[Verdict]| {
+            let mut earlier = all.iter().take(self.nth);
+            earlier.find_map(|verdict| if let Verdict::Failed(error) = verdict { Some(error.clone()) } else { None })
+        };
+        let open = |all: &[Verdict]| all.iter().take(self.nth).any(|verdict| matches!(verdict, Verdict::Open));
+        let mut verdicts = self.verdicts.subscribe();
+        let known = verdicts.wait_for(|all| failed(all).is_some() || !open(all)).await;
+        known.ok().and_then(|all| failed(&all))
+    }
+
+    /// The call's effect does not run.
+    pub(crate) fn fail(self, error: &Error) {
+        self.decide(Verdict::Failed(error.clone()));
+    }
+
+    fn decide(&self, verdict: Verdict) {
+        self.verdicts.send_modify(|all| {
+            if let Some(own @ Verdict::Open) = all.get_mut(self.nth) {
+                *own = verdict;
+            }
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.decide(Verdict::Passed);
+    }
+}
+
+/// The intent, or the attempt, of a call.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    pub(crate) to_append: ToAppend,
+    /// The call as it is once this is acknowledged.
+    pub(crate) call: RecordedCall,
+    pub(crate) attempt: u32,
+    pub(crate) key: CallKey,
+    pub(crate) tool: String,
+    /// Of an attempt: the pending call, which is put back unless this is acknowledged.
+    pub(crate) taken: Option<TakenCall>,
+    pub(crate) slot: OwnedSemaphorePermit,
+    /// Given back when this is acknowledged, or its call is cancelled.
+    pub(crate) permit: SharedPermit,
+    pub(crate) reply: oneshot::Sender<Result<Admitted, Error>>,
+}
+
+impl Intent {
+    fn id(&self) -> &RecordId {
+        &self.to_append.record.body.record_id
+    }
+
+    fn fail(self, error: &Error) {
+        let error = error.clone().about_record(self.id().borrow());
+        // A call that was cancelled waits for nothing.
+        drop(self.reply.send(Err(error)));
+    }
+
+    /// Whether it may be appended with others: a payload in the content store comes with a receipt of its own.
+    fn goes_with_others(&self) -> bool {
+        !matches!(self.to_append.record.payload, Payload::StoredPayload(_))
+    }
+}
+
+/// One append.
+#[derive(Debug)]
+struct Group {
+    /// With the numbers that they were sent under.
+    intents: Vec<Intent>,
+    begun: Instant,
+    /// The offset of the run's last record that was known then.
+    sent_after: Offset,
+    /// How many results had been refused then.
+    refusals: u64,
+    /// The results that it asks about too.
+    also: Vec<Position>,
+    ack: Ack,
+}
+
+/// The intents of a handle that no call has gone on from.
+#[derive(Debug, Default)]
+pub(crate) struct Intents {
+    /// In the order of the calls.
+    waiting: VecDeque<Intent>,
+    in_flight: Option<Group>,
+    /// How many of the first are appended one by one: one of them made the server refuse them all.
+    one_by_one: usize,
+    /// Those whose append was unknown, until reopening settles them.
+    pub(crate) unknown: VecDeque<JournalRecord>,
+}
+
+impl Intents {
+    pub(crate) fn push(&mut self, intent: Intent) {
+        self.waiting.push_back(intent);
+    }
+
+    /// Gives up what was cancelled and is not sent. Returns whether a cancelled one is in flight: once it is acknowledged, its call
+    /// is known, and counts as never started.
+    pub(crate) fn forget_cancelled(&mut self) -> bool {
+        self.waiting.retain(|intent| !intent.reply.is_closed());
+        self.in_flight.iter().flat_map(|group| &group.intents).any(|intent| intent.reply.is_closed())
+    }
+
+    /// Whether one of them is of the call with this key.
+    pub(crate) fn has_key(&self, key: &CallKey) -> bool {
+        let sent = self.in_flight.iter().flat_map(|group| &group.intents);
+        key.is_some() && self.waiting.iter().chain(sent).any(|intent| intent.key == *key)
+    }
+}
+
+impl SessionState {
+    /// Takes in what is acknowledged, and sends what waits if nothing is in flight. Returns what is in flight then. If that is
+    /// nothing, an intent waits only because a result was refused and no operation has reported it.
+    pub(crate) fn advance_intents(&mut self) -> Option<Ack> {
+        if let Some(group) = self.intents.in_flight.take() {
+            match group.ack.peek().cloned() {
+                Some(acked) => self.settle_group(group, &acked),
+                None => return Some(self.intents.in_flight.insert(group).ack.clone()),
+            }
+        }
+        self.send_waiting()
+    }
+
+    /// Waits until no intent is in flight, nor waits for one that is.
+    pub(crate) async fn drain_intents(&mut self) {
+        while let Some(ack) = self.advance_intents() {
+            // Its outcome is taken in by what comes next.
+            drop(ack.await);
+        }
+    }
+
+    fn send_waiting(&mut self) -> Option<Ack> {
+        self.intents.forget_cancelled();
+        self.intents.waiting.front()?;
+        if let Err(error) = self.appender.check_ready() {
+            self.intents.waiting.drain(..).for_each(|intent| intent.fail(&error));
+            return None;
+        }
+        if self.appender.unjudged.has_refused() {
+            return None;
+        }
+        let first = self.intents.waiting.pop_front()?;
+        Some(self.send_group(first))
+    }
+
+    /// Sends an intent, and with it those that wait behind it.
+    fn send_group(&mut self, first: Intent) -> Ack {
+        let appender = &mut self.appender;
+        let alone = self.intents.one_by_one > 0 || !first.goes_with_others();
+        self.intents.one_by_one = self.intents.one_by_one.saturating_sub(1);
+        let (mut bytes, mut intents) = (first.permit.bytes(), vec![first]);
+        while !alone
+            && intents.len() < TOGETHER_MAX
+            && let Some(next) = self.intents.waiting.front()
+            && next.goes_with_others()
+            && bytes + next.permit.bytes() <= TOGETHER_BYTES_MAX
+            && appender.transport.go_together(&intents[0].to_append, &next.to_append)
+            // Of two records of one id the second must be known as a repeat of one that another call sent.
+            && intents.iter().all(|intent| intent.id() != next.id())
+        {
+            bytes += next.permit.bytes();
+            intents.extend(self.intents.waiting.pop_front());
+        }
+        appender.number_all(intents.iter_mut().map(|intent| &mut intent.to_append.record));
+        intents.iter().for_each(|_| (appender.config.failpoints)(failpoint::RECORD_NUMBERED));
+        // A server answers that for one record only; then each call asks with a read-back.
+        let also = if intents.len() == 1 { appender.unjudged.positions() } else { Vec::new() };
+        let ack = {
+            let (transport, also) = (Arc::clone(&appender.transport), also.clone());
+            let records: Vec<ToAppend> = intents.iter().map(|intent| intent.to_append.clone()).collect();
+            async move {
+                let ask = AppendAsk { until: AppendUntil::ReadBack, also: &also };
+                Arc::new(transport.append(&records, ask).await)
+            }
+        };
+        let (begun, sent_after, refusals) = (Instant::now(), appender.seen, appender.unjudged.refusals());
+        let ack = ack.boxed().shared();
+        // Sent now, and not when one of the calls is polled.
+        drop(ack.clone().now_or_never());
+        self.intents.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
+        ack
+    }
+
+    /// Gives each call of an append what became of it.
+    fn settle_group(&mut self, group: Group, acked: &Outcome) {
+        let Group { intents, begun, sent_after, refusals, also, .. } = group;
+        let appended = match acked {
+            Ok(appended) => appended,
+            Err(AppendFailed { error, untouched }) => {
+                self.appender.config.count(metric::APPEND_FAILED);
+                if *untouched && intents.len() > 1 && error.action() == Action::FixTheInput {
+                    // Because of one of them. Nothing was appended.
+                    self.intents.one_by_one = intents.len();
+                    intents.into_iter().rev().for_each(|intent| self.intents.waiting.push_front(intent));
+                } else if *untouched {
+                    intents.into_iter().for_each(|intent| intent.fail(error));
+                } else {
+                    let error = self.appender.stop(error.clone()).with_side_effect(SideEffect::Unknown);
+                    for intent in intents {
+                        self.intents.unknown.push_back(intent.to_append.record.clone());
+                        intent.fail(&error);
+                    }
+                }
+                return;
+            }
+        };
+        if let Some(first) = appended.first() {
+            self.appender.unjudged.judged(&also, &first.also);
+        }
+        let asked = intents.len() == 1 || self.appender.unjudged.is_empty();
+        let places = Place::of(intents.len());
+        for ((intent, place), appended) in intents.into_iter().zip(places).zip(appended.iter().cloned()) {
+            intent.permit.give_back();
+            let record = intent.to_append.record.clone();
+            let acked = match self.appender.acknowledged(record, appended, (begun, sent_after)) {
+                Ok(acked) if acked.repeats_earlier => {
+                    let error = not_own_intent(self.appender.run_id.borrow(), &acked, &acked.position);
+                    Err(self.appender.stop(error).with_side_effect(SideEffect::Unknown))
+                }
+                acked => acked,
+            };
+            let mut acked = match acked {
+                Ok(acked) => acked,
+                Err(error) => {
+                    place.fail(&error);
+                    intent.fail(&error);
+                    continue;
+                }
+            };
+            if !asked {
+                // What the answer does not say of earlier results, a read-back does, before the effect runs.
+                acked.read_back = None;
+            }
+            let Intent { call, attempt, key, tool, taken, slot, reply, .. } = intent;
+            if let Some(taken) = taken {
+                taken.keep();
+            } else {
+                let key = key.as_ref().map(|(_, key)| key.as_str());
+                self.replay.add(acked.journal_seq, &tool, key, call.clone());
+            }
+            let by = (acked.record_id.clone(), acked.position.clone());
+            let call = InFlightCall::admitted(self.outbox.clone(), call, key, by, slot);
+            let (epoch, unjudged) = (self.appender.epoch, self.appender.unjudged.clone());
+            // If the call was cancelled, it is dropped here, and counts as never started.
+            drop(reply.send(Ok(Admitted { call, attempt, acked, epoch, place, unjudged, refusals })));
+        }
+    }
+}
+
+/// The error of a call whose effect does not run because that of an earlier one may not.
+pub(crate) fn not_started(id: &RecordId, earlier: &Error) -> Error {
+    let message = format!("call {id} was not started, because an earlier one failed: {earlier}");
+    let error = Error::new(earlier.kind(), earlier.action(), message);
+    error.about_record(id.borrow()).with_side_effect(SideEffect::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::answer::ErrorKind;
+
+    #[test]
+    fn a_cancelled_call_hides_no_failure_of_an_earlier_one_of_its_append() {
+        let mut places: Vec<Place> = Place::of(3).collect();
+        let last = places.pop().unwrap();
+        drop(places.pop());
+        assert!(last.earlier_failed().now_or_never().is_none(), "the first one may still fail");
+        places.pop().unwrap().fail(&Error::new(ErrorKind::Stale, Action::Reopen, "late".to_owned()));
+        assert_eq!(last.earlier_failed().now_or_never().flatten().unwrap().kind(), ErrorKind::Stale);
+    }
+
+    #[test]
+    fn a_call_goes_on_once_all_earlier_ones_of_its_append_may_run() {
+        let mut places: Vec<Place> = Place::of(2).collect();
+        let last = places.pop().unwrap();
+        drop(places);
+        assert!(last.earlier_failed().now_or_never().unwrap().is_none());
+    }
+}

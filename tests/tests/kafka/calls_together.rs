@@ -1,0 +1,81 @@
+//! Calls of one handle that are made at the same time, with intents sent directly to Kafka.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
+
+use futures_util::future::join_all;
+use runlog_log::kafka::KafkaLog;
+use runlog_producer::{Json, Run, Runlog, SideEffect};
+use runlog_tests::{
+    counting_log::{Counter, CountingLog},
+    deployment::Deployment,
+    http_proxy::HttpProxy,
+};
+use serde_json::json;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+use tokio::sync::Barrier;
+
+const CALLS: usize = 16;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
+    let deployment = Deployment::kafka().unwrap();
+    let counter = Arc::new(Counter::default());
+    let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
+    let mut config = deployment.config(&deployment.server.url).unwrap();
+    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
+    let run = Runlog::connect(config).await.unwrap().open("few").await.unwrap();
+    let (before, all_run) = (counter.appends().sent, Barrier::new(CALLS));
+    let calls = (0..CALLS).map(|seat| {
+        let (run, counter, all_run) = (&run, &counter, &all_run);
+        async move {
+            let effect = async |_| {
+                all_run.wait().await;
+                Ok(Json::from(json!(counter.appends().sent)))
+            };
+            run.tool("book", &seat).once(effect).await.unwrap()
+        }
+    });
+    let sent = join_all(calls).await.into_iter().filter_map(|answer| answer.result.unwrap().to_value().as_u64());
+    let sent = sent.min().unwrap() - before;
+    assert!(sent < CALLS as u64 / 2, "{sent} appends for {CALLS} intents");
+}
+
+/// The effects that run are those of the first calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_an_intent_is_not_read_back_no_later_effect_of_the_same_append_runs() {
+    let deployment = Deployment::kafka().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
+    let run = runlog.open("first").await.unwrap();
+    let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
+    // The first intent is alone in its append, and so is its read-back.
+    proxy.skip(1);
+    proxy.drop_next_request();
+    let answers = join_all((0..CALLS).map(|seat| book(&run, seat, &ran))).await;
+    let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
+    let failed = ran.iter().position(|ran| !ran).unwrap();
+    assert!(failed > 0 && ran[failed..].iter().all(|ran| !ran), "{ran:?}");
+    assert_eq!(answers, ran, "what ran is answered or held");
+    run.reopen().await.unwrap();
+    let again: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
+    for seat in failed..CALLS {
+        assert!(book(&run, seat, &again).await, "call {seat}");
+    }
+    let next = deployment.connect().await.unwrap().open("first").await.unwrap();
+    assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
+}
+
+/// Whether it was answered, or its result is held because the handle was stopped meanwhile.
+async fn book(run: &Run, seat: usize, ran: &[AtomicBool]) -> bool {
+    let effect = async |_| {
+        ran[seat].store(true, Ordering::SeqCst);
+        Ok(Json::from(json!(seat)))
+    };
+    match run.tool("book", &seat).once(effect).await {
+        Ok(_) => true,
+        Err(error) => error.side_effect() == SideEffect::Held,
+    }
+}

@@ -105,7 +105,8 @@ pub struct Config {
     /// How long one operation of a handle may take, with all its appends and reads; the effect of a call does not count. After
     /// that it is cancelled, and its error says what it may have left behind. Default 120 s.
     pub operation: Duration,
-    /// Records of all handles of a connection that are sent and not acknowledged. One more waits, up to `deadline`. Default 4096.
+    /// Records of all handles of a connection that are sent and not acknowledged, and intents that wait to be sent; those of calls
+    /// that were cancelled do not count. One more waits, up to `deadline`. Default 4096.
     pub buffer_records: usize,
     /// Their encoded bytes, each record rounded up to a KiB. A larger record is sent alone. Default 32 MiB.
     pub buffer_bytes: usize,

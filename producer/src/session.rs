@@ -248,9 +248,8 @@ impl Session {
                 Err(TryRecvError::Empty) => {}
             }
             let Some(ack) = ack else {
-                // It is not sent, because a result was refused. If another operation has reported that by now, it is sent.
-                state.appender.check_results()?;
-                continue;
+                // It is not sent, because a result was refused.
+                return Err(state.appender.check_results().err().unwrap_or_else(given_up));
             };
             drop(state);
             let locked = async {
@@ -272,6 +271,7 @@ impl Session {
             Some(permit) => permit,
             None => {
                 state.drain_intents().await;
+                state.appender.check_results()?;
                 self.transport.permit(record).await?
             }
         };

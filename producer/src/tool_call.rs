@@ -163,7 +163,7 @@ impl<'a> Tool<'a> {
     /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
     /// handle may overlap: intents are appended in the order of the calls, those that are made while another intent is on its way
     /// together, and results in the order in which the effects end. Where the effect of a call may not run, that of a later one
-    /// whose intent was appended with it does not either, and the error of the later one is of the same kind.
+    /// whose intent was appended with it does not either, so each waits for those before it: poll all that were begun.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str(), tool = self.name))]
     pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
     where

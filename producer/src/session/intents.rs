@@ -147,6 +147,7 @@ impl Intent {
     }
 
     fn fail(self, error: &Error) {
+        self.permit.give_back();
         let error = error.clone().about_record(self.id().borrow());
         // A call that was cancelled waits for nothing.
         drop(self.reply.send(Err(error)));
@@ -208,10 +209,10 @@ impl SessionState {
     /// Takes in what is acknowledged, and sends what waits if nothing is in flight. Returns what is in flight then. If that is
     /// nothing, an intent waits only because a result was refused and no operation has reported it.
     pub(crate) fn advance_intents(&mut self) -> Option<Ack> {
-        if let Some(group) = self.intents.in_flight.take() {
-            match group.ack.peek().cloned() {
-                Some(acked) => self.settle_group(group, &acked),
-                None => return Some(self.intents.in_flight.insert(group).ack.clone()),
+        if let Some(group) = &self.intents.in_flight {
+            let Some(acked) = group.ack.peek().cloned() else { return Some(group.ack.clone()) };
+            if let Some(group) = self.intents.in_flight.take() {
+                self.settle_group(group, &acked);
             }
         }
         self.send_waiting()
@@ -227,20 +228,25 @@ impl SessionState {
 
     fn send_waiting(&mut self) -> Option<Ack> {
         self.intents.forget_cancelled();
-        self.intents.waiting.front()?;
+        if self.intents.waiting.is_empty() {
+            self.intents.one_by_one = 0;
+            return None;
+        }
         if let Err(error) = self.appender.check_ready() {
             self.intents.waiting.drain(..).for_each(|intent| intent.fail(&error));
             return None;
         }
+        // Counted before it is looked at, so that a refusal that is found meanwhile is not missed.
+        let refusals = self.appender.unjudged.refusals();
         if self.appender.unjudged.has_refused() {
             return None;
         }
         let first = self.intents.waiting.pop_front()?;
-        Some(self.send_group(first))
+        Some(self.send_group(first, refusals))
     }
 
     /// Sends an intent, and with it those that wait behind it.
-    fn send_group(&mut self, first: Intent) -> Ack {
+    fn send_group(&mut self, first: Intent, refusals: u64) -> Ack {
         let appender = &mut self.appender;
         let alone = self.intents.one_by_one > 0 || !first.goes_with_others();
         self.intents.one_by_one = self.intents.one_by_one.saturating_sub(1);
@@ -259,7 +265,7 @@ impl SessionState {
         }
         appender.number_all(intents.iter_mut().map(|intent| &mut intent.to_append.record));
         intents.iter().for_each(|_| (appender.config.failpoints)(failpoint::RECORD_NUMBERED));
-        // A server answers that for one record only; then each call asks with a read-back.
+        // A server answers that for one record only; of several each call asks with a read-back.
         let also = if intents.len() == 1 { appender.unjudged.positions() } else { Vec::new() };
         let ack = {
             let (transport, also) = (Arc::clone(&appender.transport), also.clone());
@@ -269,11 +275,10 @@ impl SessionState {
                 Arc::new(transport.append(&records, ask).await)
             }
         };
-        let (begun, sent_after, refusals) = (Instant::now(), appender.seen, appender.unjudged.refusals());
-        let ack = ack.boxed().shared();
-        // Sent now, and not when one of the calls is polled.
-        drop(ack.clone().now_or_never());
+        let (begun, sent_after, ack) = (Instant::now(), appender.seen, ack.boxed().shared());
         self.intents.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
+        // Begun now, and not when one of the calls is polled.
+        drop(ack.clone().now_or_never());
         ack
     }
 
@@ -303,7 +308,7 @@ impl SessionState {
         if let Some(first) = appended.first() {
             self.appender.unjudged.judged(&also, &first.also);
         }
-        let asked = intents.len() == 1 || self.appender.unjudged.is_empty();
+        let asked = self.appender.unjudged.is_empty();
         let places = Place::of(intents.len());
         for ((intent, place), appended) in intents.into_iter().zip(places).zip(appended.iter().cloned()) {
             intent.permit.give_back();

@@ -62,8 +62,8 @@ impl Tool<'_> {
         let mut guard = session.lock().await?;
         session.make_ready_for_intent(&mut guard).await?;
         if guard.intents.has_key(&self.key()) {
-            // What answers this call is known once that one is acknowledged.
-            guard.drain_intents().await;
+            // What answers this call is known once that one is acknowledged, or settled.
+            session.make_ready(&mut guard).await?;
         }
         if guard.replay.unresolved().is_some() {
             // What is in flight would be missing from an answer.

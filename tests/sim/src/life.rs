@@ -59,6 +59,8 @@ pub(crate) struct Process {
 enum Next {
     Done,
     Again,
+    /// As `Again`. A server that admits one append at a time had no room for this one, which may happen any number of times.
+    NoRoom,
     /// The process is done with the run.
     Leave,
 }
@@ -253,11 +255,13 @@ impl Process {
 
     /// Whether the process goes on.
     async fn step(&self, run: &Run, step: Step) -> bool {
-        for tried in 0..TRIES_MAX {
+        let (mut tried, mut without_room) = (0, 0);
+        while tried < TRIES_MAX + without_room {
             let next = match step.what {
                 What::Call { key, ms, ends, like } => self.call(run, step, tried, (key, ms, ends, like)).await,
                 _ => self.write(run, step, tried).await,
             };
+            without_room += u32::from(matches!(next, Next::NoRoom));
             match next {
                 Next::Done => {
                     self.done().insert(step.id);
@@ -265,13 +269,16 @@ impl Process {
                 }
                 Next::Leave => return false,
                 // An agent that is interrupted may save its state before it goes on.
-                Next::Again if self.alone.load(Ordering::Relaxed) && (step.id + tried).is_multiple_of(2) => {
+                Next::Again | Next::NoRoom
+                    if self.alone.load(Ordering::Relaxed) && (step.id + tried).is_multiple_of(2) =>
+                {
                     let saved = self.checkpoint(run).await;
                     self.stage.count("checkpoint before another try");
                     self.tell(|| format!("step {}: saved: {:?}", step.id, saved.map(|at| at.offset)));
                 }
-                Next::Again => {}
+                Next::Again | Next::NoRoom => {}
             }
+            tried += 1;
         }
         // Through a deposed leader a handle learns things that are no longer so.
         if self.last || self.stage.is_healed() && self.stage.ledger().deposed_since().0 == 0 {

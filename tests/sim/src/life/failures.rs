@@ -16,7 +16,12 @@ impl Process {
         let (kind, action, effect) = (error.kind(), error.action(), error.side_effect());
         self.tell(|| format!("step {step}: {kind:?} {action:?} {effect:?}: {error}"));
         match action {
-            Action::Retry => sleep(Duration::from_millis(700)).await,
+            Action::Retry => {
+                sleep(Duration::from_millis(700)).await;
+                if kind == ErrorKind::Overloaded {
+                    return Next::NoRoom;
+                }
+            }
             Action::Reopen => return self.reopen(run).await,
             Action::Stop => {
                 self.stage.ledger().told_lost(self.life.run, self.life.id, error);

@@ -179,7 +179,7 @@ impl Process {
                 // have sent none, and names none.
                 if let Some(sent) = error.subject().record_id.as_ref().filter(|_| unknown)
                     && step.what == What::Turn
-                    && matches!(next, Next::Again)
+                    && matches!(next, Next::Again | Next::NoRoom)
                 {
                     self.stage.count("reopened after an unknown write");
                     if !self.stage.ledger().has_in(step.run, sent.as_str()) {

@@ -37,6 +37,7 @@ use unjudged::Unjudged;
 use writer_state::WriterState;
 
 pub(crate) mod appender;
+pub(crate) mod build;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
 pub(crate) mod intents;

@@ -95,7 +95,7 @@ impl Transport {
     }
 
     /// Whether two records of a run can be appended at once. A request has one `traceparent`.
-    pub(crate) fn go_together(&self, first: &ToAppend, next: &ToAppend) -> bool {
+    pub(crate) fn go_together(&self, first: ToAppend<'_>, next: ToAppend<'_>) -> bool {
         match &self.backend {
             Backend::Http(http) => http.has(Feature::ReadBack) && first.trace == next.trace,
             #[cfg(any(feature = "kafka", feature = "embedded"))]
@@ -131,7 +131,7 @@ impl Transport {
 
     /// Appends records of one run in order, and waits until all are acknowledged; a server also waits until what `ask` says, and
     /// then reports the other outcomes. One answer for each record, in that order.
-    pub(crate) async fn append(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
+    pub(crate) async fn append(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let appended = match &self.backend {
             Backend::Http(http) => http.append(all, ask).await,
             #[cfg(feature = "kafka")]
@@ -157,7 +157,7 @@ impl Transport {
     }
 
     /// As [`Transport::append`], of one record.
-    pub(crate) async fn append_one(&self, one: ToAppend, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
+    pub(crate) async fn append_one(&self, one: ToAppend<'_>, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
         let mut appended = self.append(std::slice::from_ref(&one), ask).await?;
         appended.pop().ok_or_else(|| {
             let error = Error::new(ErrorKind::Internal, Action::Operator, "an append without an answer".to_owned());

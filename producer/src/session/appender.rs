@@ -2,6 +2,7 @@
 //! that failed. Its states are those of [`WriterState`].
 
 use super::{
+    build::{build_record, offload_payload},
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
@@ -19,7 +20,6 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{CurrentWriter, ErrorKind, OrOther, Outcome, Position, ReadBack},
-    depth,
     id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
     payload::{Payload, PayloadType},
@@ -291,9 +291,10 @@ impl RunAppender {
     async fn send_until(&mut self, mut record: JournalRecord, until: AppendUntil) -> Result<AckedRecord, Error> {
         let _permit = self.transport.permit(&record).await?;
         self.number(&mut record);
-        self.unacknowledged = Some(record.clone());
+        let record = &*self.unacknowledged.insert(record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (sent, begun) = (ToAppend::new(record, (self.config.traceparent)()), Instant::now());
+        let (trace, begun) = ((self.config.traceparent)(), Instant::now());
+        let sent = ToAppend::new(record, trace.as_deref());
         // Nothing is asked of an answer at the acknowledgement.
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
         match self.transport.append_one(sent, AppendAsk { until, also: &also }).await {
@@ -442,8 +443,8 @@ impl RunAppender {
         }
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (record_id, journal_seq) = (record.body.record_id.clone(), record.place.journal_seq);
-        let evidence = ToAppend::new(record, (self.config.traceparent)());
+        let trace = (self.config.traceparent)();
+        let evidence = ToAppend::new(&record, trace.as_deref());
         let appended = self.transport.append_one(evidence, AppendAsk::JUDGED).await;
         let appended = appended.map_err(|failed| failed.error)?;
         if self.state.is_lost() {
@@ -452,6 +453,7 @@ impl RunAppender {
         let outcome = match appended.outcome {
             Some(outcome) => outcome,
             None => {
+                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
                 let acked = AckedRecord::new(record_id, journal_seq, appended.position);
                 let (config, run_id) = (&self.config, self.run_id.borrow());
                 outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
@@ -492,36 +494,6 @@ impl RunAppender {
     pub(crate) fn stop_or_lose(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Fenced { self.lose(error) } else { self.stop(error) }
     }
-}
-
-/// As [`RunAppender::build_record`], without the handle's lock: of a record id, a payload, and the key of a call that has one.
-pub(crate) async fn build_record(
-    transport: &Transport,
-    config: &Config,
-    run_id: RunId<&str>,
-    (record_id, payload, key): (RecordId, Payload, Option<&str>),
-) -> Result<JournalRecord, Error> {
-    let mut record = JournalRecord::new(run_id, record_id, &config.agent_id, payload);
-    record.body.idempotency_key = key.map(str::to_owned);
-    if let Some(redaction) = &config.redaction {
-        redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
-    }
-    offload_payload(transport, config, record).await
-}
-
-async fn offload_payload(
-    transport: &Transport,
-    config: &Config,
-    record: JournalRecord,
-) -> Result<JournalRecord, Error> {
-    let (id, run_id) = (&record.body.record_id, &record.body.run_id);
-    let deep = |why: &str| format!("record {id} of run {run_id} could not be read whole: {why}");
-    depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep).about_record(id.borrow()))?;
-    let record = transport.offload_payload(record).await?;
-    if matches!(record.payload, Payload::StoredPayload(_)) {
-        (config.failpoints)(failpoint::CONTENT_STORED);
-    }
-    Ok(record)
 }
 
 /// Whether a record is the intent of a call, or of one more attempt of it.

@@ -49,21 +49,20 @@ impl Claim {
         record.place.writer_id = writer_id.into();
         record.place.writer_epoch = epoch;
         record.place.timestamp_millis = (config.clock)();
-        let record_id = record.body.record_id.clone();
-        let claim = ToAppend::new(record, (config.traceparent)());
-        let appended = transport.append_one(claim, AppendAsk::JUDGED).await;
+        let trace = (config.traceparent)();
+        let appended = transport.append_one(ToAppend::new(&record, trace.as_deref()), AppendAsk::JUDGED).await;
         let appended = appended.map_err(|AppendFailed { error, .. }| error)?;
         let outcome = match appended.outcome {
             Some(outcome) => outcome,
             None => {
-                let id = record_id.borrow();
+                let id = record.body.record_id.borrow();
                 transport.read_back(run_id, &appended.position, Some(id), &[], config.deadline).await?.outcome
             }
         };
         match &outcome.reason {
             _ if took_effect(&outcome) => Ok(()),
             Some(reason) if *reason == Reason::Fenced => Err(claim_lost(run_id)),
-            _ => Err(refused(run_id, Some(record_id.borrow()), &outcome)),
+            _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
         }
     }
 

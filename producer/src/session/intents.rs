@@ -127,7 +127,9 @@ impl Drop for Place {
 /// The intent, or the attempt, of a call.
 #[derive(Debug)]
 pub(crate) struct Intent {
-    pub(crate) to_append: ToAppend,
+    pub(crate) record: JournalRecord,
+    /// Its `traceparent`.
+    pub(crate) trace: Option<String>,
     /// The call as it is once this is acknowledged.
     pub(crate) call: RecordedCall,
     pub(crate) attempt: u32,
@@ -143,7 +145,7 @@ pub(crate) struct Intent {
 
 impl Intent {
     fn id(&self) -> &RecordId {
-        &self.to_append.record.body.record_id
+        &self.record.body.record_id
     }
 
     fn fail(self, error: &Error) {
@@ -155,7 +157,11 @@ impl Intent {
 
     /// Whether it may be appended with others: a payload in the content store comes with a receipt of its own.
     fn goes_with_others(&self) -> bool {
-        !matches!(self.to_append.record.payload, Payload::StoredPayload(_))
+        !matches!(self.record.payload, Payload::StoredPayload(_))
+    }
+
+    fn to_append(&self) -> ToAppend<'_> {
+        ToAppend::new(&self.record, self.trace.as_deref())
     }
 }
 
@@ -256,23 +262,24 @@ impl SessionState {
             && let Some(next) = self.intents.waiting.front()
             && next.goes_with_others()
             && bytes + next.permit.bytes() <= TOGETHER_BYTES_MAX
-            && appender.transport.go_together(&intents[0].to_append, &next.to_append)
+            && appender.transport.go_together(intents[0].to_append(), next.to_append())
             // Of two records of one id the second must be known as a repeat of one that another call sent.
             && intents.iter().all(|intent| intent.id() != next.id())
         {
             bytes += next.permit.bytes();
             intents.extend(self.intents.waiting.pop_front());
         }
-        appender.number_all(intents.iter_mut().map(|intent| &mut intent.to_append.record));
+        appender.number_all(intents.iter_mut().map(|intent| &mut intent.record));
         intents.iter().for_each(|_| (appender.config.failpoints)(failpoint::RECORD_NUMBERED));
         // A server answers that for one record only; of several each call asks with a read-back.
         let also = if intents.len() == 1 { appender.unjudged.positions() } else { Vec::new() };
         let ack = {
             let (transport, also) = (Arc::clone(&appender.transport), also.clone());
-            let records: Vec<ToAppend> = intents.iter().map(|intent| intent.to_append.clone()).collect();
+            let records: Vec<_> = intents.iter().map(|intent| (intent.record.clone(), intent.trace.clone())).collect();
             async move {
-                let ask = AppendAsk { until: AppendUntil::ReadBack, also: &also };
-                Arc::new(transport.append(&records, ask).await)
+                let all: Vec<_> =
+                    records.iter().map(|(record, trace)| ToAppend::new(record, trace.as_deref())).collect();
+                Arc::new(transport.append(&all, AppendAsk { until: AppendUntil::ReadBack, also: &also }).await)
             }
         };
         let (begun, sent_after, ack) = (Instant::now(), appender.seen, ack.boxed().shared());
@@ -298,7 +305,7 @@ impl SessionState {
                 } else {
                     let error = self.appender.stop(error.clone()).with_side_effect(SideEffect::Unknown);
                     for intent in intents {
-                        self.intents.unknown.push_back(intent.to_append.record.clone());
+                        self.intents.unknown.push_back(intent.record.clone());
                         intent.fail(&error);
                     }
                 }
@@ -312,7 +319,7 @@ impl SessionState {
         let places = Place::of(intents.len());
         for ((intent, place), appended) in intents.into_iter().zip(places).zip(appended.iter().cloned()) {
             intent.permit.give_back();
-            let record = intent.to_append.record.clone();
+            let record = intent.record.clone();
             let acked = match self.appender.acknowledged(record, appended, (begun, sent_after)) {
                 Ok(acked) if acked.repeats_earlier => {
                     let error = not_own_intent(self.appender.run_id.borrow(), &acked, &acked.position);

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, SideEffect},
     metrics::metric,
     session::{
-        appender::build_record,
+        build::build_record,
         intents::{Admitted, Intent, Place, not_started},
         outbox::InFlightCall,
         read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
@@ -14,7 +14,6 @@ use crate::{
         state::SessionState,
         unjudged::Unjudged,
     },
-    transport::request::ToAppend,
 };
 use futures_util::FutureExt;
 use runlog_schemas::{
@@ -103,10 +102,10 @@ impl Tool<'_> {
             }
         };
         let permit = session.permit(&mut guard, &record).await?;
-        let to_append = ToAppend::new(record, (session.config.traceparent)());
+        let trace = (session.config.traceparent)();
         let (reply, answer) = oneshot::channel();
         let (key, tool) = (self.key(), self.name.clone());
-        let intent = Intent { to_append, call, attempt, key, tool, taken, slot, permit, reply };
+        let intent = Intent { record, trace, call, attempt, key, tool, taken, slot, permit, reply };
         let admitted = session.append_intent(guard, intent, answer).await?;
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
         let Admitted { call, attempt, acked, epoch, place, unjudged, refusals } = admitted;

@@ -239,7 +239,7 @@ impl Http {
     }
 
     /// Appends records of one run. Where the server does not know what is asked it waits for the judgement and reports nothing else.
-    pub(crate) async fn append(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
+    pub(crate) async fn append(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let until = match ask.until {
             AppendUntil::Acknowledged if !self.has(Feature::AnswerAtAck) => AppendUntil::Judged,
             AppendUntil::ReadBack if !self.has(Feature::ReadBack) => AppendUntil::Judged,
@@ -260,11 +260,11 @@ impl Http {
     }
 
     /// One record is sent as an object, and answered with one; several as an array.
-    async fn append_as(&self, all: &[ToAppend], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
+    async fn append_as(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let AppendAsk { until, also } = ask;
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
-        let Some(ToAppend { record: first, trace }) = all.first() else { return Ok(Vec::new()) };
-        let records: Vec<&JournalRecord> = all.iter().map(|one| &one.record).collect();
+        let Some(&ToAppend { record: first, trace }) = all.first() else { return Ok(Vec::new()) };
+        let records: Vec<&JournalRecord> = all.iter().map(|one| one.record).collect();
         for record in &records {
             self.understands(record).await.map_err(|error| failed(error, true))?;
         }

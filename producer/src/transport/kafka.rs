@@ -103,7 +103,7 @@ impl Kafka {
     }
 
     /// The log's entry for a record, in the framing of the journal.
-    fn entry(&self, ToAppend { record, trace }: &ToAppend) -> Result<Entry, AppendFailed> {
+    fn entry(&self, &ToAppend { record, trace }: &ToAppend<'_>) -> Result<Entry, AppendFailed> {
         let fingerprint = hex(&record.version().fingerprint);
         if !self.schemas.contains(&fingerprint) {
             // Its partition would stop at the record.
@@ -112,10 +112,10 @@ impl Kafka {
             return Err(AppendFailed { error, untouched: true });
         }
         let id = self.schema_ids.get(&fingerprint).copied();
-        entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace.as_deref())
+        entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace)
     }
 
-    pub(crate) async fn append(&self, all: &[ToAppend]) -> Result<Vec<Appended>, AppendFailed> {
+    pub(crate) async fn append(&self, all: &[ToAppend<'_>]) -> Result<Vec<Appended>, AppendFailed> {
         let Some(ToAppend { record: first, .. }) = all.first() else { return Ok(Vec::new()) };
         let entries = all.iter().map(|one| self.entry(one)).collect::<Result<_, _>>()?;
         let partition = partition_of(run_of(first)?, self.partitions);

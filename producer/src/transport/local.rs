@@ -49,12 +49,12 @@ impl Local {
         self.projector.content()
     }
 
-    pub(crate) async fn append(&self, all: &[ToAppend]) -> Result<Vec<Appended>, AppendFailed> {
+    pub(crate) async fn append(&self, all: &[ToAppend<'_>]) -> Result<Vec<Appended>, AppendFailed> {
         let Some(ToAppend { record: first, .. }) = all.first() else { return Ok(Vec::new()) };
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
-        let entry = |ToAppend { record, trace }: &ToAppend| {
+        let entry = |&ToAppend { record, trace }: &ToAppend<'_>| {
             let mut entry = self.projector.entry(record).map_err(refused)?;
-            entry.headers.extend(headers::trace(trace.as_deref()));
+            entry.headers.extend(headers::trace(trace));
             Ok(entry)
         };
         let entries = all.iter().map(entry).collect::<Result<_, _>>()?;

@@ -46,16 +46,16 @@ pub(crate) enum AppendUntil {
 }
 
 /// A record to be appended.
-#[derive(Clone, Debug)]
-pub(crate) struct ToAppend {
-    pub(crate) record: JournalRecord,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToAppend<'a> {
+    pub(crate) record: &'a JournalRecord,
     /// The `traceparent`, which becomes a header of the record.
-    pub(crate) trace: Option<String>,
+    pub(crate) trace: Option<&'a str>,
 }
 
-impl ToAppend {
+impl<'a> ToAppend<'a> {
     /// Without a `traceparent` that is none.
-    pub(crate) fn new(record: JournalRecord, trace: Option<String>) -> Self {
+    pub(crate) fn new(record: &'a JournalRecord, trace: Option<&'a str>) -> Self {
         Self { record, trace: trace.filter(|text| is_traceparent(text)) }
     }
 }

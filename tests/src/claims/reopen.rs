@@ -342,7 +342,7 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Back
                 FaultOutcome::Completed => continue,
             }
             if *fault != Fault::Cancelled {
-                assert!(call().await.is_err(), "it stands still");
+                assert!(call().await.is_err(), "the handle is stopped");
             } else if ran.load(Ordering::SeqCst) > 0 {
                 // One poll was enough to begin its effect.
                 continue;

@@ -202,12 +202,19 @@ pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u
         return Err(Unreadable::TooLarge(framed.len()));
     }
     let Some(id) = confluent_id(framed) else { return Ok(Cow::Borrowed(framed)) };
-    let version = schemas.version(id)?;
+    Ok(reframe_as(framed, schemas.version(id)?))
+}
+
+/// As [`reframe`], of a record that was written with this version of the schema.
+pub fn reframe_as<'a>(framed: &'a [u8], version: &'static Version) -> Cow<'a, [u8]> {
+    if confluent_id(framed).is_none() {
+        return Cow::Borrowed(framed);
+    }
     let datum = &framed[CONFLUENT_BYTES..];
     let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + datum.len());
     single_object(version, &mut out);
     out.extend_from_slice(datum);
-    Ok(Cow::Owned(out))
+    Cow::Owned(out)
 }
 
 /// A datum and the version of the schema that it was written with.

@@ -22,18 +22,16 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
 ///
 /// Errors: as [`entry`].
 pub fn renumbered(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
-    let version = if record.version() == schema::lowest() { schema::renumbered() } else { record.version() };
-    framed(record, version, renumbered_as(record, framing(version, schemas)?)?)
+    let version = renumbered_version(record);
+    let value = codec::encode_renumbered(record, framing(version, schemas)?).map_err(|error| {
+        Error::new(ErrorKind::Internal, "a record does not decode as it was encoded").because(error)
+    })?;
+    framed(record, version, value)
 }
 
-/// The value of [`renumbered`] as an Avro single object.
-pub(crate) fn renumbered_value(record: &JournalRecord) -> Result<Vec<u8>, Error> {
-    renumbered_as(record, Framing::SingleObject)
-}
-
-fn renumbered_as(record: &JournalRecord, framing: Framing) -> Result<Vec<u8>, Error> {
-    let value = codec::encode_renumbered(record, framing);
-    value.map_err(|error| Error::new(ErrorKind::Internal, "a record does not decode as it was encoded").because(error))
+/// The version that [`renumbered`] writes a record with.
+pub(crate) fn renumbered_version(record: &JournalRecord) -> &'static Version {
+    if record.version() == schema::lowest() { schema::renumbered() } else { record.version() }
 }
 
 fn framing(version: &'static Version, schemas: &dyn Schemas) -> Result<Framing, Error> {

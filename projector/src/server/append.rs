@@ -336,7 +336,9 @@ impl Projector {
             let schemas = &*self.shared.config.schemas;
             let entry =
                 if again.is_some() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
-            let framed = if again.is_some() { entry::renumbered_value(&record)? } else { codec::encode(&record) };
+            // As a fold keeps it.
+            let version = if again.is_some() { entry::renumbered_version(&record) } else { record.version() };
+            let framed = codec::reframe_as(&entry.value, version);
             let envelope = query::envelope(&framed)?;
             if !judged {
                 let outcome = self.unjudged(partition, row.offset, record.body.record_id.into());

@@ -157,6 +157,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// A read of [`Store::cached_view`] needs a block that is not in the block cache, or has a long row.
+    #[error("a row is not in the block cache, or long")]
+    NotCached,
     /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.
     #[error("index {index} has a damaged row under key {key}; delete the index folder to rebuild it from the log")]
     Damaged {
@@ -430,6 +433,15 @@ impl Store {
             Backend::Database(database) => View::Database(database.snapshot()),
             Backend::Memory(memory) => View::Memory(memory.snapshot()),
         }
+    }
+
+    /// A snapshot for a thread that must not wait for the disk: a read of what is neither in a memtable nor in the block cache
+    /// is [`Error::NotCached`], and never a row that is missing. None where a snapshot itself has to wait.
+    pub fn cached_view(&self) -> Option<View<'_>> {
+        Some(match &self.backend {
+            Backend::Database(database) => View::Database(database.cached_snapshot()?),
+            Backend::Memory(memory) => View::Memory(memory.snapshot()),
+        })
     }
 }
 

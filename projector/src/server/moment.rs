@@ -7,8 +7,9 @@ use crate::index::{
     query::{self, TopicPartition},
     store::Store,
 };
+use axum::Json;
 use runlog_schemas::{
-    answer::ErrorKind,
+    answer::{ErrorKind, Lookup},
     id::{Offset, PartitionId, RunId},
 };
 use std::time::Duration;
@@ -74,12 +75,51 @@ impl App {
         answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         self.audit_content(run_id.borrow()).await?;
+        self.answer(moment, run_id, answer).await
+    }
+
+    async fn answer<T: Send + 'static>(
+        &self,
+        moment: Moment,
+        run_id: RunId,
+        answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let read = move |app: &Self| {
             let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
             let rows = moment.rows(app, &store, run_id.borrow())?;
             answer(Asked { rows: &rows, contents: &app.0.contents(moment.left()), place, run_id: run_id.borrow() })
         };
         self.read(read).await
+    }
+
+    /// As [`App::answered`], of one call: from memtables and cached blocks on this thread where they have all of it.
+    pub(super) async fn answered_lookup(
+        &self,
+        moment: Moment,
+        run_id: RunId,
+        answer: impl Fn(Asked<'_>) -> Result<Lookup, Error> + Send + 'static,
+    ) -> Result<Json<Lookup>, Error> {
+        self.audit_content(run_id.borrow()).await?;
+        if let Some(cached) = self.cached_lookup(&moment, run_id.borrow(), &answer) {
+            return Ok(Json(cached));
+        }
+        self.answer(moment, run_id, answer).await.map(Json)
+    }
+
+    /// None where the disk or the content store has to be asked, or where this is an error.
+    fn cached_lookup(
+        &self,
+        moment: &Moment,
+        run_id: RunId<&str>,
+        answer: impl Fn(Asked<'_>) -> Result<Lookup, Error>,
+    ) -> Option<Lookup> {
+        if moment.as_of.is_some() || self.0.shared.config.executor.is_caller() {
+            return None;
+        }
+        let (store, place) = (self.0.store(moment.partition), self.place(moment.partition));
+        let rows = if self.caller().sees(run_id) { RunRows::Live(store.cached_view()?) } else { RunRows::Absent };
+        let found = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
+        found.missing_content.is_empty().then_some(found)
     }
 }
 

@@ -172,8 +172,8 @@ pub(super) async fn lookup(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        lookup::one(rows, contents, place, run_id, fingerprint.borrow(), occurrence).map(Json)
+    app.answered_lookup(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::one(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
     })
     .await
 }
@@ -193,8 +193,8 @@ pub(super) async fn call(
 ) -> Result<Json<Lookup>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        lookup::by_request(rows, contents, place, run_id, id.borrow())?.map(Json).ok_or_else(|| {
+    app.answered_lookup(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::by_request(rows, contents, place, run_id, id.borrow())?.ok_or_else(|| {
             let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
             error.about_record(id.borrow())
         })

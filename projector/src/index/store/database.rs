@@ -8,7 +8,7 @@ use super::{
     on_disk::place,
     options,
 };
-use rocksdb::{ColumnFamily, Direction, ReadTier, properties};
+use rocksdb::{ColumnFamily, Direction, ErrorKind, ReadOptions, ReadTier, properties};
 use runlog_schemas::id::Offset;
 use std::{
     collections::HashMap,
@@ -21,6 +21,8 @@ mod scan;
 
 /// Bytes that a row has in a write batch beside its key and value.
 const ROW_BYTES: usize = 12;
+/// The longest row that is read from cached blocks alone, bytes: what is done with a longer one keeps a thread for long.
+const CACHED_ROW_BYTES_MAX: usize = 64 << 10;
 /// Sorts after everything that may follow in a key.
 const END: [u8; 24] = [0xff; 24];
 
@@ -94,10 +96,11 @@ impl Database {
 
     /// The next offset as it is on disk.
     pub(super) fn durable(&self) -> Result<Offset, Error> {
-        let mut options = rocksdb::ReadOptions::default();
-        options.set_read_tier(ReadTier::Persisted);
         let key = meta::progress();
-        let row = self.db.get_pinned_opt(key.bytes(), &options).map_err(|source| self.rocks(source))?;
+        let row = self
+            .db
+            .get_pinned_opt(key.bytes(), &options_of(ReadTier::Persisted))
+            .map_err(|source| self.rocks(source))?;
         let Some(row) = row else { return Ok(Offset::ZERO) };
         let progress: meta::Progress = super::decode(key.bytes(), &row)?;
         Ok(progress.next_offset)
@@ -166,7 +169,14 @@ impl Database {
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
         let _not_adding = self.adding.read().unwrap_or_else(PoisonError::into_inner);
-        DatabaseSnapshot { snapshot: self.db.snapshot(), database: self }
+        DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier: ReadTier::All }
+    }
+
+    /// A snapshot that reads no more than memtables and cached blocks, and never waits: a read that needs more is
+    /// [`Error::NotCached`]. None while tables are added.
+    pub(super) fn cached_snapshot(&self) -> Option<DatabaseSnapshot<'_>> {
+        let _not_adding = self.adding.try_read().ok()?;
+        Some(DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier: ReadTier::BlockCache })
     }
 
     /// The number of the next run that has none. Where it is not known, what was added in part is removed first.
@@ -184,12 +194,12 @@ impl Database {
     }
 
     /// A run's number; none if it has no rows by number. At most one get.
-    fn number(&self, run: &[u8]) -> Result<Option<u64>, Error> {
+    fn number(&self, run: &[u8], tier: ReadTier) -> Result<Option<u64>, Error> {
         if let Some(number) = self.numbers.known(run) {
             return Ok(Some(number));
         }
         let key = numbers::by_run(run);
-        let row = self.db.get_pinned(&key).map_err(|source| self.rocks(source))?;
+        let row = self.db.get_pinned_opt(&key, &options_of(tier)).map_err(|source| self.rocks(source))?;
         let number = row.map(|row| numbers::in_row(&key, &row)).transpose()?;
         if let Some(number) = number {
             self.numbers.know(run, number);
@@ -198,9 +208,9 @@ impl Database {
     }
 
     /// Where a key's row is, and its key there; none if its run has no number, so that there is no row.
-    fn place(&self, key: &[u8]) -> Result<Option<(Area, Vec<u8>)>, Error> {
+    fn place(&self, key: &[u8], tier: ReadTier) -> Result<Option<(Area, Vec<u8>)>, Error> {
         let mut on_disk = Vec::with_capacity(key.len() + 4);
-        let area = place(key, &mut on_disk, |run| self.number(run))?;
+        let area = place(key, &mut on_disk, |run| self.number(run, tier))?;
         Ok(area.map(|area| (area, on_disk)))
     }
 
@@ -215,7 +225,7 @@ impl Database {
         let mut encoded = OnDisk::of(rows, |run, gives| {
             let number = match found.get(run) {
                 Some(number) => *number,
-                None => self.number(run)?,
+                None => self.number(run, ReadTier::All)?,
             };
             let number = number.or_else(|| {
                 gives.then(|| {
@@ -274,12 +284,13 @@ impl Commit for Database {
 
 impl Rows for Database {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let Some((area, key)) = self.place(key)? else { return Ok(None) };
+        let Some((area, key)) = self.place(key, ReadTier::All)? else { return Ok(None) };
         self.db.get_cf(self.family(area), key).map_err(|source| self.rocks(source))
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
-        self.scan_by(&|area| self.db.raw_iterator_cf(self.family(area)), prefix, start, direction, visit)
+        let iterate = |area| self.db.raw_iterator_cf(self.family(area));
+        self.scan_by((&iterate, ReadTier::All), prefix, start, direction, visit)
     }
 }
 
@@ -288,6 +299,7 @@ pub struct DatabaseSnapshot<'a> {
     snapshot: rocksdb::Snapshot<'a>,
     /// Which also has the numbers of runs that are younger than the snapshot: of these, there are no rows in it.
     database: &'a Database,
+    tier: ReadTier,
 }
 
 impl fmt::Debug for DatabaseSnapshot<'_> {
@@ -296,14 +308,43 @@ impl fmt::Debug for DatabaseSnapshot<'_> {
     }
 }
 
+impl DatabaseSnapshot<'_> {
+    fn told(&self, error: Error) -> Error {
+        match error {
+            Error::Rocks { source, .. }
+                if self.tier == ReadTier::BlockCache && source.kind() == ErrorKind::Incomplete =>
+            {
+                Error::NotCached
+            }
+            error => error,
+        }
+    }
+
+    fn row_in(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let Some((area, key)) = self.database.place(key, self.tier)? else { return Ok(None) };
+        let row = self.snapshot.get_pinned_cf_opt(self.database.family(area), key, options_of(self.tier));
+        let row = row.map_err(|source| self.database.rocks(source))?;
+        if self.tier == ReadTier::BlockCache && row.as_ref().is_some_and(|row| row.len() > CACHED_ROW_BYTES_MAX) {
+            return Err(Error::NotCached);
+        }
+        Ok(row.map(|row| row.to_vec()))
+    }
+}
+
 impl Rows for DatabaseSnapshot<'_> {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let Some((area, key)) = self.database.place(key)? else { return Ok(None) };
-        self.snapshot.get_cf(self.database.family(area), key).map_err(|source| self.database.rocks(source))
+        self.row_in(key).map_err(|error| self.told(error))
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
-        let iterate = |area| self.snapshot.raw_iterator_cf(self.database.family(area));
-        self.database.scan_by(&iterate, prefix, start, direction, visit)
+        let iterate = |area| self.snapshot.raw_iterator_cf_opt(self.database.family(area), options_of(self.tier));
+        let scanned = self.database.scan_by((&iterate, self.tier), prefix, start, direction, visit);
+        scanned.map_err(|error| self.told(error))
     }
+}
+
+fn options_of(tier: ReadTier) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_read_tier(tier);
+    options
 }

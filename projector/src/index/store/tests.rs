@@ -1,12 +1,13 @@
-//! What a crash may take.
+//! What a crash may take, and what is read without the disk.
 
 mod places;
 
-use super::{Budget, Commit, Rows, Store, meta};
+use super::{Budget, Commit, Error, Rows, Store, meta};
 use runlog_schemas::{datum::Datum as _, id::Offset};
 use std::{
     collections::BTreeMap,
     fs,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -145,4 +146,41 @@ fn a_folder_of_an_older_layout_stays_one_that_its_version_can_open() {
     drop(store);
     assert!(Store::open(folder.path(), &Budget::new(BYTES)).is_err());
     assert_eq!(rocksdb::DB::list_cf(&options, folder.path()).expect("a database"), ["default"]);
+}
+
+#[test]
+fn a_cached_view_says_that_a_row_is_not_in_memory_and_never_that_there_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // So that the cache has room for all of it.
+    let open = || Store::open(folder.path(), &Budget::new(32 * BYTES)).expect("there is room");
+    let large = vec![7; 4 << 10];
+    // Far from what opening reads: the progress, and the last run. Rows by a run's number, and others.
+    let others: Vec<_> = (0..100_u8).map(|number| vec![5, 0, number]).collect();
+    let of_runs = (b'a'..=b'z').flat_map(|run| (0..10).map(move |number| vec![2, 0, run, 0, 1, number]));
+    let keys: Vec<_> = others.into_iter().chain(of_runs).collect();
+    let store = open();
+    let progress = meta::Progress { next_offset: Offset::from(1_u32), last: None }.to_bytes();
+    store.commit(std::iter::once((meta::progress().bytes(), Some(progress.as_slice())))).expect("there is room");
+    store.commit(keys.iter().map(|key| (key.as_slice(), Some(large.as_slice())))).expect("there is room");
+    store.flush().expect("there is room");
+    drop(store);
+    for key in [&[5, 0, 50][..], b"\x02\x00b\x00\x01\x05"] {
+        let store = open();
+        let cached = || store.cached_view().expect("no tables are added");
+        let count = |view: super::View<'_>| {
+            let mut rows = 0;
+            let mut visit = |_: &[u8], _: &[u8]| {
+                rows += 1;
+                Ok(ControlFlow::Continue(()))
+            };
+            view.scan(&key[..key.len() - 1], key, rocksdb::Direction::Forward, &mut visit).map(|()| rows)
+        };
+        assert!(matches!(cached().row(key), Err(Error::NotCached)));
+        assert_eq!(store.view().row(key).expect("it is on disk").as_ref(), Some(&large));
+        assert_eq!(cached().row(key).expect("its block is cached").as_ref(), Some(&large));
+        let scanned = count(cached());
+        assert!(matches!(scanned, Err(Error::NotCached)), "the next block is not: {scanned:?}");
+        let rows = count(store.view()).expect("they are on disk");
+        assert_eq!(count(cached()).expect("all blocks are cached"), rows);
+    }
 }

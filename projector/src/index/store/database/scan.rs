@@ -14,7 +14,7 @@ use crate::index::store::{
     Area, Error, Visit, buckets, meta,
     numbers::{self, Parts},
 };
-use rocksdb::{DBRawIterator, Direction};
+use rocksdb::{DBRawIterator, Direction, ReadTier};
 use std::ops::ControlFlow;
 
 /// Makes an iterator over an area. A snapshot's are all of one moment.
@@ -29,10 +29,10 @@ struct Span<'s> {
 }
 
 impl Database {
-    /// Scans by the iterators that `iterate` makes.
+    /// Scans by the iterators that `iterate` makes. The tier is where a run's number is looked for.
     pub(super) fn scan_by(
         &self,
-        iterate: &Iterate<'_, '_>,
+        (iterate, tier): (&Iterate<'_, '_>, ReadTier),
         prefix: &[u8],
         start: &[u8],
         direction: Direction,
@@ -40,7 +40,7 @@ impl Database {
     ) -> Result<(), Error> {
         let span = Span { prefix, start, direction };
         if let Some(parts) = numbers::split(prefix) {
-            let Some(number) = self.number(parts.run)? else { return Ok(()) };
+            let Some(number) = self.number(parts.run, tier)? else { return Ok(()) };
             return self.scan_run(&mut iterate(Area::Runs), (parts, number), span, visit).map(drop);
         }
         if prefix.len() < 2 {

@@ -109,6 +109,10 @@ bench: kafka-image build ## the figures, beside what people would use instead: a
 bench-compare: rocksdb ## which ratios of two reports differ beyond their spread: A=target/bench B=FOLDER
 	@scripts/bench.sh compare "$(A)" "$(B)" </dev/null
 
+.PHONY: soak
+soak: kafka-image build ## memory of a server that projects at full speed, MINUTES=60, its indices in DATA=FOLDER; an hour takes 100 GB
+	@scripts/bench.sh soak --minutes $(or $(MINUTES),60) $(if $(DATA),--data "$(DATA)") </dev/null
+
 .PHONY: checkpoints
 checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
 	@cargo run --release --quiet --package runlog-tests --bin checkpoints

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench.sh run|compare ...   the benchmarks (tests/bench), in the release build that users run. Progress goes to standard error.
+# bench.sh run|compare|soak ...   the benchmarks (tests/bench), in the release build that users run. Progress goes to standard error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Set to nothing it leaves out nothing.

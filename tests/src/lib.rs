@@ -36,6 +36,7 @@ pub mod reference_server;
 pub mod sample_journal;
 pub mod served;
 pub mod server;
+pub mod small_runs;
 pub mod tcp_proxy;
 pub mod unreadable;
 pub mod writers;

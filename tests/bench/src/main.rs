@@ -21,6 +21,7 @@ mod records;
 mod report;
 mod savers;
 mod served;
+mod soak;
 mod streams;
 mod visible;
 
@@ -79,6 +80,15 @@ enum Command {
         /// Where the report goes.
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
+    },
+    /// Project small records at full speed, and say each minute how much memory the server has.
+    Soak {
+        /// How long.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// A folder for the indices, on the disk that is to be measured. One of its own in the system's temporary folder without it.
+        #[arg(long)]
+        data: Option<PathBuf>,
     },
     /// Say which ratios of two reports differ beyond their spread.
     Compare {
@@ -140,6 +150,11 @@ fn main() -> anyhow::Result<()> {
             let missing: Vec<_> =
                 report.not_run.iter().filter(|peer| !peer.left_out).map(|peer| peer.peer.name()).collect();
             ensure!(missing.is_empty(), "not run: {} (WITHOUT leaves peers out)", missing.join(", "));
+        }
+        Command::Soak { minutes, data } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let temporary = tempfile::tempdir()?;
+            soak::run(&runtime, minutes, data.as_deref().unwrap_or(temporary.path()))?;
         }
         Command::Compare { before, after } => {
             println!("{}", compare::table(&Report::read(&before)?, &Report::read(&after)?));

@@ -99,8 +99,18 @@ fn cpu_at(pid: &str, nth: usize) -> anyhow::Result<Duration> {
 
 /// The most resident memory that a process had, MiB.
 pub(crate) fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    memory_mib(pid, "VmHWM:")
+}
+
+/// The resident memory that a process has, MiB.
+pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<f64> {
+    memory_mib(pid, "VmRSS:")
+}
+
+/// A line of `/proc/PID/status`, proc(5).
+fn memory_mib(pid: u32, of: &'static str) -> anyhow::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(of)).context(of)?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }

@@ -10,15 +10,8 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_projector::{Config, Consistency, Projector, index::bulk::Limits, open};
-use runlog_schemas::{
-    codec,
-    id::{JournalSeq, OrEmpty, PartitionId, RunId, WriterSeq},
-    json::Json,
-    partition::partition_of,
-    payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
-    record::JournalRecord,
-};
-use runlog_tests::random::Random;
+use runlog_schemas::{codec, id::PartitionId};
+use runlog_tests::small_runs::{Shape, SmallRuns};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -84,104 +77,18 @@ fn make(runtime: &Runtime, dir: &Path, records: u64, of_a_run: u64) -> anyhow::R
     // The genesis records.
     drop::<Projector>(runtime.block_on(open::local(config(dir)))?);
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
-    let (mut random, mut acks) = (Random::new(19), Vec::<Ack>::new());
-    let mut made = 0;
-    for group in 0.. {
-        let at_a_time = AT_A_TIME.min(records.div_ceil(of_a_run));
-        let mut runs: Vec<_> = (0..at_a_time).map(|number| Writer::new(group * at_a_time + number)).collect();
-        for _ in 0..of_a_run {
-            for run in &mut runs {
-                if made == records {
-                    return Ok(acks.into_iter().try_for_each(|ack| runtime.block_on(ack).map(drop))?);
-                }
-                made += 1;
-                let record = run.record(&mut random);
-                let entry = Entry { value: codec::encode(&record), ..Entry::default() };
-                acks.push(log.append(run.partition, vec![entry]));
-                if acks.len() == TOGETHER {
-                    acks.drain(..).try_for_each(|ack| runtime.block_on(ack).map(drop))?;
-                }
-            }
+    let at_a_time = AT_A_TIME.min(records.div_ceil(of_a_run));
+    let shape = Shape { of_a_run, at_a_time, text_bytes: WORDS_BYTES };
+    let (mut runs, mut acks) = (SmallRuns::new(19, PARTITIONS, shape), Vec::<Ack>::new());
+    for _ in 0..records {
+        let (partition, record) = runs.record();
+        let entry = Entry { value: codec::encode(&record), ..Entry::default() };
+        acks.push(log.append(partition, vec![entry]));
+        if acks.len() == TOGETHER {
+            acks.drain(..).try_for_each(|ack| runtime.block_on(ack).map(drop))?;
         }
     }
-    Ok(())
-}
-
-struct Writer {
-    run_id: RunId,
-    partition: PartitionId,
-    records: u64,
-    request: String,
-}
-
-impl Writer {
-    fn new(number: u64) -> Self {
-        let run_id: RunId = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, &number.to_be_bytes())
-            .to_string()
-            .parse()
-            .expect("a run id");
-        let partition = partition_of(run_id.borrow(), PARTITIONS);
-        Self { run_id, partition, records: 0, request: String::new() }
-    }
-
-    fn record(&mut self, random: &mut Random) -> JournalRecord {
-        self.records += 1;
-        let number = self.records;
-        let id = format!("{:016x}-{number}", random.number());
-        let text = words(random);
-        let payload: Payload = match number % 3 {
-            _ if number == 1 => RunLifecycle { status: "started".into(), reason: text }.into(),
-            2 => {
-                self.request.clone_from(&id);
-                let call = ToolCallRequested {
-                    request_id: "q".into(),
-                    call_id: id.clone(),
-                    parent_id: None,
-                    vendor: None,
-                    tool_name: "book".into(),
-                    args_sha256: String::new(),
-                    fingerprint: OrEmpty::NONE,
-                    arguments: Some(Json::from(serde_json::json!({ "n": number, "q": text }))),
-                };
-                call.seal().expect("plain arguments are canonical").into()
-            }
-            0 => ToolCallCompleted {
-                request_record_id: self.request.parse().expect("a record id"),
-                result: Some(Json::from(serde_json::json!({ "ok": text }))),
-                latency_ms: Some(7),
-            }
-            .into(),
-            _ => ConversationTurn {
-                message_id: id.clone(),
-                parent_id: None,
-                thread_id: None,
-                kind: "user".into(),
-                content: Json::from(serde_json::json!(text)),
-            }
-            .into(),
-        };
-        let mut record = JournalRecord::new(self.run_id.borrow(), id.parse().expect("a record id"), "bench", payload);
-        record.place.writer_id = "writer".parse().expect("a writer id");
-        record.place.writer_seq = WriterSeq::ZERO.saturating_add(number);
-        record.place.journal_seq = JournalSeq::ZERO.saturating_add(number);
-        record.place.timestamp_millis = number;
-        record
-    }
-}
-
-fn words(random: &mut Random) -> String {
-    const SYLLABLES: [&str; 16] =
-        ["ba", "co", "di", "fu", "ga", "he", "jo", "ki", "lu", "ma", "ne", "or", "pi", "qua", "ru", "se "];
-    let mut text = String::with_capacity(WORDS_BYTES);
-    while text.len() < WORDS_BYTES {
-        let mut bits = random.number();
-        for _ in 0..16 {
-            text.push_str(SYLLABLES[(bits % 16) as usize]);
-            bits /= 16;
-        }
-    }
-    text.truncate(WORDS_BYTES);
-    text
+    Ok(acks.into_iter().try_for_each(|ack| runtime.block_on(ack).map(drop))?)
 }
 
 /// User and system time of this process, seconds. The kernel counts hundredths.

@@ -9,7 +9,7 @@ use crate::index::{
     executor::NoResult,
     principal::Proofs,
     query::{LIMIT, LIMIT_MAX, TopicPartition, timeline::Show},
-    store::Store,
+    store::{Store, View},
 };
 use audit::Action;
 use auth::{Caller, token_file::Scope};
@@ -347,7 +347,12 @@ impl App {
 
     /// The rows of a run as it is: none if the caller may not see it, as of a run that does not exist.
     fn rows<'s>(&self, store: &'s Store, run_id: RunId<&str>) -> RunRows<'s> {
-        if self.caller().sees(run_id) { RunRows::Live(store.view()) } else { RunRows::Absent }
+        self.rows_in(store.view(), run_id)
+    }
+
+    /// The same in a view that was taken already.
+    fn rows_in<'s>(&self, view: View<'s>, run_id: RunId<&str>) -> RunRows<'s> {
+        if self.caller().sees(run_id) { RunRows::Live(view) } else { RunRows::Absent }
     }
 
     /// How records are shown, of a run or of all. That content is shown unmasked is audited.

@@ -2,9 +2,8 @@
 
 use crate::random::Random;
 use runlog_schemas::{
-    id::{JournalSeq, OrEmpty, PartitionId, RunId, WriterSeq},
+    id::{JournalSeq, OrEmpty, RunId, WriterSeq},
     json::Json,
-    partition::partition_of,
     payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
     record::JournalRecord,
 };
@@ -14,10 +13,8 @@ use runlog_schemas::{
 #[derive(Debug)]
 pub struct SmallRuns {
     random: Random,
-    partitions: u32,
     shape: Shape,
     runs: Vec<Run>,
-    begun: u64,
     made: u64,
 }
 
@@ -35,40 +32,36 @@ pub struct Shape {
 #[derive(Debug)]
 struct Run {
     id: RunId,
-    partition: PartitionId,
     records: u64,
     request: String,
 }
 
 impl SmallRuns {
     /// Before its first record.
-    pub fn new(seed: u64, partitions: u32, shape: Shape) -> Self {
-        Self { random: Random::new(seed), partitions, shape, runs: Vec::new(), begun: 0, made: 0 }
+    pub fn new(seed: u64, shape: Shape) -> Self {
+        Self { random: Random::new(seed), shape, runs: Vec::new(), made: 0 }
     }
 
-    /// The next record, the next one of its run, and its partition.
-    pub fn record(&mut self) -> (PartitionId, JournalRecord) {
+    /// The next record: the next one of its run.
+    pub fn record(&mut self) -> JournalRecord {
         let Shape { of_a_run, at_a_time, text_bytes } = self.shape;
         if self.made.is_multiple_of(at_a_time * of_a_run) {
-            let numbers = self.begun..self.begun + at_a_time;
-            self.runs = numbers.map(|number| Run::new(number, self.partitions)).collect();
-            self.begun += at_a_time;
+            let begun = self.made / of_a_run;
+            self.runs = (begun..begun + at_a_time).map(Run::new).collect();
         }
         let at = usize::try_from(self.made % at_a_time).expect("the number of a run");
         self.made += 1;
-        let run = &mut self.runs[at];
-        (run.partition, run.record(&mut self.random, text_bytes))
+        self.runs[at].record(&mut self.random, text_bytes)
     }
 }
 
 impl Run {
-    fn new(number: u64, partitions: u32) -> Self {
+    fn new(number: u64) -> Self {
         let id: RunId = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, &number.to_be_bytes())
             .to_string()
             .parse()
             .expect("a run id");
-        let partition = partition_of(id.borrow(), partitions);
-        Self { id, partition, records: 0, request: String::new() }
+        Self { id, records: 0, request: String::new() }
     }
 
     fn record(&mut self, random: &mut Random, text_bytes: usize) -> JournalRecord {

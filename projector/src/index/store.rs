@@ -24,7 +24,7 @@ use runlog_schemas::{
 };
 use std::{
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -40,6 +40,7 @@ mod database;
 pub mod dead_letters;
 pub mod deliveries;
 pub mod effects;
+mod error;
 pub mod events;
 pub mod evolving;
 pub mod facts;
@@ -67,6 +68,7 @@ pub mod write_backs;
 pub(crate) use buckets::{sort_key, sorted_key};
 pub use budget::Budget;
 pub use database::DatabaseSnapshot;
+pub use error::Error;
 pub use folder::{Folder, MemoryFolders, Storage};
 pub(crate) use index::{FAMILIES_MAX, INDICES_MAX};
 pub use index::{Index, KeyPart, RowFamily, RowType};
@@ -113,111 +115,6 @@ const _: () = {
 /// The index that a key belongs to; none for `meta` and for bytes that no index has.
 pub fn index_of(key: &[u8]) -> Option<Index> {
     INDICES.into_iter().find(|index| Some(&index.byte) == key.first())
-}
-
-/// Why the indices could not be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The disk is full. What was committed remains, and RocksDB resumes by itself some seconds after there is room for
-    /// a memtable.
-    #[error("the disk under the index store in {dir} is full; make room, more than 24 MiB, and it goes on by itself")]
-    Full {
-        /// The database's folder.
-        dir: PathBuf,
-        /// RocksDB's message.
-        #[source]
-        source: rocksdb::Error,
-    },
-    /// Files differ from what was written.
-    #[error(
-        "the index store in {dir} is damaged; stop the server, delete this folder, and start again: it is built from the log"
-    )]
-    Torn {
-        /// The database's folder.
-        dir: PathBuf,
-        /// RocksDB's message.
-        #[source]
-        source: rocksdb::Error,
-    },
-    /// RocksDB failed otherwise: another process in the folder, a disk that fails.
-    #[error("index store in {dir}")]
-    Rocks {
-        /// The database's folder.
-        dir: PathBuf,
-        /// RocksDB's message.
-        #[source]
-        source: rocksdb::Error,
-    },
-    /// A temporary file failed to be written or read. It is written again when what needed it is begun again.
-    #[error("temporary file {path}")]
-    Temporary {
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A read of [`Store::cached_view`] needs a block that is not in the block cache, or has a long row.
-    #[error("a row is not in the block cache, or long")]
-    NotCached,
-    /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.
-    #[error("index {index} has a damaged row under key {key}; delete the index folder to rebuild it from the log")]
-    Damaged {
-        /// The index.
-        index: &'static str,
-        /// The key, hexadecimal.
-        key: String,
-        /// What does not decode.
-        #[source]
-        source: Malformed,
-    },
-    /// The index was written by a newer version of Runlog.
-    #[error(
-        "the index in {dir} has layout {found}, this version writes {expected}; start the newer version again, or delete the \
-         index folder, which is then built from the log"
-    )]
-    Layout {
-        /// The database's folder.
-        dir: PathBuf,
-        /// The layout found there.
-        found: u32,
-        /// The layout that this version writes.
-        expected: u32,
-    },
-    /// The index has an older layout and cannot be rebuilt here. It is left unchanged.
-    #[error(
-        "the index in {dir} has the older layout {found}, this version writes {expected}, and {why}; nothing was changed: start \
-         the version that wrote it"
-    )]
-    Outgrown {
-        /// The database's folder.
-        dir: PathBuf,
-        /// The layout found there.
-        found: u32,
-        /// The layout that this version writes.
-        expected: u32,
-        /// Why it cannot be rebuilt.
-        why: String,
-    },
-}
-
-/// The system's message for a full disk: RocksDB's own kind for it is lost in the C API.
-const NO_SPACE: &str = "No space left on device";
-
-impl Error {
-    fn of(dir: &Path, source: rocksdb::Error) -> Self {
-        let dir = dir.to_owned();
-        match source.kind() {
-            rocksdb::ErrorKind::Corruption => Self::Torn { dir, source },
-            _ if source.as_ref().contains(NO_SPACE) => Self::Full { dir, source },
-            _ => Self::Rocks { dir, source },
-        }
-    }
-
-    /// Whether only a rebuild from the log helps.
-    pub fn damaged(&self) -> bool {
-        matches!(self, Self::Torn { .. } | Self::Damaged { .. })
-    }
 }
 
 /// What a store has that is not on disk.

@@ -117,7 +117,7 @@ impl App {
             return None;
         }
         let (store, place) = (self.0.store(moment.partition), self.place(moment.partition));
-        let rows = if self.caller().sees(run_id) { RunRows::Live(store.cached_view()?) } else { RunRows::Absent };
+        let rows = self.rows_in(store.cached_view()?, run_id);
         let found = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
         found.missing_content.is_empty().then_some(found)
     }

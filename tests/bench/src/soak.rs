@@ -1,4 +1,4 @@
-//! `bench soak`: the memory of a server that projects at full speed for as long as it is told.
+//! `bench soak`: the memory of a server that projects at full speed for a given time.
 //!
 //! Others append small records as fast as the server projects them, with a bounded lag. Each minute has a line; the most resident
 //! memory of the first third and that of the last one say whether it grows.
@@ -34,10 +34,9 @@ const LAG_MAX: u64 = 300_000;
 const SHAPE: Shape = Shape { of_a_run: 300, at_a_time: 200, text_bytes: 0 };
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What the appender and the samples tell one another.
+/// What the samples tell the appender.
 #[derive(Debug, Default)]
 struct Shared {
-    appended: AtomicU64,
     applied: AtomicU64,
     ending: AtomicBool,
 }
@@ -105,23 +104,20 @@ fn sum(metrics: &str, sample: &str) -> anyhow::Result<u64> {
     values.sum()
 }
 
-/// Appends until it is told to end, no further ahead of the server than the bound.
+/// Appends until it is told to end, at most [`LAG_MAX`] records ahead of the server.
 fn append(topic: &KafkaConfig, shared: &Shared) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut topic = topic.clone();
-    topic.properties.insert("compression.codec".into(), "lz4".into());
-    let log = KafkaLog::connect(topic)?;
-    let (mut writer, mut runs) = (Writer::new(&log), SmallRuns::new(20, PARTITIONS, SHAPE));
+    let log = KafkaLog::connect(topic.clone())?;
+    let (mut writer, mut runs) = (Writer::new(&log), SmallRuns::new(20, SHAPE));
+    let mut appended = 0_u64;
     while !shared.ending.load(Ordering::Relaxed) {
-        let appended = shared.appended.load(Ordering::Relaxed);
         if appended.saturating_sub(shared.applied.load(Ordering::Relaxed)) > LAG_MAX {
             thread::sleep(Duration::from_millis(50));
             continue;
         }
-        let (_, record) = runs.record();
-        let (partition, entry) = records::entry(&record, PARTITIONS)?;
+        let (partition, entry) = records::entry(&runs.record(), PARTITIONS)?;
         runtime.block_on(writer.append(partition, entry))?;
-        shared.appended.store(appended + 1, Ordering::Relaxed);
+        appended += 1;
     }
     runtime.block_on(writer.finish())
 }

@@ -10,7 +10,7 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_projector::{Config, Consistency, Projector, index::bulk::Limits, open};
-use runlog_schemas::{codec, id::PartitionId};
+use runlog_schemas::{codec, id::PartitionId, partition::partition_of};
 use runlog_tests::small_runs::{Shape, SmallRuns};
 use std::{
     fs,
@@ -79,9 +79,11 @@ fn make(runtime: &Runtime, dir: &Path, records: u64, of_a_run: u64) -> anyhow::R
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
     let at_a_time = AT_A_TIME.min(records.div_ceil(of_a_run));
     let shape = Shape { of_a_run, at_a_time, text_bytes: WORDS_BYTES };
-    let (mut runs, mut acks) = (SmallRuns::new(19, PARTITIONS, shape), Vec::<Ack>::new());
+    let (mut runs, mut acks) = (SmallRuns::new(19, shape), Vec::<Ack>::new());
     for _ in 0..records {
-        let (partition, record) = runs.record();
+        let record = runs.record();
+        let run_id = record.body.run_id.borrow().context("a record of a run")?;
+        let partition = partition_of(run_id, PARTITIONS);
         let entry = Entry { value: codec::encode(&record), ..Entry::default() };
         acks.push(log.append(partition, vec![entry]));
         if acks.len() == TOGETHER {

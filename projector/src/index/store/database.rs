@@ -299,6 +299,7 @@ pub struct DatabaseSnapshot<'a> {
     snapshot: rocksdb::Snapshot<'a>,
     /// Which also has the numbers of runs that are younger than the snapshot: of these, there are no rows in it.
     database: &'a Database,
+    /// Where rows are looked for.
     tier: ReadTier,
 }
 
@@ -309,7 +310,8 @@ impl fmt::Debug for DatabaseSnapshot<'_> {
 }
 
 impl DatabaseSnapshot<'_> {
-    fn told(&self, error: Error) -> Error {
+    /// What a read of cached blocks fails with where it needs another block.
+    fn not_cached(&self, error: Error) -> Error {
         match error {
             Error::Rocks { source, .. }
                 if self.tier == ReadTier::BlockCache && source.kind() == ErrorKind::Incomplete =>
@@ -320,7 +322,7 @@ impl DatabaseSnapshot<'_> {
         }
     }
 
-    fn row_in(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let Some((area, key)) = self.database.place(key, self.tier)? else { return Ok(None) };
         let row = self.snapshot.get_pinned_cf_opt(self.database.family(area), key, options_of(self.tier));
         let row = row.map_err(|source| self.database.rocks(source))?;
@@ -333,13 +335,13 @@ impl DatabaseSnapshot<'_> {
 
 impl Rows for DatabaseSnapshot<'_> {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.row_in(key).map_err(|error| self.told(error))
+        self.get(key).map_err(|error| self.not_cached(error))
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
         let iterate = |area| self.snapshot.raw_iterator_cf_opt(self.database.family(area), options_of(self.tier));
         let scanned = self.database.scan_by((&iterate, self.tier), prefix, start, direction, visit);
-        scanned.map_err(|error| self.told(error))
+        scanned.map_err(|error| self.not_cached(error))
     }
 }
 

@@ -36,6 +36,10 @@ use producer::Producer;
 /// How long one exchange with the cluster may take where the caller gives no deadline.
 const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a topic has to stay unknown until it counts as missing: a broker may learn later than the others of a topic
+/// that was just made.
+const MISSING_WAIT: Duration = Duration::from_secs(5);
+
 /// How long to wait until a client is closed; after that its thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -51,7 +55,7 @@ pub struct KafkaLog {
 impl KafkaLog {
     /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
     ///
-    /// Errors: `Kind::Invalid` where there is no such topic or a client property is not taken; `Kind::Retry` where
+    /// Errors: `Kind::Invalid` where there is no such topic for 5 seconds or a client property is not taken; `Kind::Retry` where
     /// the cluster does not answer.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
         Self::connected(config, |live, _| Ok(live))
@@ -72,7 +76,7 @@ impl KafkaLog {
     fn connected(config: KafkaConfig, count: impl FnOnce(u32, &str) -> Result<u32, Error>) -> Result<Self, Error> {
         let identity = Identity::new(&config.topic);
         let producer = Producer::new(&config, &identity)?;
-        let live = await_topic(&config, REQUEST_WAIT, |wait| producer.topic(wait))?;
+        let live = await_topic(&config, MISSING_WAIT, |wait| producer.topic(wait))?;
         let Some(live) = live else {
             let what = format!("there is no such topic at {}", config.brokers);
             return Err(Error::new(Kind::Invalid, &config.topic, what));
@@ -88,24 +92,25 @@ impl KafkaLog {
     }
 }
 
-/// Asks for the topic's partitions until it is known whether it exists: a topic that was just made is at first known to
-/// some brokers only.
+/// Asks for the topic's partitions until all have leaders; `None` where the topic is still missing after `missing_wait`.
 fn await_topic(
     config: &KafkaConfig,
-    wait: Duration,
+    missing_wait: Duration,
     ask: impl Fn(Duration) -> Result<context::Topic, Error>,
 ) -> Result<Option<u32>, Error> {
     let begun = Instant::now();
     loop {
-        let left = wait.saturating_sub(begun.elapsed());
-        match ask(left)? {
-            context::Topic::Missing => return Ok(None),
+        let left = REQUEST_WAIT.saturating_sub(begun.elapsed());
+        let unready = match ask(left)? {
             context::Topic::Ready(partitions) => return Ok(Some(partitions)),
-            context::Topic::Unready if left.is_zero() => {
-                return Err(Error::new(Kind::Retry, &config.topic, "some of the topic's partitions have no leader"));
-            }
-            context::Topic::Unready => thread::sleep(Duration::from_millis(50)),
+            context::Topic::Missing if begun.elapsed() >= missing_wait => return Ok(None),
+            context::Topic::Missing => "not all brokers know the topic yet",
+            context::Topic::Unready => "some of the topic's partitions have no leader",
+        };
+        if left.is_zero() {
+            return Err(Error::new(Kind::Retry, &config.topic, unready));
         }
+        thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -46,7 +46,7 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
     let opened = config.executor.run(move || -> Result<KafkaLog, Error> {
-        match admin::describe(&kafka)? {
+        match found_or_created(&kafka, wanted)? {
             Some(info) if info.configs.is_empty() => {
                 tracing::warn!(
                     topic = kafka.topic,
@@ -59,11 +59,7 @@ pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Erro
                     tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {weakness}");
                 }
             }
-            None => {
-                let partitions = wanted.unwrap_or(KAFKA_PARTITIONS);
-                tracing::info!(topic = kafka.topic, partitions, "creating the topic");
-                admin::create_topic(&kafka, partitions)?;
-            }
+            None => {}
         }
         Ok(KafkaLog::connect(kafka)?)
     });
@@ -72,6 +68,24 @@ pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Erro
         .map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
     let log: Arc<dyn Log> = Arc::new(log);
     Projector::start(config, log).await
+}
+
+/// The topic as it was found; `None` where it is created here, as a journal needs it.
+fn found_or_created(kafka: &KafkaConfig, partitions: Option<u32>) -> Result<Option<TopicInfo>, Error> {
+    if let Some(info) = admin::describe(kafka)? {
+        return Ok(Some(info));
+    }
+    let partitions = partitions.unwrap_or(KAFKA_PARTITIONS);
+    tracing::info!(topic = kafka.topic, partitions, "creating the topic");
+    if admin::create_topic(kafka, partitions)? {
+        return Ok(None);
+    }
+    // Another server made it just now, or the broker that was asked had not heard of it.
+    let gone = || {
+        let message = format!("topic {} was found, and is gone now: start again", kafka.topic);
+        Error::new(ErrorKind::Unavailable, message)
+    };
+    Ok(Some(admin::describe_existing(kafka)?.ok_or_else(gone)?))
 }
 
 /// Refuses a topic that can lose records of the journal, unless its settings are accepted now or were accepted earlier.

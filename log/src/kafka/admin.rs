@@ -16,7 +16,7 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, REQUEST_WAIT, await_topic,
+    KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
     config::{MESSAGE_BYTES_MAX, Role},
     context::{self, Context},
 };
@@ -93,12 +93,21 @@ pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
     )
 }
 
-/// Asks for the topic; `None` where there is none. Asking does not create it. Without settings where this user may not read
-/// them (`DescribeConfigs`).
+/// Asks for the topic; `None` where the broker that answers knows of none. Asking does not create it. Without settings where
+/// this user may not read them (`DescribeConfigs`).
 pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
+    described(config, Duration::ZERO)
+}
+
+/// [`describe`] for a topic that exists: `None` only where no broker that is asked knows it for 5 seconds.
+pub fn describe_existing(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
+    described(config, MISSING_WAIT)
+}
+
+fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
     let asker = asker(config)?;
-    if await_topic(config, REQUEST_WAIT, |wait| asked(&asker, topic, wait))?.is_none() {
+    if await_topic(config, missing_wait, |wait| asked(&asker, topic, wait))?.is_none() {
         return Ok(None);
     }
     let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
@@ -151,11 +160,7 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
         Some(Err((_, code))) => return Err(failed(KafkaError::AdminOp(code))),
         None => return Err(failed(KafkaError::NoMessageReceived)),
     };
-    // At first some brokers do not know it.
-    await_topic(config, REQUEST_WAIT, |wait| match asked(&asker, topic, wait)? {
-        context::Topic::Missing => Ok(context::Topic::Unready),
-        known => Ok(known),
-    })?;
+    await_topic(config, Duration::MAX, |wait| asked(&asker, topic, wait))?;
     Ok(created)
 }
 

@@ -152,6 +152,16 @@ fn a_missing_topic_is_refused_and_asking_for_it_does_not_create_it() {
 }
 
 #[test]
+fn a_topic_that_brokers_learn_of_while_it_is_opened_is_found() {
+    let config = Broker::shared().unique_topic();
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(|| KafkaLog::connect(config.clone()));
+        assert!(admin::create_topic(&config, 1).unwrap(), "it is new");
+        assert_eq!(opened.join().unwrap().unwrap().partitions(), 1);
+    });
+}
+
+#[test]
 fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
     let config = Broker::shared().topic(3).unwrap();
     let info = admin::describe(&config).unwrap().unwrap();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, EndAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::{Limits, settled},
     ending::within,
 };
@@ -85,6 +85,20 @@ impl KafkaLog {
         let bounds = BoundsClient::new(&config)?;
         let producer = Some(producer.with_partitions(partitions));
         Ok(Self { producer, config, identity, partitions, bounds })
+    }
+
+    /// An answer about a partition of this topic, and not of another one of the same name.
+    async fn asked<T>(
+        &self,
+        partition: PartitionId,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.limits().check_partition(partition)?;
+        self.identity.check()?;
+        let answer = answer.await;
+        // It may be that of the new topic.
+        self.identity.check()?;
+        answer
     }
 
     fn limits(&self) -> Limits<'_> {
@@ -168,14 +182,11 @@ impl Log for KafkaLog {
     }
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        Box::pin(async move {
-            self.limits().check_partition(partition)?;
-            self.identity.check()?;
-            let bounds = self.bounds.ask(partition, deadline).await;
-            // They may be those of the new topic.
-            self.identity.check()?;
-            bounds
-        })
+        Box::pin(self.asked(partition, self.bounds.bounds(partition, deadline)))
+    }
+
+    fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
+        Box::pin(self.asked(partition, self.bounds.end(partition, deadline)))
     }
 
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {

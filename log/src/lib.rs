@@ -104,6 +104,9 @@ pub type Ack = Pin<Box<dyn Future<Output = Result<Vec<Offset>, Error>> + Send>>;
 /// The answer to a bounds query.
 pub type BoundsAnswer<'a> = Pin<Box<dyn Future<Output = Result<Bounds, Error>> + Send + 'a>>;
 
+/// The answer to a query for a partition's end.
+pub type EndAnswer<'a> = Pin<Box<dyn Future<Output = Result<Offset, Error>> + Send + 'a>>;
+
 /// A journal's log. Cheap to share behind an `Arc`.
 pub trait Log: Send + Sync + fmt::Debug {
     /// The topic's name, for positions and messages.
@@ -140,6 +143,11 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Concurrent callers may share one question to the broker, but only one that is sent after they all arrived.
     /// `deadline` bounds the wait; past it the error is of kind `Retry`. Await it within a Tokio runtime with time.
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_>;
+
+    /// [`Bounds::end`] alone, asked for as [`Log::bounds`] asks: with Kafka in one request to the leader, and not in two.
+    fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
+        Box::pin(async move { Ok(self.bounds(partition, deadline).await?.end) })
+    }
 
     /// A reader of `from`: (partition, next offset to deliver, inclusive) pairs.
     ///

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use runlog_log::{Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
+use runlog_log::{Ack, BoundsAnswer, EndAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
 
 /// How many appends there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,6 +119,10 @@ impl Log for CountingLog {
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
         self.log.bounds(partition, deadline)
+    }
+
+    fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
+        self.log.end(partition, deadline)
     }
 
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {

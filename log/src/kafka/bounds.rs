@@ -50,7 +50,61 @@ struct Question {
     until: Instant,
     /// Why it is still open.
     failure: Option<KafkaError>,
-    answer: oneshot::Sender<Result<Bounds, Error>>,
+    answer: Answer,
+}
+
+/// Where the answer goes. Who has given up meanwhile needs none.
+enum Answer {
+    Bounds(oneshot::Sender<Result<Bounds, Error>>),
+    End(oneshot::Sender<Result<Offset, Error>>),
+}
+
+impl Answer {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Bounds(answer) => answer.is_closed(),
+            Self::End(answer) => answer.is_closed(),
+        }
+    }
+
+    fn fail(self, error: Error) {
+        match self {
+            Self::Bounds(answer) => drop(answer.send(Err(error))),
+            Self::End(answer) => drop(answer.send(Err(error))),
+        }
+    }
+
+    fn tell(self, told: KafkaResult<&Told>, partition: PartitionId, failed: impl FnOnce(KafkaError) -> Error) {
+        match self {
+            Self::Bounds(answer) => drop(answer.send(told.and_then(|told| told.bounds(partition)).map_err(failed))),
+            Self::End(answer) => drop(answer.send(told.and_then(|told| told.end(partition)).map_err(failed))),
+        }
+    }
+}
+
+/// What brokers tell of partitions.
+enum Told {
+    Bounds(BTreeMap<PartitionId, Bounds>),
+    /// Where nobody asks for more: one request instead of two.
+    Ends(BTreeMap<PartitionId, Offset>),
+}
+
+impl Told {
+    fn bounds(&self, partition: PartitionId) -> KafkaResult<Bounds> {
+        let told = match self {
+            Self::Bounds(told) => told.get(&partition).copied(),
+            Self::Ends(_) => None,
+        };
+        told.ok_or(KafkaError::NoMessageReceived)
+    }
+
+    fn end(&self, partition: PartitionId) -> KafkaResult<Offset> {
+        let told = match self {
+            Self::Bounds(told) => told.get(&partition).map(|bounds| bounds.end),
+            Self::Ends(told) => told.get(&partition).copied(),
+        };
+        told.ok_or(KafkaError::NoMessageReceived)
+    }
 }
 
 impl BoundsClient {
@@ -65,8 +119,22 @@ impl BoundsClient {
         Ok(Self { brokers, topic, questions })
     }
 
-    pub(super) async fn ask(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
+    pub(super) async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
+        self.ask(partition, deadline, Answer::Bounds).await
+    }
+
+    pub(super) async fn end(&self, partition: PartitionId, deadline: Duration) -> Result<Offset, Error> {
+        self.ask(partition, deadline, Answer::End).await
+    }
+
+    async fn ask<T>(
+        &self,
+        partition: PartitionId,
+        deadline: Duration,
+        to: fn(oneshot::Sender<Result<T, Error>>) -> Answer,
+    ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
+        let answer = to(answer);
         let until = Instant::now() + deadline.min(DEADLINE_MAX);
         let ended = || Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").at(partition);
         self.questions.send(Question { partition, until, failure: None, answer }).map_err(|_| ended())?;
@@ -107,7 +175,7 @@ impl Asker {
         for question in open.extract_if(.., |question| question.answer.is_closed() || question.until <= now) {
             let late = late(&self.brokers, &self.topic, question.partition);
             let late = question.failure.into_iter().fold(late, Error::because);
-            let _ = question.answer.send(Err(late));
+            question.answer.fail(late);
         }
     }
 
@@ -130,21 +198,28 @@ impl Asker {
 
     /// One attempt for these partitions together; false where there was no answer and there may be one later.
     fn ask_for(&self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
-        let told = fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT);
+        if partitions.is_empty() {
+            return true;
+        }
+        let is_asked = |question: &Question| partitions.contains(&question.partition);
+        let ends = !open.iter().any(|question| is_asked(question) && matches!(question.answer, Answer::Bounds(_)));
+        let told = if ends {
+            fetch_offsets(&self.client, &self.topic, partitions, Place::End, ATTEMPT_WAIT).map(Told::Ends)
+        } else {
+            fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT).map(Told::Bounds)
+        };
         if let Err(error) = &told
             && is_passing(error)
         {
             look_leaders_up(&self.client, &self.topic);
-            for question in open.iter_mut().filter(|question| partitions.contains(&question.partition)) {
+            for question in open.iter_mut().filter(|question| is_asked(question)) {
                 question.failure = Some(error.clone());
             }
             return false;
         }
-        for question in open.extract_if(.., |question| partitions.contains(&question.partition)) {
-            let partition = question.partition;
-            let bounds = told.as_ref().map_err(KafkaError::clone).and_then(|told| place(told, partition));
-            // Who has given up meanwhile needs no answer.
-            let _ = question.answer.send(bounds.map_err(|error| failed(&self.topic, error).at(partition)));
+        for Question { partition, answer, .. } in open.extract_if(.., |question| is_asked(question)) {
+            let told = told.as_ref().map_err(KafkaError::clone);
+            answer.tell(told, partition, |error| failed(&self.topic, error).at(partition));
         }
         true
     }
@@ -153,10 +228,6 @@ impl Asker {
 fn late(brokers: &str, topic: &str, partition: PartitionId) -> Error {
     Error::new(Kind::Retry, topic, format!("timed out reading the partition's offsets from brokers {brokers}"))
         .at(partition)
-}
-
-fn place(told: &BTreeMap<PartitionId, Bounds>, partition: PartitionId) -> KafkaResult<Bounds> {
-    told.get(&partition).copied().ok_or(KafkaError::NoMessageReceived)
 }
 
 /// The same for a caller that has all the time of `wait`: asks again while the cluster is not ready to answer.
@@ -194,16 +265,13 @@ fn is_passing(error: &KafkaError) -> bool {
     !error.rdkafka_error_code().is_some_and(context::is_forbidden)
 }
 
-/// Asks for the bounds of partitions: the log's start, and the high watermark at a moment after that.
+/// Asks for the bounds of one or more partitions: the log's start, and the high watermark at a moment after that.
 fn fetch(
     client: &BaseConsumer<Context>,
     topic: &str,
     partitions: &BTreeSet<PartitionId>,
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Bounds>> {
-    if partitions.is_empty() {
-        return Ok(BTreeMap::new());
-    }
     if let (Some(partition), 1) = (partitions.first(), partitions.len()) {
         // librdkafka sends both questions at once, so this takes half as long.
         let (start, end) = client.fetch_watermarks(topic, partition.signed(), wait)?;
@@ -264,11 +332,14 @@ mod tests {
         // Otherwise librdkafka would notice after ten seconds by itself.
         let config = config.with("topic.metadata.refresh.interval.ms", "300000");
         let client = BoundsClient::new(&config).unwrap();
-        client.ask(PartitionId::ZERO, Duration::from_secs(10)).await.unwrap();
+        client.end(PartitionId::ZERO, Duration::from_secs(10)).await.unwrap();
         brokers.broker_down(1).unwrap();
-        let lost = client.ask(PartitionId::ZERO, Duration::from_secs(2)).await;
+        let lost = client.end(PartitionId::ZERO, Duration::from_secs(2)).await;
         lost.expect_err("no other leader is elected yet");
         brokers.partition_leader(TOPIC, 0, Some(2)).unwrap();
-        client.ask(PartitionId::ZERO, Duration::from_secs(10)).await.expect("the elected leader");
+        let wait = Duration::from_secs(10);
+        let both = tokio::try_join!(client.end(PartitionId::ZERO, wait), client.bounds(PartitionId::ZERO, wait));
+        let (end, bounds) = both.expect("the elected leader");
+        assert_eq!(end, bounds.end);
     }
 }

@@ -32,6 +32,8 @@ use tokio::time::Instant;
 const SMALL_PART: u64 = 32;
 /// The part of [`Limits::age_max`] after which rows are flushed if the log may soon lose what they were made of.
 const NEAR_START_PART: u32 = 10;
+/// How long it counts as known where the log begins.
+const LOG_START_AGE: Duration = Duration::from_secs(1);
 /// How long after the begin of a flush it is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -95,8 +97,9 @@ struct Unflushed {
     begun: Option<(Offset, Instant)>,
     /// The next offset after the job before, and when that was.
     last: Option<(Offset, Instant)>,
-    /// Where the log begins, as far as is known.
+    /// Where the log begins, as far as is known, and when it was asked.
     log_start: Offset,
+    asked: Option<Instant>,
 }
 
 impl Unflushed {
@@ -139,8 +142,14 @@ impl Flushes {
     }
 
     /// The log of `partition` begins here.
-    pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset) {
-        self.of(partition).log_start = start;
+    pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset, now: Instant) {
+        let mut of = self.of(partition);
+        (of.log_start, of.asked) = (start, Some(now));
+    }
+
+    /// Whether the log was asked of late where `partition` begins.
+    pub(crate) fn knows_log_start(&self, partition: PartitionId, now: Instant) -> bool {
+        self.of(partition).asked.is_some_and(|asked| now.saturating_duration_since(asked) < LOG_START_AGE)
     }
 
     /// What `partition` is to do, as it stands now.
@@ -236,9 +245,11 @@ mod tests {
         assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)), "whether it is flushed");
         assert_eq!(flushes.decide(ONE, at(5030, 5020, 0), after(11_000)), None);
         assert!(!flushes.is_due(ONE, after(19_999)) && flushes.is_due(ONE, after(20_000)), "since the flush began");
-        flushes.saw_log_start(ONE, 4000.into());
+        assert!(!flushes.knows_log_start(ONE, begun));
+        flushes.saw_log_start(ONE, 4000.into(), begun);
+        assert!(flushes.knows_log_start(ONE, after(999)) && !flushes.knows_log_start(ONE, after(1_000)));
         assert!(!flushes.is_due(ONE, after(19_999)), "far enough");
-        flushes.saw_log_start(ONE, 4021.into());
+        flushes.saw_log_start(ONE, 4021.into(), begun);
         assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)));
         assert_eq!(flushes.decide(ONE, at(5030, 5030, 0), after(12_000)), None);
         assert!(!flushes.is_due(ONE, after(1_000_000)), "there is nothing to flush");

@@ -110,7 +110,9 @@ impl Projector {
             folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
-        log_starts.into_iter().for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start));
+        log_starts
+            .into_iter()
+            .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
@@ -263,8 +265,16 @@ impl Projector {
     /// The partition's bounds in the log, asked for now.
     pub async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
         let bounds = self.shared.log.bounds(partition, deadline).await?;
-        self.shared.flushes.saw_log_start(partition, bounds.start);
+        self.shared.flushes.saw_log_start(partition, bounds.start, Instant::now());
         Ok(bounds)
+    }
+
+    /// The end of the partition in the log, asked for now. Its start is asked for with it where it was not for a while.
+    async fn log_end(&self, partition: PartitionId, deadline: Duration) -> Result<Offset, Error> {
+        if self.shared.flushes.knows_log_start(partition, Instant::now()) {
+            return Ok(self.shared.log.end(partition, deadline).await?);
+        }
+        Ok(self.bounds(partition, deadline).await?.end)
     }
 
     /// Waits until `partition` is as fresh as `consistency` asks. An index that is being rebuilt and has not yet
@@ -320,7 +330,7 @@ impl Projector {
             }
             Consistency::Latest => {
                 let before = self.progress(partition);
-                let (end, known) = (self.bounds(partition, deadline).await?.end, before.applied.max(known));
+                let (end, known) = (self.log_end(partition, deadline).await?, before.applied.max(known));
                 if end < known && before.stopped.is_none() {
                     let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, known));
                     return Err(error.at(&self.position(partition, end, 0)));

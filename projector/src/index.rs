@@ -36,4 +36,5 @@ pub use config::{APPENDS_MAX, Clock, Config};
 pub use content::Contents;
 pub use error::Error;
 pub use executor::Executor;
+pub(crate) use projector::OfLockedRun;
 pub use projector::{Consistency, Projector};

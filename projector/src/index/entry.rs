@@ -36,7 +36,7 @@ pub(crate) fn renumbered_version(record: &JournalRecord) -> &'static Version {
 
 fn framing(version: &'static Version, schemas: &dyn Schemas) -> Result<Framing, Error> {
     schemas.framing(version).map_err(|why| {
-        let message = format!("the schema is not registered yet, so nothing was appended: {why}; retry");
+        let message = format!("the schema is not registered yet: {why}; retry");
         Error::new(ErrorKind::Unavailable, message)
     })
 }

@@ -4,7 +4,8 @@
 //!              Threads                        Caller
 //!   loop       threads of its own             Projector::step
 //!   reads      tokio's blocking threads,      the task that asks, after one yield
-//!              some on a few of their own
+//!              some on a few of their own;
+//!              from memory alone: the task
 //!   appends    tokio::spawn                   the function that the caller gave
 //!   waits      block the thread               none; what has to wait sleeps on tokio's clock
 //! ```

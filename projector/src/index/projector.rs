@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// How long the end waits for the rows to be on disk.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
 /// Runs that can be locked at the same time.
-const RUN_LOCKS: usize = 64;
+const RUN_LOCKS: usize = 1024;
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +71,23 @@ enum Runner {
     Nobody,
 }
 
+/// What is guarded by the lock of a run, which other runs may share.
+#[derive(Debug, Default)]
+pub(crate) struct OfLockedRun {
+    /// The run of which the last record that this server numbered is judged: the index has its next numbers, unless another
+    /// server has appended to it since.
+    pub(crate) numbered: Option<RunId>,
+    /// When the log last refused a record for numbers that this server gave out.
+    pub(crate) number_lost: Option<Instant>,
+}
+
 /// A running projector. Dropping it ends it, as [`Projector::end`] does.
 #[derive(Debug)]
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
     /// By a hash of the run id.
-    run_locks: Vec<tokio::sync::Mutex<()>>,
+    run_locks: Vec<tokio::sync::Mutex<OfLockedRun>>,
     /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
 }
@@ -226,11 +236,11 @@ impl Projector {
     /// Waits until nobody else in this process holds the lock of this run. Other runs may share it.
     ///
     /// Errors: `Overloaded` after `wait`.
-    pub async fn lock_run(
+    pub(crate) async fn lock_run(
         &self,
         run_id: RunId<&str>,
         wait: Duration,
-    ) -> Result<tokio::sync::MutexGuard<'_, ()>, Error> {
+    ) -> Result<tokio::sync::MutexGuard<'_, OfLockedRun>, Error> {
         let lock = self.run_locks[murmur2(run_id.as_bytes()) as usize % self.run_locks.len()].lock();
         tokio::time::timeout(wait, lock).await.map_err(|_| {
             let message = format!(

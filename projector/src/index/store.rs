@@ -333,7 +333,8 @@ impl Store {
     }
 
     /// A snapshot for a thread that must not wait for the disk: a read of what is neither in a memtable nor in the block cache
-    /// is [`Error::NotCached`], and never a row that is missing. None where a snapshot itself has to wait.
+    /// is [`Error::NotCached`], and never a row that is missing; so is a read of a long row, or of one of many. None where a snapshot
+    /// itself has to wait.
     pub fn cached_view(&self) -> Option<View<'_>> {
         Some(match &self.backend {
             Backend::Database(database) => View::Database(database.cached_snapshot()?),

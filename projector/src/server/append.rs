@@ -4,8 +4,9 @@ use super::auth::{Caller, limits::Limit};
 use crate::index::{
     Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, RecordContext, RunRecord},
+    projector::moved_back,
     query,
-    store::{self, Rows, runs::RunRow},
+    store::{self, Rows, View, runs::RunRow},
 };
 use runlog_content::Store;
 use runlog_log::Entry;
@@ -36,6 +37,9 @@ pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
+/// The longest body whose records are numbered and judged on a network thread.
+pub(super) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
+
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
@@ -47,6 +51,8 @@ pub(in crate::server) struct Origin {
     /// Whoever asked. Its principal is written to decisions and to whatever else names a person, and content that goes to the
     /// content store is charged to it.
     pub(in crate::server) caller: Caller,
+    /// Whether its body is at most [`PLANNED_HERE_BYTES_MAX`] long.
+    pub(in crate::server) is_small: bool,
 }
 
 impl From<&Caller> for Origin {
@@ -65,10 +71,10 @@ impl Projector {
 
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
-    /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
-    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After
-    /// `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again, with the same
-    /// record ids.
+    /// A record whose id was judged before with the same content, which this server has applied, is not appended again, unless it
+    /// was given the writer's next number, which only the log can consume. Refused records are in the log all the same, as with
+    /// any producer. After `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again, with
+    /// the same record ids.
     ///
     /// A record whose number is filled in here, and was taken by a record of another server, is numbered and appended again
     /// within the deadline, at most 32 times; its outcome is that of the last time. Of several
@@ -154,31 +160,50 @@ impl Projector {
         let left = || deadline.saturating_sub(begun.elapsed());
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
-            let landed = self.append_once(run_id, &drafts, &all, &origin, at, left()).await?;
+            let planned = self.planned(run_id, &drafts, &all, &origin).await?;
+            let landed = self.append_planned(run_id, planned, &origin, at, left()).await?;
             return Ok(landed.into_iter().map(|(_, outcome)| outcome).collect());
         }
-        let _guard = self.lock_run(run_id, left()).await?;
-        self.append_numbered(run_id, &drafts, &origin, at, left()).await
+        let mut locked = self.lock_run(run_id, left()).await?;
+        self.append_numbered(run_id, &mut locked, &drafts, &origin, at, left()).await
     }
 
-    /// Numbers some of the drafts by the run as it is, appends them, and waits until `at`: of each the outcome that was expected,
-    /// and the one that it has by then.
-    async fn append_once(
+    /// Numbers and judges some of the drafts by the run as the index has it now: on this thread where the request is small and
+    /// memtables and cached blocks have all that it needs.
+    async fn planned(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: &Arc<Vec<Draft>>,
         which: &[usize],
         origin: &Origin,
+    ) -> Result<Vec<Planned>, Error> {
+        let (all, some, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
+        let plan = move |projector: &Self, run_id: RunId<&str>, view: &View<'_>| {
+            let some: Vec<_> = some.iter().filter_map(|index| Some((*index, all.get(*index)?))).collect();
+            projector.plan(run_id, view, &some, &caller, false)
+        };
+        let store = self.store(self.partition_of(run_id));
+        if origin.is_small
+            && !self.shared.config.executor.is_caller()
+            && let Some(cached) = store.cached_view()
+            && let Ok(planned) = plan(self, run_id, &cached)
+        {
+            return Ok(planned);
+        }
+        self.blocking(run_id, move |projector, run_id| plan(projector, run_id, &store.view())).await
+    }
+
+    /// Appends what of the plan the log has to have, and waits until `at`: of each record the outcome that was expected, and the
+    /// one that it has by then.
+    async fn append_planned(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        planned: Vec<Planned>,
+        origin: &Origin,
         at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        let (all, some, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
-        let plan = move |projector: &Self, run_id: RunId<&str>| {
-            let some: Vec<_> = some.into_iter().filter_map(|index| Some((index, all.get(index)?))).collect();
-            projector.plan(run_id, &some, &caller, false)
-        };
-        let planned = self.blocking(run_id, plan).await?;
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
         for Planned { mut entry, outcome, wanted } in planned {
             if wanted {
@@ -195,7 +220,15 @@ impl Projector {
             }
             Vec::new()
         } else {
+            // It may have stopped since the request came.
+            self.running(partition)?;
+            let applied = self.progress(partition).applied;
             let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
+            if let Some(first) = offsets.first().filter(|first| **first < applied) {
+                // The index has other records there.
+                let error = Error::new(ErrorKind::Unavailable, moved_back(partition, *first, applied));
+                return Err(error.at(&self.position(partition, *first, 0)));
+            }
             self.landed_at(run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
         };
         let mut landed = landed.into_iter();
@@ -236,7 +269,8 @@ impl Projector {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
         let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan(run_id, &drafts.iter().enumerate().collect::<Vec<_>>(), &caller, true)
+            let store = projector.store(projector.partition_of(run_id));
+            projector.plan(run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &caller, true)
         };
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
@@ -290,14 +324,13 @@ impl Projector {
     fn plan(
         &self,
         run_id: RunId<&str>,
+        view: &View<'_>,
         drafts: &[(usize, &Draft)],
         caller: &Caller,
         judged: bool,
     ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
-        let store = self.store(partition);
-        let view = store.view();
-        let mut changes = Changes::new(&view);
+        let mut changes = Changes::new(view);
         let proofs = caller.proofs(&self.journal().journal_id);
         let seen = |draft: &Draft, changes: &Changes<'_, _>| {
             store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))
@@ -363,7 +396,7 @@ impl Projector {
             };
             let journal_seq = match &effect {
                 Effect::Repeat { first, .. } if first.refused.is_none() => {
-                    query::outcome::number(&view, run_id, (first.offset, first.index))?
+                    query::outcome::number(view, run_id, (first.offset, first.index))?
                 }
                 _ => None,
             };

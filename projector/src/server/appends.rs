@@ -2,7 +2,7 @@
 
 use super::{
     App, Ask, Patience,
-    append::{AnswerAt, Origin, READ_HERE_MAX, RECORDS_MAX},
+    append::{AnswerAt, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX},
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
@@ -131,13 +131,13 @@ pub(super) async fn append(
             app.audit(Action::Append, Some(run_id.borrow()), detail).await?;
         }
     }
-    let caller = app.caller().clone();
+    let origin = Origin { traceparent, caller: app.caller().clone(), is_small: body.len() <= PLANNED_HERE_BYTES_MAX };
     let outcomes = if query.check {
-        let outcomes = app.0.check(run_id.borrow(), drafts, caller, ask.deadline()).await?;
+        let outcomes = app.0.check(run_id.borrow(), drafts, origin.caller, ask.deadline()).await?;
         app.0.wait(partition, consistency, ask.deadline().saturating_sub(begun.elapsed())).await?;
         outcomes
     } else {
-        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, caller }, at, ask.deadline()).await?
+        app.0.append_from(run_id.borrow(), drafts, origin, at, ask.deadline()).await?
     };
     if !query.check {
         app.metrics().appended(&outcomes);

@@ -36,7 +36,9 @@ const PAIRED: u32 = 5;
 struct Paired {
     log: MemoryLog,
     both: Arc<Barrier>,
-    left: AtomicU32,
+    left: Arc<AtomicU32>,
+    /// How often it was asked where it ends.
+    asked: Arc<AtomicU32>,
 }
 
 impl Log for Paired {
@@ -66,6 +68,7 @@ impl Log for Paired {
     }
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.log.bounds(partition, deadline)
     }
 
@@ -78,6 +81,8 @@ struct Servers {
     _dir: TempDir,
     log: MemoryLog,
     servers: [Arc<Projector>; 2],
+    left: [Arc<AtomicU32>; 2],
+    asked: [Arc<AtomicU32>; 2],
 }
 
 async fn start(dir: &Path, log: Arc<dyn Log>) -> Arc<Projector> {
@@ -96,9 +101,14 @@ impl Servers {
         let dir = tempdir().unwrap();
         let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
         let both = Arc::new(Barrier::new(2));
-        let link = || Arc::new(Paired { log: log.clone(), both: both.clone(), left: AtomicU32::new(paired) });
-        let servers = [start(&dir.path().join("one"), link()).await, start(&dir.path().join("other"), link()).await];
-        Self { _dir: dir, log, servers }
+        let asked: [Arc<AtomicU32>; 2] = Default::default();
+        let left = [paired; 2].map(|paired| Arc::new(AtomicU32::new(paired)));
+        let link = |server: usize| {
+            let (left, asked) = (left[server].clone(), asked[server].clone());
+            Arc::new(Paired { log: log.clone(), both: both.clone(), left, asked })
+        };
+        let servers = [start(&dir.path().join("one"), link(0)).await, start(&dir.path().join("other"), link(1)).await];
+        Self { _dir: dir, log, servers, left, asked }
     }
 
     async fn append(&self, server: usize, record: &Value) -> Outcome {
@@ -230,6 +240,55 @@ async fn records_that_two_servers_number_are_each_applied_once_and_none_is_a_con
     }
     assert_eq!(servers.applied().await, ids(CLIENTS, RECORDS));
     assert!(servers.renumbered().await >= PAIRED as usize, "both servers gave out the same numbers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_asks_where_the_log_ends_before_it_numbers_a_record_unless_it_numbered_the_last_one_right() {
+    let servers = Servers::start(0).await;
+    let asks = async |server: usize, id: &str| {
+        servers.servers[server].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
+        let asked = || servers.asked[server].load(Ordering::Relaxed);
+        let before = asked();
+        let outcome = servers.append(server, &turn(&format!("{id}-{server}"))).await;
+        assert_told(&outcome, Disposition::Applied, None);
+        asked() > before
+    };
+    for server in [0, 1] {
+        assert!(asks(server, "first").await, "it does not know who else writes to the run");
+        assert!(!asks(server, "second").await, "it has the record before");
+    }
+    servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
+    servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
+    let thirds = [turn("third-0"), turn("third-1")];
+    let (one, other) = tokio::join!(servers.append(0, &thirds[0]), servers.append(1, &thirds[1]));
+    let lost = usize::from(other.position.offset > one.position.offset);
+    assert!(!asks(1 - lost, "fourth").await, "its number was right");
+    assert!(asks(lost, "fourth").await && asks(lost, "fifth").await, "another server writes to the run");
+    assert_eq!(servers.renumbered().await, 1, "the third record of the one that lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_record_was_not_judged_in_time_is_appended_to_again_once_the_index_is_at_the_end() {
+    let (servers, partition) = (Servers::start(0).await, PartitionId::from(0));
+    for id in ["first", "second"] {
+        assert_told(&servers.append(0, &turn(id)).await, Disposition::Applied, None);
+    }
+    let end = async || servers.log.bounds(partition, DEADLINE).await.unwrap().end.get();
+    let late = async |id: &str, deadline: u64| {
+        let (draft, deadline) = (Draft::parse(&turn(id).to_string()).unwrap(), Duration::from_millis(deadline));
+        servers.servers[0].append(run().borrow(), vec![draft], deadline).await.unwrap_err();
+    };
+    servers.log.hold(partition);
+    let before = end().await;
+    late("third", 2_000).await;
+    assert_eq!(end().await, before + 1, "it is in the log");
+    late("third", 100).await;
+    late("fourth", 100).await;
+    assert_eq!(end().await, before + 1, "nothing is appended by an index that lags");
+    servers.log.release(partition);
+    assert_told(&servers.append(0, &turn("third")).await, Disposition::Repeat, None);
+    assert_told(&servers.append(0, &turn("fourth")).await, Disposition::Applied, None);
+    assert_eq!(end().await, before + 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -14,7 +14,10 @@ use std::{
     collections::HashMap,
     fmt,
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 mod scan;
@@ -23,6 +26,9 @@ mod scan;
 const ROW_BYTES: usize = 12;
 /// The longest row that is read from cached blocks alone, bytes: what is done with a longer one keeps a thread for long.
 const CACHED_ROW_BYTES_MAX: usize = 64 << 10;
+
+/// Reads of rows by one snapshot from memory. What reads more takes longer than a change of threads.
+pub(super) const CACHED_ROWS_MAX: usize = 256;
 /// Sorts after everything that may follow in a key.
 const END: [u8; 24] = [0xff; 24];
 
@@ -169,14 +175,24 @@ impl Database {
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
         let _not_adding = self.adding.read().unwrap_or_else(PoisonError::into_inner);
-        DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier: ReadTier::All }
+        DatabaseSnapshot {
+            snapshot: self.db.snapshot(),
+            database: self,
+            tier: ReadTier::All,
+            reads: AtomicUsize::new(0),
+        }
     }
 
     /// A snapshot that reads no more than memtables and cached blocks, and never waits: a read that needs more is
-    /// [`Error::NotCached`]. None while tables are added.
+    /// [`Error::NotCached`], and so is one of more than [`CACHED_ROWS_MAX`] rows. None while tables are added.
     pub(super) fn cached_snapshot(&self) -> Option<DatabaseSnapshot<'_>> {
         let _not_adding = self.adding.try_read().ok()?;
-        Some(DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier: ReadTier::BlockCache })
+        Some(DatabaseSnapshot {
+            snapshot: self.db.snapshot(),
+            database: self,
+            tier: ReadTier::BlockCache,
+            reads: AtomicUsize::new(0),
+        })
     }
 
     /// The number of the next run that has none. Where it is not known, what was added in part is removed first.
@@ -301,6 +317,8 @@ pub struct DatabaseSnapshot<'a> {
     database: &'a Database,
     /// Where rows are looked for.
     tier: ReadTier,
+    /// Rows that were read from memory.
+    reads: AtomicUsize,
 }
 
 impl fmt::Debug for DatabaseSnapshot<'_> {
@@ -322,7 +340,16 @@ impl DatabaseSnapshot<'_> {
         }
     }
 
+    /// Counts a row that is read, where that is bounded.
+    fn count(&self) -> Result<(), Error> {
+        if self.tier == ReadTier::BlockCache && self.reads.fetch_add(1, Ordering::Relaxed) >= CACHED_ROWS_MAX {
+            return Err(Error::NotCached);
+        }
+        Ok(())
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.count()?;
         let Some((area, key)) = self.database.place(key, self.tier)? else { return Ok(None) };
         let row = self.snapshot.get_pinned_cf_opt(self.database.family(area), key, options_of(self.tier));
         let row = row.map_err(|source| self.database.rocks(source))?;
@@ -340,7 +367,11 @@ impl Rows for DatabaseSnapshot<'_> {
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
         let iterate = |area| self.snapshot.raw_iterator_cf_opt(self.database.family(area), options_of(self.tier));
-        let scanned = self.database.scan_by((&iterate, self.tier), prefix, start, direction, visit);
+        let mut counted = |key: &[u8], row: &[u8]| {
+            self.count()?;
+            visit(key, row)
+        };
+        let scanned = self.database.scan_by((&iterate, self.tier), prefix, start, direction, &mut counted);
         scanned.map_err(|error| self.not_cached(error))
     }
 }

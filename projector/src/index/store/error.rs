@@ -45,8 +45,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// A read of [`Store::cached_view`](super::Store::cached_view) needs a block that is not in the block cache, or has a long row.
-    #[error("a row is not in the block cache, or long")]
+    /// A read of [`Store::cached_view`](super::Store::cached_view) needs a block that is not in the block cache, has a long row, or
+    /// many.
+    #[error("a row is not in the block cache, or long, or one of many")]
     NotCached,
     /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.
     #[error("index {index} has a damaged row under key {key}; delete the index folder to rebuild it from the log")]

@@ -2,7 +2,7 @@
 
 mod places;
 
-use super::{Budget, Commit, Error, Rows, Store, meta};
+use super::{Budget, Commit, Error, Rows, Store, database::CACHED_ROWS_MAX, meta};
 use runlog_schemas::{datum::Datum as _, id::Offset};
 use std::{
     collections::BTreeMap,
@@ -146,6 +146,27 @@ fn a_folder_of_an_older_layout_stays_one_that_its_version_can_open() {
     drop(store);
     assert!(Store::open(folder.path(), &Budget::new(BYTES)).is_err());
     assert_eq!(rocksdb::DB::list_cf(&options, folder.path()).expect("a database"), ["default"]);
+}
+
+#[test]
+fn a_cached_view_gives_a_bounded_number_of_rows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path(), &Budget::new(BYTES)).expect("there is room");
+    let keys: Vec<_> = (0..=CACHED_ROWS_MAX).map(|number| [&[5, 0][..], &number.to_be_bytes()].concat()).collect();
+    store.commit(keys.iter().map(|key| (key.as_slice(), Some(&b"row"[..])))).expect("there is room");
+    let view = store.cached_view().expect("no tables are added");
+    for key in &keys[1..] {
+        assert!(view.row(key).expect("it is in a memtable").is_some());
+    }
+    assert!(matches!(view.row(&keys[0]), Err(Error::NotCached)));
+    let (view, mut rows) = (store.cached_view().expect("no tables are added"), 0);
+    let mut visit = |_: &[u8], _: &[u8]| {
+        rows += 1;
+        Ok(ControlFlow::Continue(()))
+    };
+    let scanned = view.scan(&[5, 0], &[5, 0], rocksdb::Direction::Forward, &mut visit);
+    assert!(matches!(scanned, Err(Error::NotCached)), "{scanned:?}");
+    assert_eq!(rows, CACHED_ROWS_MAX);
 }
 
 #[test]

@@ -6,13 +6,16 @@
 //!      └──────── same record id, version 2 of the schema ◀┘
 //! ```
 //!
+//! A request's only record, of a run of which this server numbered the last record, too, is numbered by the index as it is, which
+//! has that record. All others are numbered at `latest`, and so are, for a while, those of a run of which a number was lost.
+//!
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
 
-use super::{AnswerAt, Draft, Origin};
-use crate::index::{Consistency, Error, Projector};
+use super::{AnswerAt, Draft, Origin, Planned};
+use crate::index::{Consistency, Error, OfLockedRun, Projector};
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome},
+    answer::{Disposition, ErrorKind, Outcome},
     id::RunId,
     judge::{FirstJudgement, Reason},
     payload::Payload,
@@ -24,11 +27,15 @@ use tokio::time::Instant;
 /// How often a record is appended in one request. Each time that fails leaves a refused record in the log.
 pub(crate) const TRIES_MAX: usize = 32;
 
+/// How long records are numbered at `latest` after a number was lost: each one that is leaves an anomaly.
+const CONTENDED: Duration = Duration::from_secs(60);
+
 impl Projector {
     /// Appends drafts of a locked run that need numbers, again while another server takes these.
     pub(super) async fn append_numbered(
         self: &Arc<Self>,
         run_id: RunId<&str>,
+        locked: &mut OfLockedRun,
         drafts: &Arc<Vec<Draft>>,
         origin: &Origin,
         at: AnswerAt,
@@ -38,20 +45,37 @@ impl Projector {
         let left = || deadline.saturating_sub(begun.elapsed());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; drafts.len()];
         let mut open: Vec<usize> = (0..drafts.len()).collect();
-        for _ in 0..TRIES_MAX {
-            self.wait(partition, Consistency::Latest, left()).await?;
-            let landed = self.append_once(run_id, drafts, &open, origin, at, left()).await?;
+        let is_known = locked.numbered.take().is_some_and(|run| run.borrow() == run_id);
+        let is_contended = locked.number_lost.is_some_and(|lost| lost.elapsed() < CONTENDED);
+        let mut early = if is_known && !is_contended { self.planned_early(run_id, drafts, origin).await } else { None };
+        let mut refused: Vec<Option<Outcome>> = vec![None; drafts.len()];
+        for nth in 0..TRIES_MAX {
+            // What a try after the first says of itself is not true of those before.
+            let of_try = |error: Error| if nth > 0 { error.after_a_part() } else { error };
+            let planned = match early.take() {
+                Some(planned) => planned,
+                None => {
+                    self.wait(partition, Consistency::Latest, left()).await.map_err(of_try)?;
+                    self.planned(run_id, drafts, &open, origin).await.map_err(of_try)?
+                }
+            };
+            let landed = self.append_planned(run_id, planned, origin, at, left()).await.map_err(of_try)?;
             let mut lost = Vec::new();
             for (index, (expected, outcome)) in open.into_iter().zip(landed) {
                 if is_lost(&drafts[index], &expected, &outcome) {
                     lost.push(index);
+                    refused[index] = Some(outcome);
                 } else {
-                    outcomes[index] = Some(outcome);
+                    // Other numbers did not help: what is known now is the refusal of this request's own record.
+                    let own = refused[index].take().filter(|own| own.position == outcome.position);
+                    outcomes[index] = Some(own.unwrap_or(outcome));
                 }
             }
             if lost.is_empty() {
+                locked.numbered = Some(run_id.to_owned());
                 return Ok(outcomes.into_iter().flatten().collect());
             }
+            locked.number_lost = Some(Instant::now());
             open = lost;
         }
         let message = format!(
@@ -60,6 +84,29 @@ impl Projector {
             open.len()
         );
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// A request's only record, numbered by the index as it is, without a question to the log for its end. None where the log
+    /// might judge it otherwise than expected, and it would then not be numbered again. So are several records, whose order is kept
+    /// only if none of them has to be numbered again.
+    async fn planned_early(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        drafts: &Arc<Vec<Draft>>,
+        origin: &Origin,
+    ) -> Option<Vec<Planned>> {
+        let [draft] = &drafts[..] else { return None };
+        let is_batch = draft.record.body.record_kind == RecordKind::Batch;
+        if !is_numbered_here(draft) || draft.has_journal_seq || is_batch {
+            return None;
+        }
+        // An index of an older layout is asked until this one is built.
+        if self.shared.older(self.partition_of(run_id)).is_some() {
+            return None;
+        }
+        // An error may be that of an index that lags; at `latest` it is the answer.
+        let planned = self.planned(run_id, drafts, &[0], origin).await.ok()?;
+        planned.iter().all(|planned| planned.outcome.outcome == Disposition::Applied).then_some(planned)
     }
 }
 

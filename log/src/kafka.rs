@@ -40,6 +40,9 @@ const REQUEST_WAIT: Duration = Duration::from_secs(10);
 /// that was just made.
 const MISSING_WAIT: Duration = Duration::from_secs(5);
 
+/// How long after a vain question for the topic the next one is asked.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long to wait until a client is closed; after that its thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -55,7 +58,7 @@ pub struct KafkaLog {
 impl KafkaLog {
     /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
     ///
-    /// Errors: `Kind::Invalid` where there is no such topic for 5 seconds or a client property is not taken; `Kind::Retry` where
+    /// Errors: `Kind::Invalid` where the topic is still unknown after 5 seconds or a client property is not taken; `Kind::Retry` where
     /// the cluster does not answer.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
         Self::connected(config, |live, _| Ok(live))
@@ -114,17 +117,16 @@ fn await_topic(
 ) -> Result<Option<u32>, Error> {
     let begun = Instant::now();
     loop {
-        let left = REQUEST_WAIT.saturating_sub(begun.elapsed());
-        let unready = match ask(left)? {
+        let unready = match ask(REQUEST_WAIT.saturating_sub(begun.elapsed()))? {
             context::Topic::Ready(partitions) => return Ok(Some(partitions)),
             context::Topic::Missing if begun.elapsed() >= missing_wait => return Ok(None),
             context::Topic::Missing => "not all brokers know the topic yet",
             context::Topic::Unready => "some of the topic's partitions have no leader",
         };
-        if left.is_zero() {
+        thread::sleep(ASK_AGAIN);
+        if begun.elapsed() >= REQUEST_WAIT {
             return Err(Error::new(Kind::Retry, &config.topic, unready));
         }
-        thread::sleep(Duration::from_millis(50));
     }
 }
 

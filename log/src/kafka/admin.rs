@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
     task::{Context as TaskContext, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdkafka::{
@@ -16,7 +16,7 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
+    ASK_AGAIN, KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
     config::{MESSAGE_BYTES_MAX, Role},
     context::{self, Context},
 };
@@ -110,9 +110,26 @@ fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<Topi
     if await_topic(config, missing_wait, |wait| asked(&asker, topic, wait))?.is_none() {
         return Ok(None);
     }
+    // Another broker may be asked now, which has not heard of it.
+    let begun = Instant::now();
+    loop {
+        match described_by_one(config, &asker)? {
+            None if begun.elapsed() < MISSING_WAIT => thread::sleep(ASK_AGAIN),
+            found => return Ok(found),
+        }
+    }
+}
+
+/// What one broker knows of the topic.
+fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Result<Option<TopicInfo>, Error> {
+    let topic = &config.topic;
     let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
+    let is_unknown = |code: RDKafkaErrorCode| code == RDKafkaErrorCode::UnknownTopicOrPartition;
     let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
     let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
+    if found.error().map(RDKafkaErrorCode::from).is_some_and(is_unknown) {
+        return Ok(None);
+    }
     let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);
     let described = wait_for(admin(config)?.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
     let described = described
@@ -120,6 +137,7 @@ fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<Topi
     let entries = match described {
         Ok(described) => described.entries,
         Err(error) if error.rdkafka_error_code().is_some_and(context::is_forbidden) => Vec::new(),
+        Err(error) if error.rdkafka_error_code().is_some_and(is_unknown) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     Ok(Some(TopicInfo {

@@ -4,7 +4,6 @@ use super::auth::{Caller, limits::Limit};
 use crate::index::{
     Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, RecordContext, RunRecord},
-    projector::moved_back,
     query,
     store::{self, Rows, View, runs::RunRow},
 };
@@ -15,7 +14,7 @@ use runlog_schemas::{
     codec,
     draft::{self, Draft},
     headers,
-    id::{RecordId, RunId, WriterId},
+    id::{Offset, PartitionId, RecordId, RunId, WriterId},
     judge::Head,
     payload::{Payload, RunClaim},
     record::JournalRecord,
@@ -71,7 +70,7 @@ impl Projector {
 
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
-    /// A record whose id was judged before with the same content, which this server has applied, is not appended again, unless it
+    /// A record whose id was judged before with the same content, as this server's index knows, is not appended again, unless it
     /// was given the writer's next number, which only the log can consume. Refused records are in the log all the same, as with
     /// any producer. After `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again, with
     /// the same record ids.
@@ -222,13 +221,7 @@ impl Projector {
         } else {
             // It may have stopped since the request came.
             self.running(partition)?;
-            let applied = self.progress(partition).applied;
-            let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
-            if let Some(first) = offsets.first().filter(|first| **first < applied) {
-                // The index has other records there.
-                let error = Error::new(ErrorKind::Unavailable, moved_back(partition, *first, applied));
-                return Err(error.at(&self.position(partition, *first, 0)));
-            }
+            let offsets = self.append_entries(partition, entries).await?;
             self.landed_at(run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
         };
         let mut landed = landed.into_iter();
@@ -238,6 +231,21 @@ impl Projector {
         });
         let missing = || Error::new(ErrorKind::Internal, "an appended record without an outcome");
         settled.collect::<Option<_>>().ok_or_else(missing)
+    }
+
+    /// Appends to a partition.
+    ///
+    /// Errors: `Unavailable`, too, where the records are in the log at offsets that the index has other records of: the log has
+    /// lost its end.
+    async fn append_entries(&self, partition: PartitionId, entries: Vec<Entry>) -> Result<Vec<Offset>, Error> {
+        let applied = self.progress(partition).applied;
+        let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
+        let Some(first) = offsets.first().filter(|first| **first < applied) else { return Ok(offsets) };
+        let message = format!(
+            "the records were appended at offset {first} of partition {partition}, of which records up to {applied} were applied \
+             before: the log has lost its end, or the topic was deleted and created again; restart the server if it stays so"
+        );
+        Err(Error::new(ErrorKind::Unavailable, message).at(&self.position(partition, *first, 0)))
     }
 
     /// Runs a read of the index on a thread that may block.

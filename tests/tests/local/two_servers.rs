@@ -8,7 +8,7 @@ use runlog_log::{
 };
 use runlog_projector::{Config, Consistency, Projector};
 use runlog_schemas::{
-    answer::{Disposition, Outcome},
+    answer::{Disposition, ErrorKind, Outcome},
     codec,
     draft::Draft,
     id::RunId,
@@ -19,7 +19,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -39,6 +39,8 @@ struct Paired {
     left: Arc<AtomicU32>,
     /// How often it was asked where it ends.
     asked: Arc<AtomicU32>,
+    /// Whether appends are answered as by a log that has only its first record left.
+    lost_its_end: Arc<AtomicBool>,
 }
 
 impl Log for Paired {
@@ -58,12 +60,13 @@ impl Log for Paired {
         let of_run = batch.iter().any(|entry| entry.key == RUN.as_bytes());
         let paired =
             of_run && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
-        let (log, both) = (self.log.clone(), self.both.clone());
+        let (log, both, lost_its_end) = (self.log.clone(), self.both.clone(), self.lost_its_end.clone());
         Box::pin(async move {
             if paired {
                 both.wait().await;
             }
-            log.append(partition, batch).await
+            let offsets = log.append(partition, batch).await?;
+            Ok(if lost_its_end.load(Ordering::Relaxed) { vec![1_u32.into(); offsets.len()] } else { offsets })
         })
     }
 
@@ -83,6 +86,7 @@ struct Servers {
     servers: [Arc<Projector>; 2],
     left: [Arc<AtomicU32>; 2],
     asked: [Arc<AtomicU32>; 2],
+    lost_its_end: Arc<AtomicBool>,
 }
 
 async fn start(dir: &Path, log: Arc<dyn Log>) -> Arc<Projector> {
@@ -103,12 +107,13 @@ impl Servers {
         let both = Arc::new(Barrier::new(2));
         let asked: [Arc<AtomicU32>; 2] = Default::default();
         let left = [paired; 2].map(|paired| Arc::new(AtomicU32::new(paired)));
+        let lost_its_end = Arc::<AtomicBool>::default();
         let link = |server: usize| {
-            let (left, asked) = (left[server].clone(), asked[server].clone());
-            Arc::new(Paired { log: log.clone(), both: both.clone(), left, asked })
+            let (left, asked, lost_its_end) = (left[server].clone(), asked[server].clone(), lost_its_end.clone());
+            Arc::new(Paired { log: log.clone(), both: both.clone(), left, asked, lost_its_end })
         };
         let servers = [start(&dir.path().join("one"), link(0)).await, start(&dir.path().join("other"), link(1)).await];
-        Self { _dir: dir, log, servers, left, asked }
+        Self { _dir: dir, log, servers, left, asked, lost_its_end }
     }
 
     async fn append(&self, server: usize, record: &Value) -> Outcome {
@@ -265,6 +270,32 @@ async fn a_server_asks_where_the_log_ends_before_it_numbers_a_record_unless_it_n
     assert!(!asks(1 - lost, "fourth").await, "its number was right");
     assert!(asks(lost, "fourth").await && asks(lost, "fifth").await, "another server writes to the run");
     assert_eq!(servers.renumbered().await, 1, "the third record of the one that lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_is_told_that_it_is_refused() {
+    let servers = Servers::start(0).await;
+    for server in [0, 1] {
+        servers.append(server, &turn(&format!("first-{server}"))).await;
+    }
+    servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
+    servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
+    let (one, mut other) = (turn("same"), turn("same"));
+    other["payload"]["content"] = json!("something else");
+    let (one, other) = tokio::join!(servers.append(0, &one), servers.append(1, &other));
+    let (applied, refused) = if one.position.offset < other.position.offset { (one, other) } else { (other, one) };
+    assert_told(&applied, Disposition::Applied, None);
+    assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_a_log_without_its_end_took_is_not_answered_by_what_the_index_has_at_its_offset() {
+    let servers = Servers::start(0).await;
+    servers.append(0, &turn("first")).await;
+    servers.lost_its_end.store(true, Ordering::Relaxed);
+    let error = append(&servers.servers[0], &turn("second")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("lost its end"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

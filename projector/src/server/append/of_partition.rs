@@ -93,7 +93,7 @@ impl Projector {
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
         record.place.timestamp_millis = (self.shared.config.clock)();
-        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await.map_err(Error::of_append)?;
+        let offsets = self.append_entries(partition, vec![self.entry(&record)?]).await?;
         Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
     }
 

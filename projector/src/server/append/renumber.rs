@@ -6,8 +6,9 @@
 //!      └──────── same record id, version 2 of the schema ◀┘
 //! ```
 //!
-//! A request's only record, of a run of which this server numbered the last record, too, is numbered by the index as it is, which
-//! has that record. All others are numbered at `latest`, and so are, for a while, those of a run of which a number was lost.
+//! A request's only record is numbered by the index as it is where the last number that this server gave out for the run was
+//! right: the index has that record. All others are numbered at `latest`, and so are, for a while, those of a run of which a
+//! number was lost.
 //!
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
@@ -50,7 +51,7 @@ impl Projector {
         let mut early = if is_known && !is_contended { self.planned_early(run_id, drafts, origin).await } else { None };
         let mut refused: Vec<Option<Outcome>> = vec![None; drafts.len()];
         for nth in 0..TRIES_MAX {
-            // What a try after the first says of itself is not true of those before.
+            // That nothing was appended is not true of the tries before.
             let of_try = |error: Error| if nth > 0 { error.after_a_part() } else { error };
             let planned = match early.take() {
                 Some(planned) => planned,
@@ -87,8 +88,8 @@ impl Projector {
     }
 
     /// A request's only record, numbered by the index as it is, without a question to the log for its end. None where the log
-    /// might judge it otherwise than expected, and it would then not be numbered again. So are several records, whose order is kept
-    /// only if none of them has to be numbered again.
+    /// might judge it otherwise than expected, and it would then not be numbered again. None for several records, too: they stay
+    /// in order only if none of them has to be numbered again.
     async fn planned_early(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -98,10 +99,6 @@ impl Projector {
         let [draft] = &drafts[..] else { return None };
         let is_batch = draft.record.body.record_kind == RecordKind::Batch;
         if !is_numbered_here(draft) || draft.has_journal_seq || is_batch {
-            return None;
-        }
-        // An index of an older layout is asked until this one is built.
-        if self.shared.older(self.partition_of(run_id)).is_some() {
             return None;
         }
         // An error may be that of an index that lags; at `latest` it is the answer.

@@ -40,9 +40,6 @@ const REQUEST_WAIT: Duration = Duration::from_secs(10);
 /// that was just made.
 const MISSING_WAIT: Duration = Duration::from_secs(5);
 
-/// How long after a vain question for the topic the next one is asked.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
-
 /// How long to wait until a client is closed; after that its thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -58,8 +55,8 @@ pub struct KafkaLog {
 impl KafkaLog {
     /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
     ///
-    /// Errors: `Kind::Invalid` where the topic is still unknown after 5 seconds or a client property is not taken; `Kind::Retry` where
-    /// the cluster does not answer.
+    /// Errors: `Kind::Invalid` where the topic is still unknown after 5 seconds or a client property is not taken;
+    /// `Kind::Retry` where the cluster does not answer.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
         Self::connected(config, |live, _| Ok(live))
     }
@@ -109,21 +106,21 @@ impl KafkaLog {
     }
 }
 
-/// Asks for the topic's partitions until all have leaders; `None` where the topic is still missing after `missing_wait`.
-fn await_topic(
+/// Asks for the topic until it can be used; `None` where it is still missing after `missing_wait`.
+fn await_topic<T>(
     config: &KafkaConfig,
     missing_wait: Duration,
-    ask: impl Fn(Duration) -> Result<context::Topic, Error>,
-) -> Result<Option<u32>, Error> {
+    ask: impl Fn(Duration) -> Result<context::Topic<T>, Error>,
+) -> Result<Option<T>, Error> {
     let begun = Instant::now();
     loop {
         let unready = match ask(REQUEST_WAIT.saturating_sub(begun.elapsed()))? {
-            context::Topic::Ready(partitions) => return Ok(Some(partitions)),
+            context::Topic::Ready(found) => return Ok(Some(found)),
             context::Topic::Missing if begun.elapsed() >= missing_wait => return Ok(None),
             context::Topic::Missing => "not all brokers know the topic yet",
             context::Topic::Unready => "some of the topic's partitions have no leader",
         };
-        thread::sleep(ASK_AGAIN);
+        thread::sleep(Duration::from_millis(50));
         if begun.elapsed() >= REQUEST_WAIT {
             return Err(Error::new(Kind::Retry, &config.topic, unready));
         }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
     task::{Context as TaskContext, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rdkafka::{
@@ -16,9 +16,9 @@ use rdkafka::{
 };
 
 use super::{
-    ASK_AGAIN, KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
+    KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
     config::{MESSAGE_BYTES_MAX, Role},
-    context::{self, Context},
+    context::{self, Context, Topic},
 };
 use crate::{Error, Kind};
 
@@ -111,24 +111,18 @@ fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<Topi
         return Ok(None);
     }
     // Another broker may be asked now, which has not heard of it.
-    let begun = Instant::now();
-    loop {
-        match described_by_one(config, &asker)? {
-            None if begun.elapsed() < MISSING_WAIT => thread::sleep(ASK_AGAIN),
-            found => return Ok(found),
-        }
-    }
+    await_topic(config, MISSING_WAIT, |_| described_by_one(config, &asker))
 }
 
 /// What one broker knows of the topic.
-fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Result<Option<TopicInfo>, Error> {
+fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Result<Topic<TopicInfo>, Error> {
     let topic = &config.topic;
     let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
     let is_unknown = |code: RDKafkaErrorCode| code == RDKafkaErrorCode::UnknownTopicOrPartition;
     let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
-    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
+    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(Topic::Missing) };
     if found.error().map(RDKafkaErrorCode::from).is_some_and(is_unknown) {
-        return Ok(None);
+        return Ok(Topic::Missing);
     }
     let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);
     let described = wait_for(admin(config)?.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
@@ -137,10 +131,10 @@ fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Resu
     let entries = match described {
         Ok(described) => described.entries,
         Err(error) if error.rdkafka_error_code().is_some_and(context::is_forbidden) => Vec::new(),
-        Err(error) if error.rdkafka_error_code().is_some_and(is_unknown) => return Ok(None),
+        Err(error) if error.rdkafka_error_code().is_some_and(is_unknown) => return Ok(Topic::Missing),
         Err(error) => return Err(failed(error)),
     };
-    Ok(Some(TopicInfo {
+    Ok(Topic::Ready(TopicInfo {
         partitions: found.partitions().len() as u32,
         replication: replicas.min().unwrap_or(0),
         brokers: metadata.brokers().len() as u32,
@@ -230,7 +224,7 @@ fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
 }
 
 /// What the cluster says of the topic, and where it says nothing, why.
-fn asked(asker: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<context::Topic, Error> {
+fn asked(asker: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<Topic, Error> {
     context::topic(asker.client(), topic, wait).map_err(|error| {
         // What the client knows is in its queue, of which nobody else takes it.
         for _ in 0..EVENTS_MAX {

@@ -82,13 +82,12 @@ pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
     }
 }
 
-/// What a client knows about the topic.
-pub(super) enum Topic {
+/// What a client knows about the topic: of one that can be used its partitions, or whatever was asked.
+pub(super) enum Topic<T = u32> {
     Missing,
     /// A partition has no leader yet.
     Unready,
-    /// All of this many partitions have leaders.
-    Ready(u32),
+    Ready(T),
 }
 
 /// Asks for the topic, which is not created by asking.

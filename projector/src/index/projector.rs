@@ -12,6 +12,7 @@ use crate::index::{
     pipeline::{self, Pipeline},
     query,
     rebuild::{self, Found},
+    run_locks::RunLocks,
     shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
 };
@@ -20,7 +21,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Position},
     datum::Sha256,
     id::{Offset, PartitionId, RunId},
-    partition::{murmur2, partition_of},
+    partition::partition_of,
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering, mpsc},
@@ -32,8 +33,6 @@ use tokio::time::Instant;
 
 /// How long the end waits for the rows to be on disk.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
-/// Runs that can be locked at the same time.
-const RUN_LOCKS: usize = 1024;
 
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,23 +70,12 @@ enum Runner {
     Nobody,
 }
 
-/// What is guarded by the lock of a run, which other runs may share.
-#[derive(Debug, Default)]
-pub(crate) struct OfLockedRun {
-    /// The run of which the last record that this server numbered is judged: the index has its next numbers, unless another
-    /// server has appended to it since.
-    pub(crate) numbered: Option<RunId>,
-    /// When the log last refused a record for numbers that this server gave out.
-    pub(crate) number_lost: Option<Instant>,
-}
-
 /// A running projector. Dropping it ends it, as [`Projector::end`] does.
 #[derive(Debug)]
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
-    /// By a hash of the run id.
-    run_locks: Vec<tokio::sync::Mutex<OfLockedRun>>,
+    pub(crate) run_locks: RunLocks,
     /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
 }
@@ -124,9 +112,8 @@ impl Projector {
             .into_iter()
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
-        let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { shared, runner, run_locks, appends })
+        Ok(Self { shared, runner, run_locks: RunLocks::default(), appends })
     }
 
     /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not
@@ -231,24 +218,6 @@ impl Projector {
     /// A run's partition.
     pub fn partition_of(&self, run_id: RunId<&str>) -> PartitionId {
         partition_of(run_id, self.shared.journal.partitions)
-    }
-
-    /// Waits until nobody else in this process holds the lock of this run. Other runs may share it.
-    ///
-    /// Errors: `Overloaded` after `wait`.
-    pub(crate) async fn lock_run(
-        &self,
-        run_id: RunId<&str>,
-        wait: Duration,
-    ) -> Result<tokio::sync::MutexGuard<'_, OfLockedRun>, Error> {
-        let lock = self.run_locks[murmur2(run_id.as_bytes()) as usize % self.run_locks.len()].lock();
-        tokio::time::timeout(wait, lock).await.map_err(|_| {
-            let message = format!(
-                "timed out after {} waiting for an earlier append to run {run_id}; nothing was appended",
-                humantime::format_duration(wait)
-            );
-            Error::new(ErrorKind::Overloaded, message)
-        })
     }
 
     /// The progress of `partition`.

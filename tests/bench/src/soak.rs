@@ -104,7 +104,7 @@ fn sum(metrics: &str, sample: &str) -> anyhow::Result<u64> {
     values.sum()
 }
 
-/// Appends until it is told to end, at most [`LAG_MAX`] records ahead of the server.
+/// Appends until `shared.ending`, at most [`LAG_MAX`] records ahead of the server.
 fn append(topic: &KafkaConfig, shared: &Shared) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let log = KafkaLog::connect(topic.clone())?;

@@ -26,7 +26,6 @@ mod scan;
 const ROW_BYTES: usize = 12;
 /// The longest row that is read from cached blocks alone, bytes: what is done with a longer one keeps a thread for long.
 const CACHED_ROW_BYTES_MAX: usize = 64 << 10;
-
 /// Reads of rows by one snapshot from memory. What reads more takes longer than a change of threads.
 pub(super) const CACHED_ROWS_MAX: usize = 256;
 /// Sorts after everything that may follow in a key.
@@ -175,24 +174,18 @@ impl Database {
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
         let _not_adding = self.adding.read().unwrap_or_else(PoisonError::into_inner);
-        DatabaseSnapshot {
-            snapshot: self.db.snapshot(),
-            database: self,
-            tier: ReadTier::All,
-            reads: AtomicUsize::new(0),
-        }
+        self.snapshot_by(ReadTier::All)
     }
 
     /// A snapshot that reads no more than memtables and cached blocks, and never waits: a read that needs more is
     /// [`Error::NotCached`], and so is one of more than [`CACHED_ROWS_MAX`] rows. None while tables are added.
     pub(super) fn cached_snapshot(&self) -> Option<DatabaseSnapshot<'_>> {
         let _not_adding = self.adding.try_read().ok()?;
-        Some(DatabaseSnapshot {
-            snapshot: self.db.snapshot(),
-            database: self,
-            tier: ReadTier::BlockCache,
-            reads: AtomicUsize::new(0),
-        })
+        Some(self.snapshot_by(ReadTier::BlockCache))
+    }
+
+    fn snapshot_by(&self, tier: ReadTier) -> DatabaseSnapshot<'_> {
+        DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier, reads: AtomicUsize::new(0) }
     }
 
     /// The number of the next run that has none. Where it is not known, what was added in part is removed first.

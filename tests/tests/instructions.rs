@@ -6,8 +6,10 @@
 //!            └─▶ valgrind ─▶ this test again, n more rounds ───────────────▶ b ─┴─▶ (b - a) / n / records
 //! ```
 //! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write scripts/test.sh all -E 'binary(instructions)'` writes it.
-//! Counts depend on the compiler, so with another one than wrote the file there is more slack; and a little on the folder that
-//! the checkout is in, by which the compiler divides the code. Accept the largest.
+//! Counts depend on the compiler, so with another one than wrote the file there is more slack; a little on the folder that the
+//! checkout is in, by which the compiler divides the code; and on malloc: in one process of four it searches its free chunks for
+//! longer, by 8 % of an encoded record, since the order in which hash tables are emptied is random. So a count that is over what
+//! is accepted is repeated, and the least one counts.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -54,6 +56,8 @@ use serde_json::json;
 const SLACK_PERCENT: u64 = 5;
 /// With another compiler or on another processor than those that the file was written with.
 const SLACK_PERCENT_OTHER: u64 = 25;
+/// How often a job is counted that takes more than is accepted.
+const COUNTS_MAX: u32 = 8;
 /// Rounds in the first count of a job.
 const ROUNDS_FEW: u64 = 10;
 /// Of all records.
@@ -299,25 +303,37 @@ fn a_record_takes_no_more_instructions_than_are_accepted() {
     let records = records().len() as u64;
     let dir = tempfile::tempdir().unwrap();
     let program = stripped(dir.path());
-    let counts = JOBS.map(|(job, rounds, _)| {
+    let counted = |job: &str, rounds: u64| {
         let (few, many) = (count(&program, job, ROUNDS_FEW), count(&program, job, ROUNDS_FEW + rounds));
-        (job, (many - few) / rounds / records)
-    });
+        (many - few) / rounds / records
+    };
+    let least = |job: &str, rounds: u64, limit: u64| {
+        let mut least = u64::MAX;
+        for _ in 0..COUNTS_MAX {
+            least = least.min(counted(job, rounds));
+            if least <= limit {
+                break;
+            }
+        }
+        least
+    };
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.txt");
     if env::var("RUNLOG_INSTRUCTIONS").as_deref() == Ok("write") {
         let mut text = format!("# Instructions per record. See instructions.rs.\ncompiler {}\n", compiler());
-        counts.iter().for_each(|(job, count)| writeln!(text, "{job} {count}").unwrap());
-        fs::write(&file, text).unwrap();
+        JOBS.iter().for_each(|(job, rounds, _)| writeln!(text, "{job} {}", least(job, *rounds, 0)).unwrap());
+        return fs::write(&file, text).unwrap();
     }
     let text = fs::read_to_string(&file).unwrap();
     let accepted: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).collect();
     let slack = if accepted["compiler"] == compiler() { SLACK_PERCENT } else { SLACK_PERCENT_OTHER };
     let mut over = String::new();
-    for (job, count) in counts {
-        let limit: u64 = accepted[job].parse().unwrap();
-        println!("{job}: {count} instructions per record, accepted {limit}");
-        if count * 100 > limit * (100 + slack) {
-            writeln!(over, "{job}: {count} instructions per record, accepted {limit} and {slack} % more").unwrap();
+    for (job, rounds, _) in JOBS {
+        let accepted: u64 = accepted[job].parse().unwrap();
+        let limit = accepted * (100 + slack) / 100;
+        let count = least(job, rounds, limit);
+        println!("{job}: {count} instructions per record, accepted {accepted}");
+        if count > limit {
+            writeln!(over, "{job}: {count} instructions per record, accepted {accepted} and {slack} % more").unwrap();
         }
     }
     assert!(

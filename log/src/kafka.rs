@@ -40,6 +40,9 @@ const REQUEST_WAIT: Duration = Duration::from_secs(10);
 /// that was just made.
 const MISSING_WAIT: Duration = Duration::from_secs(5);
 
+/// The same where an operator asks about a topic that was there: the whole answer may take 5 seconds.
+const GONE_WAIT: Duration = Duration::from_secs(2);
+
 /// How long to wait until a client is closed; after that its thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -55,8 +58,8 @@ pub struct KafkaLog {
 impl KafkaLog {
     /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
     ///
-    /// Errors: `Kind::Invalid` where the topic is still unknown after 5 seconds or a client property is not taken;
-    /// `Kind::Retry` where the cluster does not answer.
+    /// Errors: `Kind::Invalid` where brokers say for 5 seconds that there is no such topic, or a client property is not taken;
+    /// `Kind::Retry` where the cluster does not answer, or not for long enough within 10 seconds.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
         Self::connected(config, |live, _| Ok(live))
     }
@@ -106,19 +109,27 @@ impl KafkaLog {
     }
 }
 
-/// Asks for the topic until it can be used; `None` where it is still missing after `missing_wait`.
+/// Asks for the topic until it can be used; `None` once brokers have said for `missing_wait` that there is none: the metadata of a
+/// new topic reaches them at different times.
 fn await_topic<T>(
     config: &KafkaConfig,
     missing_wait: Duration,
     ask: impl Fn(Duration) -> Result<context::Topic<T>, Error>,
 ) -> Result<Option<T>, Error> {
-    let begun = Instant::now();
+    let (begun, mut missing) = (Instant::now(), None);
     loop {
         let unready = match ask(REQUEST_WAIT.saturating_sub(begun.elapsed()))? {
             context::Topic::Ready(found) => return Ok(Some(found)),
-            context::Topic::Missing if begun.elapsed() >= missing_wait => return Ok(None),
-            context::Topic::Missing => "not all brokers know the topic yet",
-            context::Topic::Unready => "some of the topic's partitions have no leader",
+            context::Topic::Missing => {
+                if missing.get_or_insert_with(Instant::now).elapsed() >= missing_wait {
+                    return Ok(None);
+                }
+                "the broker that was asked does not know the topic yet"
+            }
+            context::Topic::Unready => {
+                missing = None;
+                "some of the topic's partitions have no leader"
+            }
         };
         thread::sleep(Duration::from_millis(50));
         if begun.elapsed() >= REQUEST_WAIT {
@@ -149,7 +160,7 @@ impl Log for KafkaLog {
 
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         let gone = || Error::new(Kind::Retry, &self.config.topic, "there is no such topic any more");
-        let info = admin::describe(&self.config)?.ok_or_else(gone)?;
+        let info = admin::described(&self.config, GONE_WAIT)?.ok_or_else(gone)?;
         if info.configs.is_empty() {
             let what = "this user may not read the topic's settings (DescribeConfigs)";
             return Err(Error::new(Kind::Retry, &self.config.topic, what));
@@ -207,5 +218,28 @@ impl fmt::Debug for KafkaLog {
             .field("config", &self.config)
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use context::Topic::{Missing, Ready, Unready};
+    use std::cell::RefCell;
+
+    /// What becomes of a topic of which brokers say this, one after the other.
+    fn awaited(answers: Vec<context::Topic<()>>, missing_wait: Duration) -> Option<()> {
+        let answers = RefCell::new(answers.into_iter());
+        let ask = |_| Ok(answers.borrow_mut().next().unwrap());
+        await_topic(&KafkaConfig::new("localhost:1", "t"), missing_wait, ask).unwrap()
+    }
+
+    #[test]
+    fn a_topic_counts_as_missing_only_after_brokers_have_said_so_for_a_while() {
+        let wait = Duration::from_millis(20);
+        assert_eq!(awaited(vec![Missing], Duration::ZERO), None);
+        assert_eq!(awaited(vec![Missing, Missing], wait), None);
+        assert_eq!(awaited(vec![Missing, Ready(())], wait), Some(()));
+        assert_eq!(awaited(vec![Missing, Unready, Missing, Ready(())], wait), Some(()));
     }
 }

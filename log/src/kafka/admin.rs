@@ -99,24 +99,29 @@ pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     described(config, Duration::ZERO)
 }
 
-/// [`describe`] for a topic that exists: `None` only where no broker that is asked knows it for 5 seconds.
+/// [`describe`] for a topic that should exist: `None` only after brokers have said for 5 seconds that there is none.
 pub fn describe_existing(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     described(config, MISSING_WAIT)
 }
 
-fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
+/// [`describe`]: `None` only after brokers have said for `missing_wait` that there is no such topic.
+pub(super) fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
     let asker = asker(config)?;
     if await_topic(config, missing_wait, |wait| asked(&asker, topic, wait))?.is_none() {
         return Ok(None);
     }
     // Another broker may be asked now, which has not heard of it.
-    await_topic(config, MISSING_WAIT, |_| described_by_one(config, &asker))
+    let admin = admin(config)?;
+    await_topic(config, MISSING_WAIT, |_| described_by_one(topic, &asker, &admin))
 }
 
 /// What one broker knows of the topic.
-fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Result<Topic<TopicInfo>, Error> {
-    let topic = &config.topic;
+fn described_by_one(
+    topic: &str,
+    asker: &BaseConsumer<Context>,
+    admin: &AdminClient<Context>,
+) -> Result<Topic<TopicInfo>, Error> {
     let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
     let is_unknown = |code: RDKafkaErrorCode| code == RDKafkaErrorCode::UnknownTopicOrPartition;
     let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
@@ -125,7 +130,7 @@ fn described_by_one(config: &KafkaConfig, asker: &BaseConsumer<Context>) -> Resu
         return Ok(Topic::Missing);
     }
     let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);
-    let described = wait_for(admin(config)?.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
+    let described = wait_for(admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
     let described = described
         .and_then(|mut described| described.pop().ok_or(KafkaError::NoMessageReceived)?.map_err(KafkaError::AdminOp));
     let entries = match described {

@@ -141,13 +141,13 @@ impl Flushes {
         self.partitions[partition.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log of `partition` begins here.
+    /// The log of `partition` starts here.
     pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset, now: Instant) {
         let mut of = self.of(partition);
         (of.log_start, of.asked) = (start, Some(now));
     }
 
-    /// Whether the log was asked of late where `partition` begins.
+    /// Whether the log was asked of late where `partition` starts.
     pub(crate) fn knows_log_start(&self, partition: PartitionId, now: Instant) -> bool {
         self.of(partition).asked.is_some_and(|asked| now.saturating_duration_since(asked) < LOG_START_AGE)
     }

@@ -248,7 +248,7 @@ impl Projector {
         Ok(bounds)
     }
 
-    /// The end of the partition in the log, asked for now. Its start is asked for with it where it was not for a while.
+    /// The end of the partition in the log, asked for now. Its start is asked for with it where it was not asked of late.
     async fn log_end(&self, partition: PartitionId, deadline: Duration) -> Result<Offset, Error> {
         if self.shared.flushes.knows_log_start(partition, Instant::now()) {
             return Ok(self.shared.log.end(partition, deadline).await?);

@@ -155,8 +155,11 @@ impl Projector {
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
             let planned = self.planned(run_id, &drafts, &all, &origin).await?;
-            let landed = self.append_planned(run_id, planned, &origin, at, left()).await?;
-            return Ok(landed.into_iter().map(|(_, outcome)| outcome).collect());
+            let landed = self.append_planned(run_id, planned, &origin, at, left()).await;
+            if at == AnswerAt::Acknowledged || landed.is_err() {
+                self.run_locks.forget_numbered(run_id);
+            }
+            return Ok(landed?.into_iter().map(|(_, outcome)| outcome).collect());
         }
         let mut locked = self.run_locks.lock(run_id, left()).await?;
         self.append_numbered(run_id, &mut locked, &drafts, &origin, at, left()).await
@@ -205,15 +208,16 @@ impl Projector {
 
     /// Appends to a partition.
     ///
-    /// Errors: `Unavailable`, too, where the records are in the log at offsets that the index has other records of: the log has
-    /// lost its end.
+    /// Errors: `Unavailable`, too, where the records are in the log at offsets at which the index has applied others: the end of
+    /// the partition was truncated.
     async fn append_entries(&self, partition: PartitionId, entries: Vec<Entry>) -> Result<Vec<Offset>, Error> {
         let applied = self.progress(partition).applied;
         let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
         let Some(first) = offsets.first().filter(|first| **first < applied) else { return Ok(offsets) };
         let message = format!(
-            "the records were appended at offset {first} of partition {partition}, of which records up to {applied} were applied \
-             before: the log has lost its end, or the topic was deleted and created again; restart the server if it stays so"
+            "the records were appended at offset {first} of partition {partition}, but the index has already applied all records \
+             below offset {applied}: the end of the partition was truncated, as by an unclean leader election, or the topic was \
+             deleted and created again; restart the server if this error repeats"
         );
         Err(Error::new(ErrorKind::Unavailable, message).at(&self.position(partition, *first, 0)))
     }

@@ -6,9 +6,9 @@
 //!      └──────── same record id, version 2 of the schema ◀┘
 //! ```
 //!
-//! A request's only record is numbered by the index as it is where the last number that this server gave out for the run was
-//! right: the index has that record. All others are numbered at `latest`, and so are, for a while, those of a run of which a
-//! number was lost.
+//! A request's only record is numbered early, by the index as it is, where this server numbered a record of the run before, no
+//! number of that was taken, and what this server has appended to the run since is judged. All others are numbered at `latest`, and
+//! so are, for a while, those of a run of which a number was taken.
 //!
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
@@ -28,9 +28,6 @@ use tokio::time::Instant;
 /// How often a record is appended in one request. Each time that fails leaves a refused record in the log.
 pub(crate) const TRIES_MAX: usize = 32;
 
-/// How long records are numbered at `latest` after a number was lost: each one that is leaves an anomaly.
-const CONTENDED: Duration = Duration::from_secs(60);
-
 impl Projector {
     /// Appends drafts of a locked run that need numbers, again while another server takes these.
     pub(super) async fn append_numbered(
@@ -47,12 +44,13 @@ impl Projector {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; drafts.len()];
         let mut open: Vec<usize> = (0..drafts.len()).collect();
         let is_known = locked.numbered.take().is_some_and(|run| run.borrow() == run_id);
-        let is_contended = locked.number_lost.is_some_and(|lost| lost.elapsed() < CONTENDED);
-        let mut early = if is_known && !is_contended { self.planned_early(run_id, drafts, origin).await } else { None };
+        let may_be_early = is_known && !locked.is_contended() && !left().is_zero();
+        let mut early = if may_be_early { self.planned_early(run_id, drafts, origin).await } else { None };
         let mut refused: Vec<Option<Outcome>> = vec![None; drafts.len()];
         for nth in 0..TRIES_MAX {
             // That nothing was appended is not true of the tries before.
             let of_try = |error: Error| if nth > 0 { error.after_a_part() } else { error };
+            let was_early = early.is_some();
             let planned = match early.take() {
                 Some(planned) => planned,
                 None => {
@@ -61,10 +59,10 @@ impl Projector {
                 }
             };
             let landed = self.append_planned(run_id, planned, origin, at, left()).await.map_err(of_try)?;
-            let mut lost = Vec::new();
+            let mut taken = Vec::new();
             for (index, (expected, outcome)) in open.into_iter().zip(landed) {
-                if is_lost(&drafts[index], &expected, &outcome) {
-                    lost.push(index);
+                if is_taken(&drafts[index], &expected, &outcome) {
+                    taken.push(index);
                     refused[index] = Some(outcome);
                 } else {
                     // Other numbers did not help: what is known now is the refusal of this request's own record.
@@ -72,12 +70,12 @@ impl Projector {
                     outcomes[index] = Some(own.unwrap_or(outcome));
                 }
             }
-            if lost.is_empty() {
+            if taken.is_empty() {
                 locked.numbered = Some(run_id.to_owned());
                 return Ok(outcomes.into_iter().flatten().collect());
             }
-            locked.number_lost = Some(Instant::now());
-            open = lost;
+            locked.number_taken(was_early);
+            open = taken;
         }
         let message = format!(
             "other servers append to run {run_id} at the same time, and took the numbers of {} records {TRIES_MAX} times; send \
@@ -123,8 +121,8 @@ pub(super) fn is_for_numbers(reason: Reason) -> bool {
     matches!(reason, Reason::Conflict | Reason::Sequence | Reason::Gap)
 }
 
-/// Whether a record was refused for numbers that were right when the server filled them in.
-fn is_lost(draft: &Draft, expected: &Outcome, outcome: &Outcome) -> bool {
+/// Whether a record was refused because the numbers that the server filled in were taken.
+fn is_taken(draft: &Draft, expected: &Outcome, outcome: &Outcome) -> bool {
     let for_numbers = |outcome: &Outcome| {
         outcome.reason.as_ref().and_then(|reason| reason.known()).is_some_and(|reason| is_for_numbers(*reason))
     };

@@ -1,4 +1,4 @@
-//! A log in Kafka that counts its appends in flight.
+//! A log in Kafka that counts its appends in flight, and can hold their acknowledgements back.
 
 use std::{
     fs::File,
@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Context;
 use runlog_log::{Ack, BoundsAnswer, EndAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
+use tokio::sync::watch;
 
 /// How many appends there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,12 +45,18 @@ impl Appends {
 pub struct Counter {
     appends: Mutex<Appends>,
     file: Option<File>,
+    held: watch::Sender<bool>,
 }
 
 impl Counter {
     /// Counts in a new file, too.
     pub fn in_file(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self { appends: Mutex::default(), file: Some(File::create(path)?) })
+        Ok(Self { file: Some(File::create(path)?), ..Self::default() })
+    }
+
+    /// Whether acknowledgements are held back from now on.
+    pub fn hold(&self, held: bool) {
+        self.held.send_replace(held);
     }
 
     /// The counts now.
@@ -112,7 +119,8 @@ impl Log for CountingLog {
         let counted = InFlight(self.counter.clone());
         let ack = self.log.append(partition, batch);
         Box::pin(async move {
-            let _counted = counted;
+            // The counter is its sender.
+            drop(counted.0.held.subscribe().wait_for(|held| !held).await);
             ack.await
         })
     }

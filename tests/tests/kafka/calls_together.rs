@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use runlog_log::kafka::KafkaLog;
 use runlog_producer::{Json, Run, Runlog, SideEffect};
 use runlog_tests::{
@@ -48,13 +48,22 @@ async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
 async fn where_an_intent_is_not_read_back_no_later_effect_of_the_same_append_runs() {
     let deployment = Deployment::kafka().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
-    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
-    let run = runlog.open("first").await.unwrap();
+    let counter = Arc::new(Counter::default());
+    let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
+    let mut config = deployment.config(&proxy.url).unwrap();
+    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
+    let run = Runlog::connect(config).await.unwrap().open("first").await.unwrap();
     let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
-    // The first intent is alone in its append, and so is its read-back.
+    // The first intent is alone in its append, and so is its read-back. The others wait for its acknowledgement.
     proxy.skip(1);
     proxy.drop_next_request();
-    let answers = join_all((0..CALLS).map(|seat| book(&run, seat, &ran))).await;
+    counter.hold(true);
+    let all_wait = async {
+        // By then each call was polled twice.
+        tokio::task::yield_now().await;
+        counter.hold(false);
+    };
+    let (answers, ()) = join(join_all((0..CALLS).map(|seat| book(&run, seat, &ran))), all_wait).await;
     let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
     let failed = ran.iter().position(|ran| !ran).unwrap();
     assert!(failed > 0 && ran[failed..].iter().all(|ran| !ran), "{ran:?}");

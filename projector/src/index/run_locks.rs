@@ -80,7 +80,7 @@ impl RunLocks {
 
     /// Records of this run that bring their own numbers are appended, and may not be judged yet when the next one is numbered.
     pub(crate) fn forget_numbered(&self, run_id: RunId<&str>) {
-        // Whoever holds the lock numbers at this moment, and may lose its number to these records.
+        // Where another append holds the lock, it is numbering a record now. If these records take that number, it is numbered again.
         if let Ok(mut locked) = self.of(run_id).try_lock() {
             locked.numbered = None;
         }

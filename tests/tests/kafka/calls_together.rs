@@ -22,11 +22,7 @@ const CALLS: usize = 16;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
     let deployment = Deployment::kafka().unwrap();
-    let counter = Arc::new(Counter::default());
-    let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
-    let mut config = deployment.config(&deployment.server.url).unwrap();
-    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
-    let run = Runlog::connect(config).await.unwrap().open("few").await.unwrap();
+    let (run, counter) = counted(&deployment, &deployment.server.url, "few").await;
     let (before, all_run) = (counter.appends().sent, Barrier::new(CALLS));
     let calls = (0..CALLS).map(|seat| {
         let (run, counter, all_run) = (&run, &counter, &all_run);
@@ -48,11 +44,7 @@ async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
 async fn where_an_intent_is_not_read_back_no_later_effect_of_the_same_append_runs() {
     let deployment = Deployment::kafka().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
-    let counter = Arc::new(Counter::default());
-    let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
-    let mut config = deployment.config(&proxy.url).unwrap();
-    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
-    let run = Runlog::connect(config).await.unwrap().open("first").await.unwrap();
+    let (run, counter) = counted(&deployment, &proxy.url, "first").await;
     let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
     // The first intent is alone in its append, and so is its read-back. The others wait for its acknowledgement.
     proxy.skip(1);
@@ -75,6 +67,15 @@ async fn where_an_intent_is_not_read_back_no_later_effect_of_the_same_append_run
     }
     let next = deployment.connect().await.unwrap().open("first").await.unwrap();
     assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
+}
+
+/// A run that is opened by `server`, and the counter of its appends.
+async fn counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
+    let mut config = deployment.config(server).unwrap();
+    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
+    (Runlog::connect(config).await.unwrap().open(run_id).await.unwrap(), counter)
 }
 
 /// Whether it was answered, or its result is held because the handle was stopped meanwhile.

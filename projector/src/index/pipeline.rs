@@ -137,9 +137,11 @@ impl Pipeline {
                 0
             }
         };
+        // Before the jobs are run, so that none is left for the next turn, before those that get records then: how long a
+        // flush takes would decide in which order the caller's tasks are woken.
+        self.look_after_flushes();
         self.pool.run_all();
         self.look_after_jobs();
-        self.look_after_flushes();
         self.look_after_reader();
         read
     }

@@ -70,7 +70,7 @@ pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync,
             let failure = match &came {
                 Ok(came) => {
                     each(came);
-                    came.failures.first().cloned().or_else(|| differs(&plan, &came.hash))
+                    came.failures.first().cloned().or_else(|| differs(&plan, came))
                 }
                 Err(error) => Some(format!("{error:#}")),
             };
@@ -89,15 +89,23 @@ pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync,
 }
 
 /// How a second run of a seed differs, if it does and the seed is one of those that are run a second time.
-fn differs(plan: &Plan, hash: &str) -> Option<String> {
+fn differs(plan: &Plan, first: &Came) -> Option<String> {
     if !plan.seed.is_multiple_of(REPLAYED) {
         return None;
     }
     let indices = Indices::of(plan.seed).other();
     let came = match world::run_on(plan, indices) {
-        Ok(again) if again.hash == hash => return None,
-        Ok(again) => format!("hash {hash}, then {}", again.hash),
+        Ok(again) if again.hash == first.hash => return None,
+        Ok(again) => parted(&first.story, &again.story),
         Err(error) => format!("{error:#}"),
     };
     Some(format!("it went another way when it was run again, its indices in {indices:?}: {came}"))
+}
+
+/// The first line in which two stories of a seed differ.
+fn parted(first: &[String], again: &[String]) -> String {
+    let line = (0..first.len().max(again.len())).find(|line| first.get(*line) != again.get(*line));
+    let Some(line) = line else { return "its log's bytes differ".to_owned() };
+    let of = |story: &[String]| story.get(line).map_or_else(|| "its end".to_owned(), |told| format!("{told:?}"));
+    format!("line {} of its story was {}, then {}", line + 1, of(first), of(again))
 }

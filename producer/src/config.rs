@@ -94,7 +94,8 @@ pub struct Config {
     pub kafka: Option<KafkaProperties>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
-    /// How long the gate waits for its intent to be read back as applied. After that the effect does not run. Default 10 s.
+    /// How long the gate waits for its intent to be read back as applied, and then, as long again, for those of earlier calls that
+    /// are under way. After that the effect does not run. Default 10 s.
     pub read_back: Duration,
     /// Calls of one handle in flight, from before their intent until their result is recorded; held results count. One more
     /// call waits. Default 256.

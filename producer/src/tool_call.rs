@@ -154,16 +154,18 @@ impl<'a> Tool<'a> {
     /// The effect did not run if the error is `ReconcileRequired` (an earlier effect may have happened), `Fenced` (another
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
-    /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments, the intent's
-    /// id to another record, or an earlier call's result was refused after its acknowledgement). If the effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
-    /// lost or ended in the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be
-    /// recorded (`TooLarge`).
+    /// `Stale` (the intent was not read back in time, or that of an earlier call was not) or `Conflict` (the key belongs to a call
+    /// with other arguments, the intent's id to another record, or an earlier call's result was refused after its acknowledgement).
+    /// A call that was not started because another one failed has the kind of that one. If the effect ran,
+    /// [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was lost or ended in
+    /// the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be recorded (`TooLarge`).
     ///
     /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
     /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
     /// handle may overlap: intents are appended in the order of the calls, those that are made while another intent is on its way
-    /// together, and results in the order in which the effects end. Where the effect of a call may not run, that of a later one
-    /// whose intent was appended with it does not either, so each waits for those before it: poll all that were begun.
+    /// together, and results in the order in which the effects end. Where the intent of a call is appended and its effect may not
+    /// run, those of the later calls whose intents wait or are appended by then do not run either. So each waits for those before
+    /// it; after [`Config::read_back`](crate::Config::read_back) the handle is stopped. Poll all that were begun.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str(), tool = self.name))]
     pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
     where

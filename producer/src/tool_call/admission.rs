@@ -7,7 +7,7 @@ use crate::{
     metrics::metric,
     session::{
         build::build_record,
-        intents::{Admitted, Intent, Place, not_started},
+        intents::{Admitted, Intent, Place, earlier_late, not_started},
         outbox::InFlightCall,
         read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
         replay::{Decision, PendingCall, RecordedCall},
@@ -17,14 +17,14 @@ use crate::{
 };
 use futures_util::FutureExt;
 use runlog_schemas::{
-    answer::ReadBack,
+    answer::{ErrorKind, ReadBack},
     id::{Epoch, Fingerprint, RecordId},
     payload::{Payload, ToolCallAttempt, ToolCallRequested},
 };
 use std::pin::pin;
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 /// What is to be done for a call.
@@ -50,7 +50,7 @@ type Permission = (ReadBack, Instant);
 
 impl Tool<'_> {
     /// Finds the recorded call or appends the intent, in the order of the calls. Then reads the intent back, beside others. Where
-    /// the effect of an earlier call may not run, that of this one does not either if they were appended together.
+    /// the effect of an earlier call that is under way may not run, that of this one does not either.
     pub(super) async fn admit(
         &self,
         request: ToolCallRequested,
@@ -105,7 +105,8 @@ impl Tool<'_> {
         let trace = (session.config.traceparent)();
         let (reply, answer) = oneshot::channel();
         let (key, tool) = (self.key(), self.name.clone());
-        let intent = Intent { record, trace, call, attempt, key, tool, taken, slot, permit, reply };
+        let place = guard.intents.place();
+        let intent = Intent { record, trace, call, attempt, key, tool, taken, slot, permit, place, reply };
         let admitted = session.append_intent(guard, intent, answer).await?;
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
         let Admitted { call, attempt, acked, epoch, place, unjudged, refusals } = admitted;
@@ -135,15 +136,22 @@ impl Tool<'_> {
             // Before the permission is looked at, which must not grow old.
             unjudged.ask_by_id(transport, config, run_id).await.map_err(unknown)?;
             unjudged.ask_if_many(transport, config, run_id).await.map_err(unknown)?;
-            match self.check_may_run(&acked, epoch, unjudged).await? {
+            match self.check_may_run(&acked, epoch, unjudged).await.map_err(unknown)? {
                 Ok((answer, _)) if repeats_earlier(&answer.outcome, acked.sent_after) => {
                     // Not this call's: it says nothing about the effect of that one.
                     in_flight.disown();
                     break Err(not_own_intent(run_id, &acked, &answer.outcome.position));
                 }
                 Ok((_, begun)) => {
-                    if let Some(error) = place.earlier_failed().await {
-                        return Err(not_started(in_flight.id(), &error));
+                    // Bounded, because whoever made an earlier call may not poll it.
+                    match timeout(config.read_back, place.earlier_failed()).await {
+                        Ok(None) => {}
+                        Ok(Some(error)) => return Err(not_started(in_flight.id(), &error)),
+                        Err(_) => {
+                            let error = earlier_late(in_flight.id(), config.read_back);
+                            place.fail_with_earlier(&error);
+                            break Err(error);
+                        }
                     }
                     if begun.elapsed() <= config.read_back && !unjudged.has_by_id() {
                         break Ok(());
@@ -151,11 +159,28 @@ impl Tool<'_> {
                     // It has grown old while an earlier call was read back.
                     acked.read_back = None;
                 }
-                Err(error) => break Err(error),
+                Err(error) => {
+                    // Left unpolled while another call waited too long for it. The handle was stopped then, and may be ready again.
+                    if error.kind() == ErrorKind::Stale
+                        && let Some(other) = place.failure()
+                    {
+                        return Err(not_started(in_flight.id(), &other));
+                    }
+                    break Err(error);
+                }
             }
         };
         if let Err(error) = may_run {
-            return Err(unknown(session.lock().await?.appender.stop_or_lose(error)));
+            // Calls that fail because of this one get the error with which the handle stops.
+            let error = if error.kind() == ErrorKind::Fenced { error } else { error.stopping() };
+            // Before it waits for the lock, where it may be cancelled.
+            place.fail(&error);
+            let stopped = session.lock().await.map(|mut state| {
+                // Those whose intents were sent meanwhile.
+                place.fail_later(&error);
+                state.appender.stop_or_lose(error.clone())
+            });
+            return Err(unknown(stopped.unwrap_or(error)));
         }
         if unjudged.refusals() != refusals {
             // The effect does not run, also if another operation reports the refusal: the permission grows old meanwhile.

@@ -4,7 +4,7 @@
 
 use futures_util::future::{join, join_all};
 use runlog_log::kafka::KafkaLog;
-use runlog_producer::{Json, Run, Runlog, SideEffect};
+use runlog_producer::{Action, Json, Run, Runlog, SideEffect};
 use runlog_tests::{
     counting_log::{Counter, CountingLog},
     deployment::Deployment,
@@ -41,32 +41,35 @@ async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
 
 /// The effects that run are those of the first calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_an_intent_is_not_read_back_no_later_effect_of_the_same_append_runs() {
+async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
     let deployment = Deployment::kafka().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
-    let (run, counter) = counted(&deployment, &proxy.url, "first").await;
-    let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
-    // The first intent is alone in its append, and so is its read-back. The others wait for its acknowledgement.
-    proxy.skip(1);
-    proxy.drop_next_request();
-    counter.hold(true);
-    let all_wait = async {
-        // By then each call was polled twice.
-        tokio::task::yield_now().await;
-        counter.hold(false);
-    };
-    let (answers, ()) = join(join_all((0..CALLS).map(|seat| book(&run, seat, &ran))), all_wait).await;
-    let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
-    let failed = ran.iter().position(|ran| !ran).unwrap();
-    assert!(failed > 0 && ran[failed..].iter().all(|ran| !ran), "{ran:?}");
-    assert_eq!(answers, ran, "what ran is answered or held");
-    run.reopen().await.unwrap();
-    let again: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
-    for seat in failed..CALLS {
-        assert!(book(&run, seat, &again).await, "call {seat}");
+    // The first intent is alone in its append, and so is its read-back. The others wait for its acknowledgement, and are
+    // appended together.
+    for (run_id, read_back) in [("first", 0), ("second", 1)] {
+        let (run, counter) = counted(&deployment, &proxy.url, run_id).await;
+        let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
+        proxy.skip(read_back);
+        proxy.drop_next_request();
+        counter.hold(true);
+        let all_wait = async {
+            // By then each call was polled twice.
+            tokio::task::yield_now().await;
+            counter.hold(false);
+        };
+        let (answers, ()) = join(join_all((0..CALLS).map(|seat| book(&run, seat, &ran))), all_wait).await;
+        let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
+        let failed = ran.iter().position(|ran| !ran).unwrap();
+        assert!(ran[failed..].iter().all(|ran| !ran), "{run_id}: {ran:?}");
+        assert_eq!(answers, ran, "what ran is answered or held");
+        run.reopen().await.unwrap();
+        let again: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
+        for seat in failed..CALLS {
+            assert!(book(&run, seat, &again).await, "{run_id}: call {seat}");
+        }
+        let next = deployment.connect().await.unwrap().open(run_id).await.unwrap();
+        assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0), "{run_id}");
     }
-    let next = deployment.connect().await.unwrap().open("first").await.unwrap();
-    assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
 }
 
 /// A run that is opened by `server`, and the counter of its appends.
@@ -78,7 +81,7 @@ async fn counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, A
     (Runlog::connect(config).await.unwrap().open(run_id).await.unwrap(), counter)
 }
 
-/// Whether it was answered, or its result is held because the handle was stopped meanwhile.
+/// Whether it was answered, or its result is held because the handle was stopped meanwhile. Otherwise the run is to be reopened.
 async fn book(run: &Run, seat: usize, ran: &[AtomicBool]) -> bool {
     let effect = async |_| {
         ran[seat].store(true, Ordering::SeqCst);
@@ -86,6 +89,9 @@ async fn book(run: &Run, seat: usize, ran: &[AtomicBool]) -> bool {
     };
     match run.tool("book", &seat).once(effect).await {
         Ok(_) => true,
-        Err(error) => error.side_effect() == SideEffect::Held,
+        Err(error) => {
+            assert_eq!(error.action(), Action::Reopen, "{error}");
+            error.side_effect() == SideEffect::Held
+        }
     }
 }

@@ -1,11 +1,17 @@
-//! The fold of one partition, from memory to disk, beside RocksDB alone: writing the very batches that the fold wrote, and
-//! taking in the same rows as sorted files. The limits of what any projection into RocksDB can reach.
+//! The fold of one partition, and the rebuild of its index, from memory to disk, beside RocksDB alone: writing the very batches
+//! that the fold wrote, and taking in the same rows as sorted files. The limits of what any projection into RocksDB can reach.
 
 use anyhow::{Context, ensure};
-use runlog_log::Delivery;
-use runlog_projector::index::{
-    fold::{Fold, Step},
-    store::{self, Area, Budget, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
+use runlog_log::{
+    Delivery, Entry, Log,
+    memory::{MemoryLog, MemoryOptions},
+};
+use runlog_projector::{
+    Config, Consistency, Projector,
+    index::{
+        fold::{Fold, Step},
+        store::{self, Area, Budget, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
+    },
 };
 use runlog_schemas::{
     codec::{self, NoRegistry},
@@ -17,7 +23,9 @@ use std::{
     ops::ControlFlow,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
+use tokio::runtime::Runtime;
 
 use crate::{
     Scale,
@@ -31,6 +39,10 @@ const BATCH: usize = 4096;
 pub(crate) const MEMORY_BYTES: usize = 128 << 20;
 /// Bytes of a sorted file's key and value before the next one.
 const FILE_BYTES: u64 = 64 << 20;
+/// Records of an append to the log in memory.
+const APPEND: usize = 1000;
+/// How long a rebuild may take.
+const REBUILD_MAX: Duration = Duration::from_secs(3600);
 
 /// Rows of a commit as they are on disk, one after the other.
 #[derive(Debug, Default)]
@@ -94,25 +106,34 @@ impl Commit for Recorded {
     }
 }
 
-pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
+pub(crate) fn run(runtime: &Runtime, scale: &Scale) -> anyhow::Result<Figure> {
     let deliveries = deliveries_of(Journal::new(2, crate::RECORDS_PER_RUN), scale.records, |_| {})?;
     let batches = recorded(&deliveries)?;
-    let costs: [_; 4] = alternating(scale.rounds, |way| {
+    let log = runtime.block_on(log_of(&deliveries))?;
+    let costs: [_; 5] = alternating(scale.rounds, |way| {
         let dir = tempfile::tempdir()?;
         match way {
             0 => fold(&deliveries, dir.path()),
             1 => replay(&batches, dir.path(), scale.records, true),
             2 => replay(&batches, dir.path(), scale.records, false),
+            3 => runtime.block_on(rebuild(&log, dir.path(), scale.records)),
             _ => bulk(&batches, dir.path(), scale.records),
         }
     })?;
     let (rates, cpu) = (costs.each_ref().map(|costs| rates(costs)), costs.each_ref().map(|costs| cpu_micros(costs)));
-    let [of_fold, of_replay, of_replay_without, of_bulk] = &rates;
-    let names = ["the fold", "RocksDB, the fold's batches, with WAL", "RocksDB, without WAL", "RocksDB, sorted files"];
+    let [of_fold, of_replay, of_replay_without, of_rebuild, of_bulk] = &rates;
+    let names = [
+        "the fold",
+        "RocksDB, the fold's batches, with WAL",
+        "RocksDB, without WAL",
+        "a rebuild",
+        "RocksDB, sorted files",
+    ];
     let mut rows = vec![
         Row::ratio("the fold over RocksDB with WAL", of_fold, of_replay).goal(Goal::AtLeast(0.8)),
         Row::ratio("the fold over RocksDB without WAL", of_fold, of_replay_without),
         Row::ratio("the fold over sorted files", of_fold, of_bulk),
+        Row::ratio("a rebuild over sorted files", of_rebuild, of_bulk).goal(Goal::AtLeast(0.7)),
     ];
     rows.extend(names.iter().zip(&rates).map(|(name, rates)| Row::new(*name, Unit::RecordsPerSecond, rates.clone())));
     for (nth, (name, cpu)) in names.iter().zip(&cpu).enumerate() {
@@ -124,7 +145,8 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
         method: format!(
             "{} records of runs of {} records, from memory, in batches of {BATCH}, with the options and {} MiB of `serve`; \
              each way ends with a flush. RocksDB alone writes the batches that the fold wrote; with sorted files it sorts the same \
-             rows, given in log order, and takes the files in.",
+             rows, given in log order, and takes the files in. A rebuild is that of a projector whose folder is empty, over a log \
+             in memory, until it answers for the last record.",
             scale.records,
             crate::RECORDS_PER_RUN,
             MEMORY_BYTES >> 20
@@ -195,6 +217,26 @@ fn fold(deliveries: &[Delivery], dir: &Path) -> anyhow::Result<Cost> {
     taken(&store, deliveries)?;
     store.flush()?;
     watch.stop(deliveries.len() as u64)
+}
+
+/// A log in memory that has these records.
+async fn log_of(deliveries: &[Delivery]) -> anyhow::Result<MemoryLog> {
+    let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
+    for batch in deliveries.chunks(APPEND) {
+        let entry = |of: &Delivery| Entry { key: of.key.clone(), value: of.value.clone(), headers: of.headers.clone() };
+        log.append(PartitionId::ZERO, batch.iter().map(entry).collect()).await?;
+    }
+    Ok(log)
+}
+
+/// Builds the index of an empty folder, until it answers for the last record.
+async fn rebuild(log: &MemoryLog, dir: &Path, records: u64) -> anyhow::Result<Cost> {
+    let config = Config { memory_bytes: MEMORY_BYTES, ..Config::new(dir, || 0, || "bench".to_owned()) };
+    let last = Consistency::AtLeast(PartitionId::ZERO, Offset::new(records)?);
+    let watch = Stopwatch::start()?;
+    let projector = Projector::start(config, Arc::new(log.clone())).await?;
+    projector.wait(PartitionId::ZERO, last, REBUILD_MAX).await?;
+    watch.stop(records)
 }
 
 /// The options of a database of its own.

@@ -176,7 +176,7 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow
     };
     // First, while no broker runs beside them.
     if wanted(Subject::Fold) {
-        done(fold::run(scale)?)?;
+        done(fold::run(&runtime, scale)?)?;
     }
     if wanted(Subject::Questions) {
         done(questions::run(scale)?)?;

@@ -137,8 +137,8 @@ impl Pipeline {
                 0
             }
         };
-        // Before the jobs are run, so that none is left for the next turn, before those that get records then: how long a
-        // flush takes would decide in which order the caller's tasks are woken.
+        // Before the jobs are run: one that is left for the next turn would run before those that get records then, and how long
+        // a flush takes would decide in which order the caller's tasks are woken.
         self.look_after_flushes();
         self.pool.run_all();
         self.look_after_jobs();

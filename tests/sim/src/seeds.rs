@@ -96,14 +96,14 @@ fn differs(plan: &Plan, first: &Came) -> Option<String> {
     let indices = Indices::of(plan.seed).other();
     let came = match world::run_on(plan, indices) {
         Ok(again) if again.hash == first.hash => return None,
-        Ok(again) => parted(&first.story, &again.story),
+        Ok(again) => first_difference(&first.story, &again.story),
         Err(error) => format!("{error:#}"),
     };
     Some(format!("it went another way when it was run again, its indices in {indices:?}: {came}"))
 }
 
 /// The first line in which two stories of a seed differ.
-fn parted(first: &[String], again: &[String]) -> String {
+fn first_difference(first: &[String], again: &[String]) -> String {
     let line = (0..first.len().max(again.len())).find(|line| first.get(*line) != again.get(*line));
     let Some(line) = line else { return "its log's bytes differ".to_owned() };
     let of = |story: &[String]| story.get(line).map_or_else(|| "its end".to_owned(), |told| format!("{told:?}"));

@@ -43,6 +43,7 @@ pub(crate) mod claim;
 pub(crate) mod intents;
 pub(crate) mod numbering;
 pub(crate) mod outbox;
+pub(crate) mod places;
 pub(crate) mod read_back;
 pub(crate) mod reopen;
 pub(crate) mod replay;

@@ -7,8 +7,9 @@ use crate::{
     metrics::metric,
     session::{
         build::build_record,
-        intents::{Admitted, Intent, Place, earlier_late, not_started},
+        intents::{Admitted, Intent},
         outbox::InFlightCall,
+        places::{Place, earlier_late, not_started},
         read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
@@ -105,7 +106,7 @@ impl Tool<'_> {
         let trace = (session.config.traceparent)();
         let (reply, answer) = oneshot::channel();
         let (key, tool) = (self.key(), self.name.clone());
-        let place = guard.intents.place();
+        let place = guard.intents.places.next();
         let intent = Intent { record, trace, call, attempt, key, tool, taken, slot, permit, place, reply };
         let admitted = session.append_intent(guard, intent, answer).await?;
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
@@ -143,7 +144,7 @@ impl Tool<'_> {
                     break Err(not_own_intent(run_id, &acked, &answer.outcome.position));
                 }
                 Ok((_, begun)) => {
-                    // Bounded, because whoever made an earlier call may not poll it.
+                    // Bounded, because an earlier call may never be polled.
                     match timeout(config.read_back, place.earlier_failed()).await {
                         Ok(None) => {}
                         Ok(Some(error)) => return Err(not_started(in_flight.id(), &error)),

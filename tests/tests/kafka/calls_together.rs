@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 
-use futures_util::future::{join, join_all};
+use futures_util::{
+    FutureExt as _,
+    future::{join, join_all},
+};
 use runlog_log::kafka::KafkaLog;
 use runlog_producer::{Action, Json, Run, Runlog, SideEffect};
 use runlog_tests::{
@@ -11,9 +14,12 @@ use runlog_tests::{
     http_proxy::HttpProxy,
 };
 use serde_json::json;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::sync::Barrier;
 
@@ -70,6 +76,26 @@ async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
         let next = deployment.connect().await.unwrap().open(run_id).await.unwrap();
         assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0), "{run_id}");
     }
+}
+
+/// A call that is begun and not polled holds up those after it once, and for no longer than a read-back may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_begun_and_not_polled_stops_those_after_it_once() {
+    let deployment = Deployment::kafka().unwrap();
+    let (run, counter) = counted(&deployment, &deployment.server.url, "unpolled").await;
+    let ran: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
+    let mut unpolled = pin!(book(&run, 0, &ran));
+    // So that it waits for the acknowledgement of its intent, and not for one of a later step.
+    counter.hold(true);
+    assert!(unpolled.as_mut().now_or_never().is_none());
+    counter.hold(false);
+    assert!(!book(&run, 1, &ran).await, "it waited for the one before it");
+    run.reopen().await.unwrap();
+    assert!(book(&run, 2, &ran).await, "made after the failure");
+    assert!(!unpolled.await);
+    assert!(book(&run, 3, &ran).await, "made after the failure");
+    let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
+    assert_eq!(ran, [false, false, true, true]);
 }
 
 /// A run that is opened by `server`, and the counter of its appends.

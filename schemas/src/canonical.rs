@@ -15,9 +15,7 @@
 
 use std::borrow::Cow;
 
-use sha2::{Digest, Sha256};
-
-use crate::datum::hex;
+use crate::datum::Sha256;
 
 mod scan;
 #[cfg(test)]
@@ -102,5 +100,5 @@ pub(crate) fn nests_within_bounds(json: &str) -> bool {
 
 /// Lower-case hex of the SHA-256 of the canonical form of arguments.
 pub(crate) fn args_sha256(arguments: &str) -> Result<String, Error> {
-    Ok(hex(&Sha256::digest(canonicalize(arguments)?)))
+    Ok(Sha256::of(canonicalize(arguments)?.as_bytes()).to_string())
 }

@@ -9,6 +9,7 @@
 use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
 use runlog_log::private_file::is_private;
+use runlog_schemas::datum::Sha256;
 use rustls::{
     CertificateError, RootCertStore, ServerConfig,
     client::verify_server_cert_signed_by_trust_anchor,
@@ -16,7 +17,6 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem, pem::PemObject},
     server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier},
 };
-use sha2::{Digest as _, Sha256};
 use std::{
     fmt, fs,
     io::{self, Read as _},
@@ -177,12 +177,10 @@ impl Content {
     }
 
     fn sha256(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        for part in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten() {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
+        let parts = [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten();
+        let parts: Vec<_> = parts.map(|part| ((part.len() as u64).to_be_bytes(), part.as_slice())).collect();
+        let hashed: Vec<_> = parts.iter().flat_map(|(length, part)| [length.as_slice(), part]).collect();
+        Sha256::of_parts(&hashed).0
     }
 
     fn made(&self, files: &Files) -> Result<Made, Error> {

@@ -1,6 +1,7 @@
 //! SHA-256, as the journal writes it.
 
 use super::{Datum, Input, Malformed};
+use ring::digest::{self, Context, Digest};
 use std::fmt;
 
 /// Lower-case hexadecimal.
@@ -18,16 +19,20 @@ pub struct Sha256(pub [u8; 32]);
 impl Sha256 {
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        use sha2::Digest as _;
-        Self(sha2::Sha256::digest(bytes).into())
+        Self::from_digest(&digest::digest(&digest::SHA256, bytes))
     }
 
     /// The hash of the parts, one behind the other.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
-        use sha2::Digest as _;
-        let mut hasher = sha2::Sha256::new();
-        parts.iter().for_each(|part| hasher.update(part));
-        Self(hasher.finalize().into())
+        let mut context = Context::new(&digest::SHA256);
+        parts.iter().for_each(|part| context.update(part));
+        Self::from_digest(&context.finish())
+    }
+
+    fn from_digest(digest: &Digest) -> Self {
+        let mut hash = Self::default();
+        hash.0.copy_from_slice(digest.as_ref());
+        hash
     }
 
     /// SHA-256(self ‖ next): how the run hash grows.

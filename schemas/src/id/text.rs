@@ -4,7 +4,7 @@
 use super::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
 use crate::{
     canonical,
-    datum::{Datum, Input, Malformed, hex, put_bytes},
+    datum::{Datum, Input, Malformed, Sha256, put_bytes},
 };
 use std::{borrow::Borrow, cmp, fmt, hash, ops::Deref, str::FromStr};
 
@@ -286,9 +286,8 @@ impl Fingerprint {
     /// SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
     #[must_use]
     pub fn of_hashed_call(tool_name: &str, args_sha256: &str) -> Self {
-        use sha2::{Digest as _, Sha256};
-        let hash = Sha256::new().chain_update(tool_name).chain_update([0]).chain_update(args_sha256).finalize();
-        Self(format!("v1:{}", hex(&hash)))
+        let hash = Sha256::of_parts(&[tool_name.as_bytes(), &[0], args_sha256.as_bytes()]);
+        Self(format!("v1:{hash}"))
     }
 }
 

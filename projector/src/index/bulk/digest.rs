@@ -7,7 +7,6 @@
 use super::Sink;
 use crate::index::store::{self, Index, Rows};
 use runlog_schemas::datum::Sha256;
-use sha2::Digest as _;
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 /// Digests under way.
@@ -33,14 +32,14 @@ impl Sum {
 impl Digests {
     /// The number of rows of an index, and its digest.
     pub(crate) fn of(&self, index: Index) -> (u64, Sha256) {
-        let (mut hasher, mut rows) = (sha2::Sha256::new(), 0);
+        let (mut hashed, mut rows) = (Vec::new(), 0);
         for ([_, family], (count, Sum(sum))) in self.families.range([index.byte, 0]..=[index.byte, u8::MAX]) {
             rows += count;
-            hasher.update([*family]);
-            hasher.update(count.to_be_bytes());
-            sum.iter().for_each(|part| hasher.update(part.to_le_bytes()));
+            hashed.push(*family);
+            hashed.extend(count.to_be_bytes());
+            hashed.extend(sum.iter().flat_map(|part| part.to_le_bytes()));
         }
-        (rows, Sha256(hasher.finalize().into()))
+        (rows, Sha256::of(&hashed))
     }
 }
 
@@ -51,12 +50,8 @@ impl Sink for Digests {
         let family = [key.first(), key.get(1)].map(|byte| byte.copied().unwrap_or_default());
         let (count, sum) = self.families.entry(family).or_default();
         *count += 1;
-        let mut hasher = sha2::Sha256::new();
-        for part in [key, row] {
-            hasher.update((part.len() as u64).to_be_bytes());
-            hasher.update(part);
-        }
-        sum.add(hasher.finalize().into());
+        let lengths = [key, row].map(|part| (part.len() as u64).to_be_bytes());
+        sum.add(Sha256::of_parts(&[&lengths[0], key, &lengths[1], row]).0);
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         tls,
     },
 };
-use sha2::{Digest as _, Sha256};
+use runlog_schemas::datum::Sha256;
 use std::{
     fs,
     io::{self, Read as _},
@@ -99,7 +99,7 @@ impl KeySource {
 
     fn take(&self, read: Result<String, Error>) {
         let place = self.place.to_string();
-        let read = read.map(|text| (Sha256::digest(text.as_bytes()).into(), text));
+        let read = read.map(|text| (Sha256::of(text.as_bytes()).0, text));
         let parse = |text: String, _: &KeySet| {
             KeySet::parse(&text).map_err(|source| Error::Malformed { place: place.clone(), source })
         };

@@ -20,9 +20,11 @@ use crate::index::query::{
     visible::{Malformed, RunPattern},
 };
 use runlog_log::private_file::is_private;
-use runlog_schemas::{datum::hex, symbols};
+use runlog_schemas::{
+    datum::{Sha256, hex},
+    symbols,
+};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeSet, HashSet},
     fmt, fs,
@@ -274,7 +276,7 @@ fn check_principal(principal: &str) -> Result<(), String> {
 
 /// The hash of a token.
 pub fn hash(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
+    Sha256::of(token.as_bytes()).0
 }
 
 pub(super) fn digest(text: &str) -> Option<[u8; 32]> {

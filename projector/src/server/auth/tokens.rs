@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use futures_util::future::{join, join_all, pending};
-use sha2::{Digest as _, Sha256};
+use runlog_schemas::datum::Sha256;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -239,5 +239,5 @@ impl Authentication {
 }
 
 fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
+    Sha256::of(text.as_bytes()).0
 }

@@ -178,9 +178,7 @@ impl Content {
 
     fn sha256(&self) -> [u8; 32] {
         let parts = [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten();
-        let parts: Vec<_> = parts.map(|part| ((part.len() as u64).to_be_bytes(), part.as_slice())).collect();
-        let hashed: Vec<_> = parts.iter().flat_map(|(length, part)| [length.as_slice(), part]).collect();
-        Sha256::of_parts(&hashed).0
+        Sha256::of_prefixed(parts.map(Vec::as_slice)).0
     }
 
     fn made(&self, files: &Files) -> Result<Made, Error> {

@@ -29,6 +29,16 @@ impl Sha256 {
         Self::from_digest(&context.finish())
     }
 
+    /// The hash of the parts, each behind its length in bytes, which is 8 bytes, big-endian.
+    pub fn of_prefixed<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut context = Context::new(&digest::SHA256);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        Self::from_digest(&context.finish())
+    }
+
     fn from_digest(digest: &Digest) -> Self {
         let mut hash = Self::default();
         hash.0.copy_from_slice(digest.as_ref());

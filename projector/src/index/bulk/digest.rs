@@ -50,8 +50,7 @@ impl Sink for Digests {
         let family = [key.first(), key.get(1)].map(|byte| byte.copied().unwrap_or_default());
         let (count, sum) = self.families.entry(family).or_default();
         *count += 1;
-        let lengths = [key, row].map(|part| (part.len() as u64).to_be_bytes());
-        sum.add(Sha256::of_parts(&[&lengths[0], key, &lengths[1], row]).0);
+        sum.add(Sha256::of_prefixed([key, row]).0);
         Ok(())
     }
 }

@@ -280,15 +280,8 @@ pub fn hash(token: &str) -> [u8; 32] {
 }
 
 pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
-    let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if text.len() != 64 || !text.bytes().all(lower) {
-        return None;
-    }
-    let mut digest = [0; 32];
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(digest)
+    let in_lower_case = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    Sha256::parse(text).filter(|_| in_lower_case).map(|hash| hash.0)
 }
 
 /// RFC 3339 of a moment.

@@ -106,13 +106,21 @@ impl Transport {
     /// Moves a payload that is too large for a record into the content store, if this side has one. A server does the same
     /// with records that it receives whole.
     pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
-        let id = record.body.record_id.clone();
-        let stowed = match &self.backend {
-            Backend::Http(http) => http.offload(record).await,
+        let store = match &self.backend {
+            Backend::Http(http) => http.content(),
             #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => stow(kafka.http.content(), record).await,
+            Backend::Kafka(kafka) => kafka.http.content(),
             #[cfg(feature = "embedded")]
-            Backend::Local(local) => stow(local.content(), record).await,
+            Backend::Local(local) => local.content(),
+        };
+        let Some(store) = store else { return Ok(record) };
+        let id = record.body.record_id.clone();
+        // Boxed, because the future of each tool call contains this one: it would be 30 kB larger, and overflow the stack of a
+        // thread in a build without optimisation.
+        let stowed = match &self.backend {
+            Backend::Http(http) => Box::pin(http.offload(store, record)).await,
+            #[cfg(any(feature = "kafka", feature = "embedded"))]
+            _ => Box::pin(store.stow(record)).await.map_err(Error::from),
         };
         stowed.map_err(|error| error.about_record(id.borrow()))
     }
@@ -278,14 +286,6 @@ impl Transport {
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let answer = query!(self, backend => backend.call(run_id, id).await);
         answer.map_err(|error| error.about_run(run_id).about_record(id))
-    }
-}
-
-/// The record with a payload that is too large for it in the store, if there is one.
-async fn stow(store: Option<&runlog_content::Store>, record: JournalRecord) -> Result<JournalRecord, Error> {
-    match store {
-        Some(store) => Ok(store.stow(record).await?),
-        None => Ok(record),
     }
 }
 

@@ -119,10 +119,9 @@ impl Http {
         self.content.as_ref()
     }
 
-    /// Moves a payload that is too large for a record into the content store, through the server if that asks for tokens.
-    pub(crate) async fn offload(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
-        let Some(store) = &self.content else { return Ok(record) };
-        let Some(receipts) = &self.receipts else { return super::stow(Some(store), record).await };
+    /// Moves a payload that is too large for a record into this side's content store, through the server if that asks for tokens.
+    pub(crate) async fn offload(&self, store: &Store, mut record: JournalRecord) -> Result<JournalRecord, Error> {
+        let Some(receipts) = &self.receipts else { return Ok(store.stow(record).await?) };
         let whole = record.clone();
         if record.detach(store.inline_bytes_max()).is_none() {
             return Ok(record);

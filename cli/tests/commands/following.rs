@@ -54,7 +54,7 @@ fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
     assert_eq!(next(), "s");
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     let server = Server::start_at(&data, &address);
     server.applied("r", &[("t", TURN)]);
     assert_eq!(next(), "t");

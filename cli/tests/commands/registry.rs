@@ -25,7 +25,7 @@ fn values(data: &Path, partition: impl Into<PartitionId>) -> Vec<Vec<u8>> {
 
 /// Ends a server and forgets its indices.
 fn end_without_index(server: Server, data: &Path) {
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     fs::remove_dir_all(data.join("index")).unwrap();
 }
 
@@ -35,10 +35,10 @@ fn both_framings_are_read_and_a_rebuild_needs_no_registry() {
     let (data, single, confluent) = (folder.path().join("data"), run_in(1), run_in(2));
     let server = Server::start(&data, &[]);
     server.applied(&single, &[("s", STARTED)]);
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     let server = Server::start(&data, &["--registry", &stub.url]);
     server.applied(&confluent, &[("s", STARTED)]);
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     assert_eq!(stub.state().subjects["runlog.journal-value"], [FIRST]);
     let framings = |partition| -> Vec<u8> { values(&data, partition).iter().map(|value| value[0]).collect() };
     assert_eq!((framings(1), framings(2)), (vec![0xc3, 0xc3], vec![0xc3, 0x00]));
@@ -70,7 +70,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let (data, served, waiting, stopped) = (folder.path().join("data"), run_in(0), run_in(2), run_in(3));
     let flags = ["--registry", &stub.url];
-    assert_eq!(Server::start(&data, &flags).signal("TERM").0, 0);
+    assert_eq!(Server::start(&data, &flags).signal("TERM"), 0);
     let record = |run_id: &str, id| {
         let payload = Payload::from(RunLifecycle { status: "started".into(), reason: String::new() });
         let mut record = JournalRecord::new(RunId::new(run_id).unwrap(), "s".parse().unwrap(), "a", payload);

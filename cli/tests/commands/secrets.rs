@@ -32,7 +32,7 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
     let key = serde_json::from_slice::<Value>(&std::fs::read(&tokens).unwrap()).unwrap()["receipt_key"].clone();
     let secret = |what: &str| format!("{CANARY}-{what}");
     // A journal that is there needs no registry to be served.
-    assert_eq!(Server::start(&data, &[]).signal("TERM").0, 0);
+    assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
     // Neither the store nor the registry is there, so that errors are told about both.
     let config = json!({
         "content": { "url": "s3://bucket/prefix", "inline_bytes_max": 1024, "deadline": "1s", "options": {
@@ -66,7 +66,7 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
         said.push(get(&server.url, path, &token));
         said.push(get(&server.url, path, &secret("token")));
     }
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     let logged = std::fs::read_to_string(&log).unwrap();
     assert!(logged.contains("DEBUG") && logged.contains("/v1/journal"), "{logged}");
     said.push(logged);

@@ -36,7 +36,7 @@ pub(super) fn run_in(partition: impl Into<PartitionId>) -> String {
 fn unreadable_bytes_are_dead_letters_and_the_partition_continues() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    assert_eq!(Server::start(&data, &[]).signal("TERM").0, 0);
+    assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
     let offset = append(&data, 1, b"no record".to_vec());
     let server = Server::start(&data, &[]);
     server.applied(&run_in(1), &[("s", STARTED)]);
@@ -58,7 +58,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     let (stopped, other) = (run_in(2), run_in(0));
     let server = Server::start(&data, &[]);
     server.applied(&stopped, &[("s", STARTED)]);
-    assert_eq!(server.signal("TERM").0, 0);
+    assert_eq!(server.signal("TERM"), 0);
     let payload = Payload::from(RunLifecycle { status: "completed".into(), reason: String::new() });
     let mut bytes =
         codec::encode(&JournalRecord::new(RunId::new(stopped.as_str()).unwrap(), "e".parse().unwrap(), "a", payload));
@@ -98,7 +98,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
 fn a_skip_can_be_published_as_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    assert_eq!(Server::start(&data, &[]).signal("TERM").0, 0);
+    assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
     let offset = append(&data, 3, [&[0xc3, 0x01], [0u8; 8].as_slice()].concat());
     let server = Server::start(&data, &[]);
     assert_eq!(server.ask(&["doctor"]).code, 1);

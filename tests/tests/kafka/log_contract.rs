@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc};
 
 use rdkafka::{
     ClientConfig, Offset as Place, TopicPartitionList,
@@ -225,22 +225,18 @@ fn child_appends_to_kafka() {
 }
 
 #[test]
-fn an_unreachable_cluster_is_an_error_in_time() {
+fn an_unreachable_cluster_is_an_error() {
     // Nothing listens on this port; it was reserved for that by RFC 863.
     let config = KafkaConfig::new("127.0.0.1:9", "t");
-    let begun = std::time::Instant::now();
     assert_eq!(kind(KafkaLog::connect(config.clone())), Kind::Retry);
     assert_eq!(kind(admin::describe(&config)), Kind::Retry);
-    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }
 
 #[test]
-fn an_idle_reader_stays_silent_and_drops_in_time() {
+fn an_idle_reader_stays_silent_and_its_drop_returns() {
     let (log, _kept) = fresh();
     let mut reader = reader(&log, &[(0, 0)]);
     assert_drained(&mut reader);
-    let begun = std::time::Instant::now();
     drop(reader);
     drop(log);
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }

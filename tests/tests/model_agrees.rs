@@ -1,18 +1,27 @@
 //! The product and the independent model answer alike, over seeded histories.
 //!
-//! `RUNLOG_SEEDS` is how many seeds (10,000), `RUNLOG_DISK_SEEDS` how many on disk (300), both from `RUNLOG_SEEDS_FROM` (0) on, so
-//! that a long run can be had in parts; `RUNLOG_LOOKS` is at how many positions of a history everything is asked (3); `RUNLOG_SEED`
-//! is the only seed, whose events are then shown where it fails. `--nocapture` shows the tables.
+//! Each test runs for a time ([`TIME`]). `RUNLOG_SEEDS` and `RUNLOG_DISK_SEEDS` set counts of seeds instead, `RUNLOG_SEEDS_FROM`
+//! (0) the first one. `RUNLOG_LOOKS` is the number of positions of a history at which all questions are asked (3). `RUNLOG_SEED`
+//! runs one seed and prints its events if it fails. `--nocapture` shows the tables.
 
 use runlog_model::Rule;
 use runlog_tests::agreement::{
     self, disk,
-    seeds::{cores, each_seed, number},
+    seeds::{Budget, cores, each_seed, number},
 };
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
+
+/// Time of each test, unless the environment sets a count.
+const TIME: Duration = Duration::from_secs(30);
+/// The tests judge how often each rule and each kill occurred only after this many seeds.
+const SEEDS_JUDGED: u64 = 10_000;
+const DISK_SEEDS_JUDGED: u64 = 300;
 
 /// As the command has: a third of a seed's time is the system's allocator otherwise.
 #[global_allocator]
@@ -37,14 +46,13 @@ impl Counts {
 #[test]
 fn the_pure_projection_answers_as_the_model_does() {
     let (counts, answers) = (Counts::new(), AtomicU64::new(0));
-    let seeds = number("RUNLOG_SEEDS").unwrap_or(10_000);
-    each_seed(cores(), seeds, |seed| {
+    let seeds = each_seed(cores(), Budget::of("RUNLOG_SEEDS", TIME), |seed| {
         let checked = agreement::pure(seed, None).map_err(|difference| difference.to_string())?;
         counts.add(checked.model.rules());
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         Ok(())
     });
-    println!("{} answers of the pure projection", answers.into_inner());
+    println!("{seeds} seeds, {} answers of the pure projection", answers.into_inner());
     // Some rules decide nothing but answers, and so seldom where few are asked for.
     let seldom = if number("RUNLOG_LOOKS").is_some() { 1000 } else { 100 };
     let mut rare = Vec::new();
@@ -55,7 +63,7 @@ fn the_pure_projection_answers_as_the_model_does() {
             rare.push(rule);
         }
     }
-    assert!(number("RUNLOG_SEED").is_some() || rare.is_empty(), "in fewer than one of {seldom} seeds: {rare:?}");
+    assert!(seeds < SEEDS_JUDGED || rare.is_empty(), "in fewer than one of {seldom} seeds: {rare:?}");
 }
 
 /// Seeds that are looked at for one that finds a missing rule.
@@ -84,23 +92,19 @@ fn a_model_that_lacks_a_rule_disagrees() {
 #[test]
 fn killed_at_any_point_the_projector_answers_as_the_model_does() {
     let (kills, answers) = (Mutex::new(disk::Kills::new()), AtomicU64::new(0));
-    let seeds = number("RUNLOG_DISK_SEEDS").unwrap_or(300);
-    each_seed(cores(), seeds, |seed| {
+    let seeds = each_seed(cores(), Budget::of("RUNLOG_DISK_SEEDS", TIME), |seed| {
         let (checked, killed) = disk::disk(seed).map_err(|difference| difference.to_string())?;
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         let mut kills = kills.lock().map_err(|_| "a seed panicked")?;
         killed.into_iter().for_each(|(point, count)| *kills.entry(point).or_default() += count);
         Ok(())
     });
-    println!("{} answers of the projector", answers.into_inner());
+    println!("{seeds} seeds, {} answers of the projector", answers.into_inner());
     let kills = kills.into_inner().unwrap_or_default();
     for point in disk::POINTS {
         println!("{:>8} {point}", kills.get(point).copied().unwrap_or(0));
     }
     let rare: Vec<_> =
         disk::POINTS.iter().filter(|point| kills.get(*point).is_none_or(|kills| kills * 100 < seeds)).collect();
-    assert!(
-        number("RUNLOG_SEED").is_some() || rare.is_empty(),
-        "killed in fewer than one of a hundred seeds at {rare:?}"
-    );
+    assert!(seeds < DISK_SEEDS_JUDGED || rare.is_empty(), "killed in fewer than one of a hundred seeds at {rare:?}");
 }

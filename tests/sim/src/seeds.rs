@@ -59,9 +59,10 @@ pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync,
     let (next, all, begun) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());
     let locked = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
-        while begun.elapsed() < limits.time && locked().failures.len() < limits.failures {
+        while locked().failures.len() < limits.failures {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if !seeds.contains(&seed) {
+            // The first seed always runs.
+            if !seeds.contains(&seed) || seed > seeds.start && begun.elapsed() > limits.time {
                 return;
             }
             let plan = plan(seed);

@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// A number from the environment.
@@ -19,19 +20,40 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs `check` on so many seeds from `RUNLOG_SEEDS_FROM` (0) on, or on the one that is asked for, on so many threads.
+/// How many seeds a randomised test runs. The gate gives a test a time, so that a slow machine runs fewer seeds and does not
+/// fail. The nightly run gives it a count.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// No seed starts after this many.
+    pub seeds: u64,
+    /// No seed starts after this time.
+    pub time: Duration,
+}
+
+impl Budget {
+    /// The count in the environment variable, or `time` if the variable is unset. `RUNLOG_SEED` makes the count 1.
+    pub fn of(variable: &str, time: Duration) -> Self {
+        let count = if number("RUNLOG_SEED").is_some() { Some(1) } else { number(variable) };
+        count.map_or(Self { seeds: u64::MAX, time }, |seeds| Self { seeds, time: Duration::MAX })
+    }
+}
+
+/// Runs `check` on seeds in order, starting at `RUNLOG_SEED` or else `RUNLOG_SEEDS_FROM` (0), on this many threads. Returns how
+/// many seeds ran: at least one.
 ///
-/// Panics with the failures, and the history of the one that is asked for; after some it gives up.
-pub fn each_seed(threads: usize, seeds: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
+/// Panics with the failures, and with the history of `RUNLOG_SEED`. Starts no further seed after five failures.
+pub fn each_seed(threads: usize, budget: Budget, check: impl Fn(u64) -> Result<(), String> + Sync) -> u64 {
     const FAILURES_MAX: usize = 5;
-    let first = number("RUNLOG_SEEDS_FROM").unwrap_or(0);
-    let (from, end) = number("RUNLOG_SEED").map_or((first, first + seeds), |seed| (seed, seed + 1));
+    let from = number("RUNLOG_SEED").or_else(|| number("RUNLOG_SEEDS_FROM")).unwrap_or(0);
+    let (end, begun, ran) = (from.saturating_add(budget.seeds), Instant::now(), AtomicU64::new(0));
     let (next, failures) = (AtomicU64::new(from), Mutex::new(Vec::new()));
     let work = || loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= end || failures.lock().is_ok_and(|failures| failures.len() >= FAILURES_MAX) {
+        let over = seed > from && begun.elapsed() > budget.time;
+        if seed >= end || over || failures.lock().is_ok_and(|failures| failures.len() >= FAILURES_MAX) {
             return;
         }
+        ran.fetch_add(1, Ordering::Relaxed);
         if let Err(failure) = check(seed)
             && let Ok(mut failures) = failures.lock()
         {
@@ -47,4 +69,5 @@ pub fn each_seed(threads: usize, seeds: u64, check: impl Fn(u64) -> Result<(), S
     let events = asked.map(|seed| super::describe(seed).join("\n")).unwrap_or_default();
     let told: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
     assert!(told.is_empty(), "\n{events}\n{}", told.join("\n"));
+    ran.into_inner()
 }

@@ -1,38 +1,44 @@
 //! A server on a real topic answers as the model does, over seeded histories which a process appends, while both are
 //! killed with `kill -9`.
 //!
-//! `RUNLOG_TRIALS` is how many seeds (100), `RUNLOG_SEED` the only one, whose events are then shown where it fails.
-//! `--nocapture` shows the figures.
+//! The test runs for a time ([`TIME`]). `RUNLOG_TRIALS` sets a count of seeds instead. `RUNLOG_SEED` runs one seed and prints its
+//! events if it fails. `--nocapture` shows the figures.
 
 use runlog_tests::{
     agreement::{
         kafka::{Figures, kafka},
-        seeds::{each_seed, number},
+        seeds::{Budget, each_seed},
     },
     kafka::Broker,
 };
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 /// More than there are cores: a seed mostly waits for the broker, or for a process that starts.
 const THREADS: usize = 4;
+/// Time of the test, unless the environment sets a count.
+const TIME: Duration = Duration::from_secs(30);
+/// The test judges whether each fault occurred only after this many seeds.
+const SEEDS_JUDGED: u64 = 100;
 
 #[test]
 fn killed_while_it_reads_a_topic_the_server_answers_as_the_model_does() {
     let (figures, answers) = (Mutex::new(Figures::default()), AtomicU64::new(0));
-    let seeds = number("RUNLOG_TRIALS").unwrap_or(100);
     let broker = Broker::shared();
-    each_seed(THREADS, seeds, |seed| {
+    let seeds = each_seed(THREADS, Budget::of("RUNLOG_TRIALS", TIME), |seed| {
         let (checked, lived) = kafka(seed, broker).map_err(|difference| difference.to_string())?;
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         *figures.lock().map_err(|_| "a seed panicked")? += lived;
         Ok(())
     });
     let figures = figures.into_inner().unwrap_or_default();
-    println!("{} answers over HTTP; {figures:?}", answers.into_inner());
+    println!("{seeds} seeds, {} answers over HTTP; {figures:?}", answers.into_inner());
     let Figures { servers, deleted, appenders, again, torn_off, repeated, gaps, .. } = figures;
     let each = [servers, deleted, appenders, again, torn_off, repeated, gaps];
-    assert!(number("RUNLOG_SEED").is_some() || !each.contains(&0), "something never happened: {figures:?}");
+    assert!(seeds < SEEDS_JUDGED || !each.contains(&0), "something never happened: {figures:?}");
 }

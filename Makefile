@@ -4,9 +4,6 @@
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 
-# What scripts/test.sh compiles with: other features would compile the workspace once more.
-FEATURES := --features runlog-cli/parquet
-
 # Two cargos at once would only wait for each other.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -33,7 +30,7 @@ demo: build ## the whole path with live agents, without any service; ARGS="--ser
 	@./bin/runlog demo $(ARGS) </dev/null
 
 .PHONY: test-fast
-test-fast: build ## the tests that need no Docker
+test-fast: rocksdb ## the tests that need no Docker
 	@scripts/test.sh fast
 
 .PHONY: kafka-image
@@ -52,8 +49,14 @@ image: build ## make Docker run and have the service image runlog/runlog:dev
 packages: rocksdb ## package the crates that other programs depend on, and compile each as it is packaged
 	@scripts/packages.py verify
 
+.PHONY: compile
+compile: rocksdb ## compile the tests and the command that they run
+	@scripts/test.sh compile
+
 .PHONY: test
-test: kafka-image image ## all tests, those on a real Kafka too
+test: ## all tests of the gate, on a real Kafka too
+	@scripts/setup.sh test
+	@scripts/rocksdb.sh
 	@scripts/test.sh all
 
 .PHONY: test-ports-heavy
@@ -65,37 +68,50 @@ checks: rocksdb ## format, lints, documentation, licences and sources of the dep
 	@scripts/checks.sh
 
 .PHONY: fuzz
-fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 for longer
+fuzz: ## hostile bytes at the reader of records for FUZZ_SECONDS=60
 	@scripts/setup.sh build
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 .PHONY: verify
-verify: kafka-image checks fuzz test compose-check ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
+verify: ## the gate, and all that CI runs: checks, then all tests; writes HEAD to target/verified if the tree is clean
+	@scripts/setup.sh test
+	@scripts/rocksdb.sh
+	@scripts/verify.sh
+
+.PHONY: nightly nightly-model nightly-faults nightly-security nightly-artefacts
+nightly: nightly-model nightly-faults nightly-security nightly-artefacts ## long runs, at most an hour each; report: target/nightly
+nightly-model: ## the model and the simulation with many seeds, instruction counts
+	@scripts/nightly.sh model
+nightly-faults: ## brokers, agents and servers killed, paused, cut off; full disks; Python agents killed
+	@scripts/nightly.sh faults
+nightly-security: ## fuzzing, hostile clients, proxies, rotation of secrets
+	@scripts/nightly.sh security
+nightly-artefacts: ## the release build tested, wheels, packages, compose, heavy ports, all features, a short benchmark
+	@scripts/nightly.sh artefacts
 
 .PHONY: from-nothing
 from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a new machine would see
 	@scripts/from-nothing.sh
 
 .PHONY: model
-model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
-	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace $(FEATURES) --test model_agrees -- --nocapture
+model: compile ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
+	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --test model_agrees -- --nocapture
 
 .PHONY: sim
-sim: rocksdb ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
-	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --workspace $(FEATURES) --test simulation -- --nocapture no_interleaving
+sim: compile ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
+	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --test simulation -- --nocapture no_interleaving
 
 .PHONY: cuts
-cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
-	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace $(FEATURES) --test kafka -- connections_cut:: --nocapture
+cuts: kafka-image compile ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
+	@RUNLOG_CUTS=$(or $(CUTS),3x30) RUNLOG_BIN="$(CARGO_TARGET_DIR)/tested/runlog" cargo test --test kafka -- connections_cut:: --nocapture
 
 .PHONY: cluster
-cluster: kafka-image build ## a Kafka cluster of three brokers under load: FAULTS=200 (leaders killed, paused, cut off, a full disk, lost records)
-	@cargo run --release --quiet --package runlog-tests --bin cluster -- $(or $(FAULTS),200)
+cluster: kafka-image compile ## a Kafka cluster of three brokers under load: FAULTS=200 (leaders killed, paused, cut off, a full disk, lost records)
+	@scripts/process.sh cluster $(or $(FAULTS),200)
 
 .PHONY: kills
-kills: kafka-image build ## kill -9 of agents and servers on Kafka at every failpoint, KILLS=1000 times
-	@cargo build --release --quiet --package runlog-tests --bin kill_agent --bin kill_server
-	@cargo run --release --quiet --package runlog-tests --bin kills -- $(or $(KILLS),1000)
+kills: kafka-image compile ## kill -9 of agents and servers on Kafka at every failpoint, KILLS=1000 times
+	@scripts/process.sh kills $(or $(KILLS),1000)
 
 .PHONY: power-cuts
 power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
@@ -114,8 +130,8 @@ soak: kafka-image build ## memory of a server that projects at full speed, MINUT
 	@scripts/bench.sh soak --minutes $(or $(MINUTES),60) $(if $(DATA),--data "$(DATA)") </dev/null
 
 .PHONY: checkpoints
-checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
-	@cargo run --release --quiet --package runlog-tests --bin checkpoints
+checkpoints: compile ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
+	@scripts/process.sh checkpoints
 
 .PHONY: kafka-up
 kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT

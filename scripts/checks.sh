@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Format, lints, documentation, and the licences and sources of the dependencies.
+# checks.sh           format, lints, documentation, and the licences and sources of the dependencies
+# checks.sh nightly   the lints with all features, with each port alone, and of the benchmarks
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -10,28 +11,35 @@ for component in fmt clippy; do
 done
 
 step() {
+  local begun=$SECONDS
   say "check: $*"
   timeout --foreground 5400 "$@" </dev/null
+  if [ $((SECONDS - begun)) -ge 5 ]; then say "check: took $((SECONDS - begun)) s"; fi
 }
+
+if [ "${1:-}" = nightly ]; then
+  step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+  # A user of one port compiles nothing of the others.
+  for port in agent-sdk-core bob-core codetether observability; do
+    step cargo clippy --locked --package runlog-ports --features "$port" -- -D warnings
+  done
+  exit
+fi
 
 step cargo fmt --all --check
 step cargo fmt --manifest-path schemas/fuzz/Cargo.toml --check
-step cargo clippy --workspace --all-targets --all-features -- -D warnings
-# Whoever takes one port takes nothing of the others.
-for port in agent-sdk-core bob-core codetether observability; do
-  step cargo clippy --package runlog-ports --features "$port" -- -D warnings
-done
-# These workspaces are compiled by `make fuzz` and `make test-ports-heavy` only; a stale lock would be noticed there, later.
+# Other make targets compile these workspaces; a stale lock file must be found here.
 for other in schemas/fuzz ports/a3s-code-core; do
   step cargo update --workspace --locked --manifest-path "$other/Cargo.toml"
 done
-RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
+step cargo clippy --locked --all-targets -- -D warnings
+RUSTDOCFLAGS='-D warnings' step cargo doc --locked --no-deps
 step scripts/model-alone.sh
 
 scripts/tools.sh cargo-deny
 # The advisories are not checked: their database is not reachable from everywhere.
 step "$tools/bin/cargo-deny" --all-features --workspace check bans licenses sources
-# The vectors that other languages take, by rules written down a second time.
+# Vectors for other languages, by rules that are written down a second time.
 has python3 || die "python3 is missing; scripts/setup.sh test installs it"
 step python3 tests/python/canonical.py
 # The crates that other programs depend on can be packaged. `make packages` compiles them from their packages, too.

@@ -5,6 +5,8 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$top/$CARGO_TARGET_DIR ;; esac
+# The command that the tests run, in the profile that they are compiled with.
+tested=$CARGO_TARGET_DIR/tested
 # Tools that the checks install, and what fuzzing found: kept for other clones.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/runlog
 tools=$cache/tools

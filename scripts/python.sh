@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments are pytest's
+# python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments are pytest's.
+#                                `-m ""` adds the tests that are marked nightly
+# python.sh install              makes the environment and nothing else
 # python.sh lint                 checks its format, lints and types
 # python.sh run FILE [ARG...]    runs a program with the client, as an example
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
@@ -64,6 +66,7 @@ wheel() {
 }
 
 case $mode in
+  install) ;;
   lint)
     for project in "$client" "$client-server"; do
       cd "$project"
@@ -90,5 +93,5 @@ case $mode in
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
   saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
-  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
+  *) die "usage: $0 test|install|lint|run|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
 esac

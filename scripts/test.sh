@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# test.sh all [ARGUMENT...]    runs all tests with cargo-nextest, then the doctests; needs Docker and the Kafka image
-# test.sh fast [ARGUMENT...]   leaves out what needs Kafka, other languages, root or valgrind
+# test.sh all [ARGUMENT...]       runs the tests of the gate with cargo-nextest, then the doctests
+# test.sh fast [ARGUMENT...]      leaves out tests that need Docker, other languages or root
+# test.sh nightly [ARGUMENT...]   runs the tests of the gate and those that only the nightly run has
+# test.sh compile                 compiles the tests and the command that they run, and nothing else
 # Arguments are nextest's: `scripts/test.sh all -E 'test(takeover)'`. Groups and time limits: .config/nextest.toml.
+# RUNLOG_BIN names the command under test; by default it is the one that is compiled with the tests.
 # The last line is `N passed, N failed`.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -10,21 +13,34 @@ cd "$top"
 
 mode=${1:-all}
 shift || true
-case $mode in all) profile=default ;; fast) profile=fast ;; *) echo "usage: $0 all|fast [ARGUMENT...]" >&2; exit 2 ;; esac
-run_seconds=5000
-# What the demo's build leaves off is tested too, with one set of features for all that is compiled here.
-features=(--features runlog-cli/parquet)
-
+case $mode in
+  all | compile) profile=default ;;
+  fast | nightly) profile=$mode ;;
+  *) echo "usage: $0 all|fast|nightly|compile [ARGUMENT...]" >&2; exit 2 ;;
+esac
+run_seconds=${RUNLOG_TEST_SECONDS:-3000}
+if [ "$mode" = all ] || [ "$mode" = nightly ]; then
+  mkdir -p "$CARGO_TARGET_DIR"
+  scripts/prepare.sh </dev/null >"$CARGO_TARGET_DIR/prepare.log" 2>&1 &
+  prepared=$!
+fi
 scripts/tools.sh cargo-nextest
 export PATH=$tools/bin:$PATH
-export RUNLOG_BIN=$top/bin/runlog
 RUNLOG_SAMPLES=$(realpath -m "${RUNLOG_SAMPLES:-$top/../shared/data}")
 export RUNLOG_SAMPLES
 # Errors of tests say what failed; a backtrace of each hides it.
 export RUST_LIB_BACKTRACE=${RUST_LIB_BACKTRACE:-0}
-[ -x "$RUNLOG_BIN" ] || die "bin/runlog is missing; make build makes it"
 
-# What cannot run here is left out by name, and said.
+if ! timeout --foreground --kill-after=20 5400 cargo nextest run --locked --no-run </dev/null; then
+  say "the tests do not compile"
+  echo '0 passed, 1 failed'
+  exit 1
+fi
+scripts/build.sh tested
+export RUNLOG_BIN=${RUNLOG_BIN:-$tested/runlog}
+if [ "$mode" = compile ]; then exit; fi
+
+# Tests that cannot run here are skipped by name, with a message.
 skip=()
 if ! compgen -G "$RUNLOG_SAMPLES/tau-bench/*.json" >/dev/null || ! compgen -G "$RUNLOG_SAMPLES/swe-agent/*.traj" >/dev/null; then
   say "left out: tests on recorded runs, because RUNLOG_SAMPLES=$RUNLOG_SAMPLES does not hold"
@@ -37,20 +53,20 @@ if [ "$(id -u)" -ne 0 ]; then
   skip+=(--skip disk_)
 fi
 
-# First by itself, so that the broker does not wait beside the compiler.
-if ! timeout --foreground --kill-after=20 5400 cargo nextest run --workspace "${features[@]}" --no-run </dev/null; then
-  say "the tests do not compile"
-  echo '0 passed, 1 failed'
-  exit 1
-fi
-
-if [ "$mode" = all ]; then
+if [ "$mode" != fast ]; then
+  if ! wait "$prepared"; then
+    cat "$CARGO_TARGET_DIR/prepare.log" >&2
+    say "scripts/prepare.sh failed; its output is above"
+    echo '0 passed, 1 failed'
+    exit 1
+  fi
+  deploy/runlog/build.sh "$(dirname "$RUNLOG_BIN")"
   # Disks of tests that were killed.
   awk '$1 ~ /^runlog-test-/ { print substr($1, 13), $2 }' /proc/mounts | while read -r owner folder; do
     [ -d "/proc/$owner" ] || umount -l "$folder" || true
   done
-  # One broker for all tests that do not stop theirs. It ends when this script does, however that ends: then its stdin does.
-  coproc broker { LD_LIBRARY_PATH=$top/bin exec "$CARGO_TARGET_DIR/debug/shared_broker"; }
+  # One broker for all tests that do not stop theirs. It exits when this script does, because then its stdin ends.
+  coproc broker { LD_LIBRARY_PATH=$tested exec "$CARGO_TARGET_DIR/debug/test_process" shared-broker; }
   if ! read -r -t 180 RUNLOG_TEST_BROKER <&"${broker[0]}"; then
     say "the tests' broker does not start"
     echo '0 passed, 1 failed'
@@ -62,14 +78,14 @@ fi
 report=$top/target/nextest/$profile/junit.xml
 rm -f "$report"
 timeout --foreground --kill-after=20 "$run_seconds" \
-  cargo nextest run --workspace "${features[@]}" --profile "$profile" "$@" -- "${skip[@]}" </dev/null || true
+  cargo nextest run --locked --profile "$profile" "$@" -- "${skip[@]}" </dev/null || true
 
 # nextest runs no doctests. Some show what must not compile.
 doctests=$(mktemp)
 trap 'rm -f "$doctests"' EXIT
-timeout --foreground --kill-after=20 1800 cargo test --workspace "${features[@]}" --doc --no-fail-fast </dev/null 2>&1 | tee "$doctests" || true
+timeout --foreground --kill-after=20 1800 cargo test --locked --doc --no-fail-fast </dev/null 2>&1 | tee "$doctests" || true
 
-# Whoever names tests gets what is named; the whole run without a test on Kafka proves nothing.
+# A run of named tests is judged by those tests. A whole run without a test on Kafka proves nothing.
 expected=()
-if [ "$mode" = all ] && [ $# -eq 0 ]; then expected=(runlog-tests::kafka); fi
+if [ "$mode" != fast ] && [ $# -eq 0 ]; then expected=(runlog-tests::kafka); fi
 python3 scripts/test_report.py "$report" "$doctests" "${expected[@]}"

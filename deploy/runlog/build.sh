@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Builds the image runlog/runlog:dev of what is in ./bin and the shared libraries it needs, and nothing else.
+# build.sh [FOLDER]   Builds the image runlog/runlog:dev from the command in FOLDER, ./bin by default, and the shared libraries
+# it needs.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/../../scripts/env.sh"
 
 image=runlog/runlog:dev
-[ -x "$top/bin/runlog" ] || die "bin/runlog is not there; make build makes it"
+folder=${1:-$top/bin}
+[ -x "$folder/runlog" ] || die "$folder/runlog is missing; make build makes bin/runlog"
 
 label=org.runlog.binary
-binary=$(cat "$top"/bin/* | sha256sum | cut -c 1-16)
+binary=$(cat "$folder"/* | sha256sum | cut -c 1-16)
 built=$(timeout 60 docker image inspect -f "{{index .Config.Labels \"$label\"}}" "$image" 2>/dev/null || true)
 if [ "$built" = "$binary" ]; then exit 0; fi
 
@@ -16,7 +18,7 @@ say "building the image $image"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage"/root/{bin,etc} "$stage"/owned/{data,tmp}
-cp "$top"/bin/* "$stage/root/bin/"
+cp "$folder"/* "$stage/root/bin/"
 "$top/scripts/copy-libraries.sh" "$stage/root" "$stage/root/bin/runlog"
 # To verify other servers' certificates by, where this machine has them.
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then

@@ -1,4 +1,4 @@
-//! An agent in a process of its own (`bin/agent_process.rs`), driven by JSON lines over stdin and stdout.
+//! An agent in a process of its own (`bin/test_process/agent.rs`), driven by JSON lines over stdin and stdout.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -26,14 +26,10 @@ pub struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts a program that cargo built into the target folder.
-    pub(crate) fn start(program: &str, arguments: &[String]) -> anyhow::Result<Self> {
-        // A test is in TARGET/debug/deps.
-        let test = std::env::current_exe()?;
-        let program = test.ancestors().nth(2).context("a target folder")?.join(program);
-        let mut command = Command::new(&program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("{} does not start", program.display()))?;
+    /// Starts a command.
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
         let (send, answers) = mpsc::channel();

@@ -14,6 +14,7 @@ use crate::{
     agent_process::AgentProcess,
     foreign::append_kafka,
     kafka::Broker,
+    programs::test_process,
     server::{Launch, Server},
 };
 
@@ -78,10 +79,9 @@ impl Deployment {
     /// Starts an agent.
     pub fn agent(&self) -> anyhow::Result<AgentProcess> {
         let url = &self.server.url;
-        AgentProcess::start(
-            "agent_process",
-            &[self.journal(url), url.clone(), self.path("ledger").display().to_string()],
-        )
+        let mut command = test_process("agent")?;
+        command.args([&self.journal(url), url]).arg(self.path("ledger"));
+        AgentProcess::start(command)
     }
 
     /// The path of a file in this deployment's temporary folder.

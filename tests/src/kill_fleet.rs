@@ -1,9 +1,9 @@
 //! Agents and servers on one journal in Kafka, killed with SIGKILL at every named failpoint while appends are in flight.
 //!
 //! ```text
-//!   Slot × 4: kill_agent, killed and started again ─┐                ┌─ kill_server, killed and started again
-//!                                                   ├─ one topic ────┤
-//!   Probe × partitions, in this process: never killed┘                └─ kill_server
+//!   Slot × 4: killed-agent, killed and started again ─┐               ┌─ killed-server, killed and started again
+//!                                                     ├─ one topic ───┤
+//!   Probe × partitions, in this process: never killed ┘               └─ killed-server
 //! ```
 //!
 //! Each slot and each server has a thread with a plan of points. Partition 3 has no agents: there records that stop the

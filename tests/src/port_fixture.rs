@@ -5,6 +5,7 @@ use runlog_ports::observability::{ConversationTurn, ToolCallDone, ToolCallReq, T
 use runlog_producer::{Config, Journal, failpoint};
 use serde_json::Value;
 use std::{
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread::sleep,
     time::Duration,
@@ -12,7 +13,11 @@ use std::{
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::{agent_process::AgentProcess, deployment::Deployment};
+use crate::{
+    agent_process::AgentProcess,
+    deployment::Deployment,
+    programs::{built, test_process},
+};
 
 /// Timeout of an operation that the failpoint delays.
 const OPERATION: Duration = Duration::from_secs(3);
@@ -80,17 +85,18 @@ impl PortBackend {
         Ok(Config { operation: OPERATION, failpoints: delay_append, ..self.config()? })
     }
 
-    /// Starts `port_process`.
+    /// Starts a process that uses the ports.
     pub fn process(&self) -> anyhow::Result<PortProcess> {
-        AgentProcess::start("port_process", &self.urls()).map(PortProcess)
+        let mut command = test_process("port")?;
+        command.args(self.urls());
+        AgentProcess::start(command).map(PortProcess)
     }
 
     /// Starts an example of the ports on this journal.
     pub fn example(&self, name: &str, arguments: &[&str]) -> anyhow::Result<AgentProcess> {
-        let arguments: Vec<String> =
-            self.urls().into_iter().chain(arguments.iter().map(|argument| (*argument).to_owned())).collect();
-        AgentProcess::start(&format!("examples/{name}"), &arguments)
-            .context("`cargo build --workspace --examples` makes the examples")
+        let mut command = Command::new(built(&format!("examples/{name}"))?);
+        command.args(self.urls()).args(arguments);
+        AgentProcess::start(command)
     }
 }
 

@@ -1,6 +1,7 @@
-//! Programs that are not ours, and files of this crate that they are run with.
+//! Programs that cargo built beside a test, programs that are not ours, and files of this crate that they are run with.
 
 use std::{
+    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -10,6 +11,20 @@ use anyhow::{Context, ensure};
 /// A file, its path given from this crate's folder.
 pub fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A program or an example that cargo built into the profile's folder, TARGET/debug. A test is in its subfolder deps.
+pub fn built(name: &str) -> anyhow::Result<PathBuf> {
+    let own = env::current_exe()?;
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.with_context(|| format!("{name} is not beside {}", own.display()))
+}
+
+/// A command that starts one of the processes of `bin/test_process/main.rs`.
+pub fn test_process(name: &str) -> anyhow::Result<Command> {
+    let mut command = Command::new(built("test_process")?);
+    command.arg(name);
+    Ok(command)
 }
 
 /// Runs a program to its end; what it printed, without the last line's end.

@@ -13,7 +13,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("RUNLOG_BIN", TOP / "bin" / "runlog"))
-ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{TOP / 'bin'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{BINARY.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
 
 
 class Server:

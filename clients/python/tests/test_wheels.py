@@ -14,6 +14,8 @@ import pytest
 
 from conftest import BINARY, TOP
 
+pytestmark = pytest.mark.nightly
+
 AGENT = """
 import runlog, runlog_server
 from runlog import sync

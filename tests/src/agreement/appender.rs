@@ -1,11 +1,12 @@
 //! A process that appends to a topic in order and reports acknowledgements. `kill -9` hits it with appends in flight.
 
+use crate::programs::test_process;
 use anyhow::{Context, anyhow};
 use runlog_log::kafka::KafkaConfig;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::Duration,
@@ -61,12 +62,9 @@ pub struct Appender {
 impl Appender {
     /// Starts it on a topic.
     pub fn start(config: &KafkaConfig) -> anyhow::Result<Self> {
-        // A test is in TARGET/debug/deps, and this beside that folder.
-        let test = std::env::current_exe()?;
-        let program = test.ancestors().nth(2).context("a target folder")?.join("topic_appender");
-        let mut command = Command::new(&program);
+        let mut command = test_process("topic-appender")?;
         command.args([&config.brokers, &config.topic]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("{} does not start", program.display()))?;
+        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
         let (send, said) = mpsc::channel();

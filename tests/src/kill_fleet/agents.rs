@@ -37,7 +37,7 @@ impl Site<'_> {
             self.folder.to_str().context("a path in UTF-8")?.to_owned(),
             slot.to_string(),
         ];
-        Process::start("kill_agent", &arguments, process_log::file(self.folder, &name(slot))?)
+        Process::start("killed-agent", &arguments, process_log::file(self.folder, &name(slot))?)
     }
 
     /// Kills one agent after the other where the plan says; the last one ends its runs.

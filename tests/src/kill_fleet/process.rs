@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
     time::Duration,
@@ -10,6 +10,8 @@ use std::{
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::Value;
+
+use crate::programs::test_process;
 
 /// The process. Dropping it kills it.
 #[derive(Debug)]
@@ -20,15 +22,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program that cargo built beside this one.
-    pub(super) fn start(program: &str, arguments: &[String], stderr: std::fs::File) -> anyhow::Result<Self> {
-        let own = std::env::current_exe()?;
-        // A command is in TARGET/PROFILE, a test in its deps.
-        let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(program)).find(|path| path.is_file());
-        let program = beside.with_context(|| format!("{program} is not beside {}", own.display()))?;
-        let mut command = Command::new(&program);
+    /// Starts one of the processes of `bin/test_process/main.rs`.
+    pub(super) fn start(name: &str, arguments: &[String], stderr: std::fs::File) -> anyhow::Result<Self> {
+        let mut command = test_process(name)?;
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
-        let mut child = command.spawn().with_context(|| format!("{} does not start", program.display()))?;
+        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
         let (send, said) = mpsc::channel();

@@ -45,7 +45,7 @@ impl Site<'_> {
             self.ports[server].to_string(),
         ];
         arguments.extend(stop_at.map(str::to_owned));
-        let process = Process::start("kill_server", &arguments, process_log::file(self.folder, &name(server))?)?;
+        let process = Process::start("killed-server", &arguments, process_log::file(self.folder, &name(server))?)?;
         let said = process.said(WAIT).context("it starts")?;
         let expected = stop_at.map_or(said["listening"] == true, |point| said["at"] == point);
         ensure!(expected, "{said}, and not {stop_at:?}");

@@ -5,11 +5,11 @@
 
 use runlog_tests::{
     command,
-    programs::output,
+    programs::{built, output},
     server::{Launch, Server},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, env, net::TcpListener, os::unix::fs::symlink, process::Command};
+use std::{collections::BTreeMap, net::TcpListener, os::unix::fs::symlink, process::Command};
 
 /// Values that a document names: `$NAME`.
 type Values = BTreeMap<String, Value>;
@@ -126,10 +126,9 @@ fn the_readmes_quick_start_in_rust_books_once() {
     assert_eq!(blocks(&document("producer/README.md"), "rust,no_run"), [shown], "the crate's first example");
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).start().unwrap();
-    // A test is in TARGET/debug/deps.
-    let built = env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/quickstart");
-    assert!(built.is_file(), "{}: `cargo build --workspace --examples` makes it", built.display());
-    let run = || output(Command::new(&built).env("RUNLOG_SERVER", &server.url).env("NO_PROXY", "127.0.0.1")).unwrap();
+    let quickstart = built("examples/quickstart").unwrap();
+    let run =
+        || output(Command::new(&quickstart).env("RUNLOG_SERVER", &server.url).env("NO_PROXY", "127.0.0.1")).unwrap();
     let (first, second) = (run(), run());
     assert!(first.starts_with("booking with the key trip-2-flight\n"), "{first}");
     assert!(first.contains("B-1009") && first.ends_with("from the journal: false"), "{first}");

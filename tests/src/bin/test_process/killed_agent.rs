@@ -2,7 +2,7 @@
 //! per line from stdin, and ends when stdin does.
 //!
 //! ```text
-//!   kill_agent BROKERS TOPIC SERVER FOLDER SLOT
+//!   test_process killed-agent BROKERS TOPIC SERVER FOLDER SLOT
 //!   "at NAME"    stops at that failpoint when it is next reached with appends in flight, and says so: {"at": …, "in_flight": 2}
 //!   "anywhere"   says so when appends are in flight, and goes on
 //!   "end"        ends its runs, and exits with status 0
@@ -98,9 +98,9 @@ fn listen() {
     process::exit(0);
 }
 
-fn main() -> anyhow::Result<()> {
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     process_log::start();
-    let [brokers, topic, server, folder, slot] = <[String; 5]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+    let [brokers, topic, server, folder, slot] = <[String; 5]>::try_from(arguments.collect::<Vec<_>>())
         .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC SERVER FOLDER SLOT"))?;
     let folder = Path::new(&folder);
     let counter = Arc::new(Counter::in_file(&appends_file(folder, &slot))?);

@@ -2,7 +2,7 @@
 //! failpoint to stop at from stdin, line by line, and ends when stdin does.
 //!
 //! ```text
-//!   kill_server BROKERS TOPIC FOLDER PORT [STOP_AT]
+//!   test_process killed-server BROKERS TOPIC FOLDER PORT [STOP_AT]
 //!   {"listening": true}; then {"armed": NAME} for each line, and {"at": NAME} where it stopped
 //! ```
 
@@ -59,9 +59,8 @@ fn id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-fn main() -> anyhow::Result<()> {
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     process_log::start();
-    let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().context("BROKERS TOPIC FOLDER PORT [STOP_AT]");
     let (brokers, topic, folder, port) = (next()?, next()?, next()?, next()?.parse::<u16>()?);
     *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = arguments.next();

@@ -8,7 +8,7 @@ use runlog_tests::{
 };
 
 #[allow(clippy::print_stdout, reason = "the figures are what it is for")]
-fn main() -> anyhow::Result<()> {
+pub(crate) fn run() -> anyhow::Result<()> {
     let seed = Random::seed();
     let most = std::env::var("RUNLOG_BENCH_TURNS").ok().map(|turns| turns.parse()).transpose()?.unwrap_or(5000);
     println!("RUNLOG_SEED={seed}; sizes in KiB, but `a list's row`, `over` (bytes read beyond the list's) and rows\n");

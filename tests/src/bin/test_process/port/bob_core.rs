@@ -1,6 +1,6 @@
 //! bob-core's tool journal.
 
-use crate::Done;
+use super::Done;
 use bob_core::{
     error::StoreError,
     journal::{JournalEntry, ToolJournalPort},

@@ -1,4 +1,4 @@
-//! What building the indices from a local log costs: `rebuild_cost DIR RECORDS live|bulk|verify [OF_A_RUN]`.
+//! What building the indices from a local log costs: `test_process rebuild-cost DIR RECORDS live|bulk|verify [OF_A_RUN]`.
 //!
 //! Makes a journal of so many records in DIR if there is none: a third each of turns, requests and results of 500 bytes
 //! with words in them, OF_A_RUN (300) a run, 200 runs at a time, run ids as UUIDs. `live` and `bulk` delete the indices and build
@@ -19,10 +19,6 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// As the command has.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const PARTITIONS: u32 = 4;
 const OF_A_RUN: u64 = 300;
 const AT_A_TIME: u64 = 200;
@@ -32,11 +28,10 @@ const TOGETHER: usize = 4000;
 const WORDS_BYTES: usize = 180;
 const WAIT: Duration = Duration::from_secs(3600);
 
-fn main() -> anyhow::Result<()> {
-    let mut args = std::env::args().skip(1);
-    let mut next = |what: &str| args.next().with_context(|| format!("DIR RECORDS live|bulk|verify: no {what}"));
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut next = |what: &str| arguments.next().with_context(|| format!("DIR RECORDS live|bulk|verify: no {what}"));
     let (dir, records, how) = (PathBuf::from(next("DIR")?), next("RECORDS")?.parse()?, next("way")?);
-    let of_a_run = args.next().map_or(Ok(OF_A_RUN), |count| count.parse())?;
+    let of_a_run = arguments.next().map_or(Ok(OF_A_RUN), |count| count.parse())?;
     let runtime = Runtime::new()?;
     if !dir.join("log").exists() {
         make(&runtime, &dir, records, of_a_run)?;

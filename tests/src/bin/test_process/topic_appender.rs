@@ -2,7 +2,7 @@
 //! acknowledgement per line to stdout and exits at the end of stdin.
 //!
 //! ```text
-//!   topic_appender BROKERS TOPIC
+//!   test_process topic-appender BROKERS TOPIC
 //!   {"number": 0, "partition": 1, "how": "log", "value": "c301…"}        {"number": 0, "offset": 17}
 //! ```
 
@@ -41,8 +41,8 @@ enum Waiting {
     Foreign(Order, SyncSender<()>),
 }
 
-fn main() -> anyhow::Result<()> {
-    let [brokers, topic] = <[String; 2]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let [brokers, topic] = <[String; 2]>::try_from(arguments.collect::<Vec<_>>())
         .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC"))?;
     let config = KafkaConfig::new(brokers, topic);
     let log = KafkaLog::connect(config.clone())?;

@@ -2,7 +2,7 @@
 //! `{"done": …}`, or `{"error": …, "taken_over": …}`. It exits at the end of stdin.
 //!
 //! ```text
-//!   port_process JOURNAL SERVER
+//!   test_process port JOURNAL SERVER
 //!   {"bob_core": {"append": {entry}}}             {"bob_core": {"lookup": ["session", "fingerprint"]}}
 //!   {"codetether": ["session", {"commit": 3}]}    {"observability": ["workspace", {"requested": 1}]}
 //! ```
@@ -15,11 +15,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
 
-#[path = "port_process/bob_core.rs"]
 mod bob_core;
-#[path = "port_process/codetether.rs"]
 mod codetether;
-#[path = "port_process/observability.rs"]
 mod observability;
 
 #[derive(Debug, Deserialize)]
@@ -64,8 +61,8 @@ fn opened<T>(port: &mut Option<T>, open: impl FnOnce() -> anyhow::Result<T>) -> 
     port.as_ref().context("it was opened")
 }
 
-fn main() -> anyhow::Result<()> {
-    let [journal, server] = <[String; 2]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let [journal, server] = <[String; 2]>::try_from(arguments.collect::<Vec<_>>())
         .map_err(|arguments| anyhow::anyhow!("{arguments:?} are not JOURNAL SERVER"))?;
     let config = Config::new(Journal::parse(&journal, Some(&server)).context("the journal's URL")?, "agent");
     let mut ports = Ports::default();

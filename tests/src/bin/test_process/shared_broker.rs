@@ -5,7 +5,7 @@ use std::io::{Read, Write, stdin, stdout};
 
 use runlog_tests::kafka::Broker;
 
-fn main() -> anyhow::Result<()> {
+pub(crate) fn run() -> anyhow::Result<()> {
     let broker = Broker::start()?;
     writeln!(stdout(), "{}", broker.bootstrap())?;
     stdin().read_to_end(&mut Vec::new())?;

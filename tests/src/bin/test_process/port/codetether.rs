@@ -1,6 +1,6 @@
 //! codetether's write-back journal.
 
-use crate::Done;
+use super::Done;
 use runlog_ports::{
     Blocking,
     codetether::{Checks, CommitError, Error, Op, RejectReason, TxnId, WritebackJournal},

@@ -2,7 +2,7 @@
 //! stdout, and exits at the end of stdin.
 //!
 //! ```text
-//!   agent_process JOURNAL SERVER LEDGER
+//!   test_process agent JOURNAL SERVER LEDGER
 //!   {"open": {"run": "r"}}                          {"opened": {"epoch": 1, "pending": ["…"]}} or {"error": "claim_lost"}
 //!   {"call": {"tool": "book", "args": {}}}          {"result": …, "recorded": false} or {"error": …, "message": …}
 //!   "reopen"                                        {"reopened": {"landed": 1, "appended": 0}} or {"error": …, "message": …}
@@ -66,8 +66,8 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    let [journal, server, ledger] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let [journal, server, ledger] = <[String; 3]>::try_from(arguments.collect::<Vec<_>>())
         .map_err(|arguments| anyhow::anyhow!("{arguments:?} are not JOURNAL SERVER LEDGER"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

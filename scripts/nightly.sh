@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# nightly.sh model|faults|security|artefacts   Runs one part of the long tests: what takes too long for the gate. A part takes an
+# hour at most, runs all of its steps even if one fails, and exits with 1 if any failed.
+#   target/nightly/PART.md     the report: each step with its minutes and its last lines
+#   target/nightly/STEP.log    the output of a step
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$top"
+
+part=${1:-}
+case $part in model | faults | security | artefacts) ;; *) echo "usage: $0 model|faults|security|artefacts" >&2; exit 2 ;; esac
+folder=$top/target/nightly
+report=$folder/$part.md
+mkdir -p "$folder"
+{
+  echo "# nightly $part, $(git rev-parse --short HEAD)$([ -z "$(git status --porcelain)" ] || echo ' with changes'), $(date -u +%FT%RZ)"
+  echo
+} >"$report"
+failed=0
+
+# step MINUTES NAME COMMAND...   Runs a command for at most so many minutes.
+step() {
+  local limit=$1 name=$2 begun=$SECONDS status=0 result=passed
+  shift 2
+  local log=$folder/$name.log
+  say "nightly $part: $name"
+  timeout --kill-after=30 "${limit}m" "$@" </dev/null >"$log" 2>&1 || status=$?
+  if [ "$status" -ne 0 ]; then
+    result="FAILED ($status)"
+    failed=1
+  fi
+  {
+    printf '## %s: %s, %d min %02d s\n\n    %s\n\n' "$name" "$result" $(((SECONDS - begun) / 60)) $(((SECONDS - begun) % 60)) "$*"
+    tail -n 12 "$log" | sed 's/^/    /'
+    echo
+  } >>"$report"
+  say "nightly $part: $name $result after $((SECONDS - begun)) s"
+}
+# Only the named tests, of all that the nightly profile has.
+tests() { scripts/test.sh nightly -E "$1"; }
+export -f tests
+
+scripts/setup.sh test
+scripts/rocksdb.sh
+
+case $part in
+  model)
+    step 30 compile scripts/test.sh compile
+    # Ten times what the gate had when it counted seeds, and the coverage of rules and kills that only a count can show.
+    RUNLOG_SEEDS=10000 step 10 rules bash -c "tests 'binary(model_rules)'"
+    RUNLOG_LOOKS=1 RUNLOG_SEEDS=100000 RUNLOG_DISK_SEEDS=3000 RUNLOG_BULK_SEEDS=300 \
+      step 40 model bash -c "tests 'binary(model_agrees) | test(/^bulk_build::/)'"
+    RUNLOG_SIM_SEEDS=10000 step 30 simulation bash -c "tests 'binary(simulation)'"
+    RUNLOG_TRIALS=1000 step 30 model-on-kafka bash -c "tests 'binary(kafka) & test(/^model_agrees::/)'"
+    step 30 instructions cargo nextest run --locked --release --package runlog-tests --test instructions
+    ;;
+  faults)
+    step 30 compile scripts/test.sh compile
+    step 10 prepare scripts/prepare.sh
+    step 20 cluster scripts/process.sh cluster 200
+    step 20 kills scripts/process.sh kills 1000
+    RUNLOG_CUTS=3x30 step 10 cuts bash -c "tests 'binary(kafka) & test(/^connections_cut::/)'"
+    step 10 three-brokers bash -c "tests 'binary(kafka) & test(/^three_brokers::/)'"
+    step 10 power-cuts python3 tests/python/power_cuts.py "$tested/runlog" "${RUNLOG_SAMPLES:-../shared/data}" 20
+    RUNLOG_BIN=$tested/runlog step 20 python-kills scripts/python.sh kills 300
+    RUNLOG_BIN=$tested/runlog step 20 graph-kills scripts/python.sh graph-kills 100
+    ;;
+  security)
+    step 30 build make build
+    step 40 fuzz scripts/fuzz.sh 1800
+    step 10 hostile make hostile
+    step 10 fronts make fronts
+    step 10 rotation make rotation
+    step 10 tls-cost make tls-cost ROUNDS=3
+    ;;
+  artefacts)
+    step 30 build make build
+    step 10 compose make compose-check
+    step 15 packages make packages
+    step 10 checks scripts/checks.sh nightly
+    # The tests of the gate and the nightly tests, on the command that users run.
+    RUNLOG_BIN=$top/bin/runlog step 30 tests-on-release scripts/test.sh nightly -E 'not (binary(kafka) | binary(instructions))'
+    step 15 parquet cargo test --locked --features runlog-cli/parquet --test commands foreign_exports
+    RUNLOG_BIN=$top/bin/runlog RUNLOG_CONTAINERS=1 step 20 python scripts/python.sh test -m ''
+    step 30 heavy-ports make test-ports-heavy
+    step 30 bench make bench QUICK=1
+    ;;
+esac
+cat "$report" >&2
+exit "$failed"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# prepare.sh   Fetches and starts what `test.sh all` needs beside compiled tests: Docker, the image of Kafka, two Python
+# environments, and Java's jars. It mostly waits for the network, so test.sh runs it while cargo compiles.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$top"
+
+scripts/docker.sh
+deploy/kafka/build.sh
+scripts/python.sh install
+tests/python/venv.sh >/dev/null
+tests/java/jars.sh >/dev/null

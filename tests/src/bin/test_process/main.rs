@@ -1,0 +1,34 @@
+//! The processes that tests start and kill, and the long runs of `make`: one program, since each more is linked with RocksDB and
+//! librdkafka once more. `test_process NAME ARGUMENT...`; each module describes its arguments and what it reads and writes.
+
+mod agent;
+mod checkpoints;
+mod cluster;
+mod killed_agent;
+mod killed_server;
+mod kills;
+mod port;
+mod rebuild_cost;
+mod shared_broker;
+mod topic_appender;
+
+/// The command uses the same allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("agent") => agent::run(arguments),
+        Some("checkpoints") => checkpoints::run(),
+        Some("cluster") => cluster::run(arguments),
+        Some("killed-agent") => killed_agent::run(arguments),
+        Some("killed-server") => killed_server::run(arguments),
+        Some("kills") => kills::run(arguments),
+        Some("port") => port::run(arguments),
+        Some("rebuild-cost") => rebuild_cost::run(arguments),
+        Some("shared-broker") => shared_broker::run(),
+        Some("topic-appender") => topic_appender::run(arguments),
+        other => anyhow::bail!("{other:?} is no process; the modules of test_process.rs list them"),
+    }
+}

@@ -54,7 +54,7 @@ compile: rocksdb ## compile the tests and the command that they run
 	@scripts/test.sh compile
 
 .PHONY: test
-test: ## all tests of the gate, on a real Kafka too
+test: ## all tests, on a real Kafka too; what takes longer is in make nightly
 	@scripts/setup.sh test
 	@scripts/rocksdb.sh
 	@scripts/test.sh all
@@ -132,6 +132,11 @@ soak: kafka-image build ## memory of a server that projects at full speed, MINUT
 .PHONY: checkpoints
 checkpoints: compile ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
 	@scripts/process.sh checkpoints
+
+.PHONY: instructions
+instructions: rocksdb ## count the instructions that a record takes in a release build, with valgrind
+	@scripts/setup.sh test
+	@cargo test --release --locked --test instructions -- --nocapture
 
 .PHONY: kafka-up
 kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT

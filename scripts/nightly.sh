@@ -18,6 +18,8 @@ mkdir -p "$folder"
   echo
 } >"$report"
 failed=0
+RUNLOG_SAMPLES=$(realpath -m "${RUNLOG_SAMPLES:-$top/../shared/data}")
+export RUNLOG_SAMPLES
 
 # step MINUTES NAME COMMAND...   Runs a command for at most so many minutes.
 step() {
@@ -53,7 +55,7 @@ case $part in
       step 40 model bash -c "tests 'binary(model_agrees) | test(/^bulk_build::/)'"
     RUNLOG_SIM_SEEDS=10000 step 30 simulation bash -c "tests 'binary(simulation)'"
     RUNLOG_TRIALS=1000 step 30 model-on-kafka bash -c "tests 'binary(kafka) & test(/^model_agrees::/)'"
-    step 30 instructions cargo nextest run --locked --release --package runlog-tests --test instructions
+    step 30 instructions make instructions
     ;;
   faults)
     step 30 compile scripts/test.sh compile
@@ -62,7 +64,7 @@ case $part in
     step 20 kills scripts/process.sh kills 1000
     RUNLOG_CUTS=3x30 step 10 cuts bash -c "tests 'binary(kafka) & test(/^connections_cut::/)'"
     step 10 three-brokers bash -c "tests 'binary(kafka) & test(/^three_brokers::/)'"
-    step 10 power-cuts python3 tests/python/power_cuts.py "$tested/runlog" "${RUNLOG_SAMPLES:-../shared/data}" 20
+    step 10 power-cuts python3 tests/python/power_cuts.py "$tested/runlog" "$RUNLOG_SAMPLES" 20
     RUNLOG_BIN=$tested/runlog step 20 python-kills scripts/python.sh kills 300
     RUNLOG_BIN=$tested/runlog step 20 graph-kills scripts/python.sh graph-kills 100
     ;;

@@ -6,6 +6,11 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
+# verify.sh starts this early, and test.sh again before it needs the result.
+mkdir -p "$cache"
+exec 9>"$cache/prepare.lock"
+flock -w 1200 9 || die "another process has been preparing the tests for 20 minutes"
+
 scripts/docker.sh
 deploy/kafka/build.sh
 scripts/python.sh install

@@ -5,7 +5,8 @@
 //!   this test ─▶ valgrind ─▶ this test again, 10 rounds over the records ──▶ a ─┐
 //!            └─▶ valgrind ─▶ this test again, n more rounds ───────────────▶ b ─┴─▶ (b - a) / n / records
 //! ```
-//! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write scripts/test.sh all -E 'binary(instructions)'` writes it.
+//! `instructions.txt` holds what is accepted. `make instructions` compares with it, in a release build, and
+//! `RUNLOG_INSTRUCTIONS=write make instructions` writes it.
 //! Counts depend on the compiler, so with another one than wrote the file there is more slack; a little on the folder that the
 //! checkout is in, by which the compiler divides the code; and on malloc: in one process of four it searches its free chunks for
 //! longer, by 8 % of an encoded record, since the order in which hash tables are emptied is random. So a count that is over what
@@ -339,7 +340,7 @@ fn a_record_takes_no_more_instructions_than_are_accepted() {
     assert!(
         over.is_empty(),
         "{over}accepted by {}, counted with {}. If it is meant, accept it and commit {}:\n  \
-         RUNLOG_INSTRUCTIONS=write scripts/test.sh all -E 'binary(instructions)'",
+         RUNLOG_INSTRUCTIONS=write make instructions",
         accepted["compiler"],
         compiler(),
         file.display()

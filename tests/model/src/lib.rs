@@ -9,7 +9,7 @@
 //!                                   └── the product's log ──▶ projector ──▶ the same answers?
 //! ```
 //!
-//! `tests/src/agreement` compares the two: 10,000 seeds on the pure projection, 300 on disk with kills at named points
+//! `tests/src/agreement` compares the two, on the pure projection and on disk with kills at named points
 //! (`tests/tests/model_agrees.rs`). A difference names its seed, the position, the question and both answers; a model that
 //! lacks any one rule is found by a seed. Where document and product differ, one of them is wrong.
 //!

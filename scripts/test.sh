@@ -77,8 +77,9 @@ fi
 
 report=$top/target/nextest/$profile/junit.xml
 rm -f "$report"
+status=0
 timeout --foreground --kill-after=20 "$run_seconds" \
-  cargo nextest run --locked --profile "$profile" "$@" -- "${skip[@]}" </dev/null || true
+  cargo nextest run --locked --profile "$profile" "$@" -- "${skip[@]}" </dev/null || status=$?
 
 # nextest runs no doctests. Some show what must not compile.
 doctests=$(mktemp)
@@ -88,4 +89,4 @@ timeout --foreground --kill-after=20 1800 cargo test --locked --doc --no-fail-fa
 # A run of named tests is judged by those tests. A whole run without a test on Kafka proves nothing.
 expected=()
 if [ "$mode" != fast ] && [ $# -eq 0 ]; then expected=(runlog-tests::kafka); fi
-python3 scripts/test_report.py "$report" "$doctests" "${expected[@]}"
+python3 scripts/test_report.py "$report" "$status" "$doctests" "${expected[@]}"

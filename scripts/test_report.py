@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""test_report.py JUNIT DOCTESTS [BINARY...]   Prints what ran, by binary, the ten slowest tests, and `N passed, N failed`.
+"""test_report.py JUNIT STATUS DOCTESTS [BINARY...]   Prints the results by binary, the ten slowest tests, and `N passed, N failed`.
 
-JUNIT is nextest's report, DOCTESTS the output of `cargo test --doc`. A BINARY that ran no test has failed, and so has a run
-that left no report. Exit code: 0 where nothing failed, 1 otherwise."""
+JUNIT is nextest's report, STATUS its exit code, DOCTESTS the output of `cargo test --doc`. A BINARY that ran no test counts as a
+failure, and so do a missing report and a nextest that failed without a failed test, as it does if it left tests out. Exit code:
+0 if everything passed, 1 otherwise."""
 
 import re
 import sys
 import xml.etree.ElementTree as xml
 
-junit, doctests, *expected = sys.argv[1:]
+junit, status, doctests, *expected = sys.argv[1:]
 rows, slowest = {}, []
 try:
     suites = xml.parse(junit).getroot().findall("testsuite")
@@ -22,6 +23,9 @@ for suite in suites:
         row[failed] += 1
         row[2] += float(case.get("time", 0))
         slowest.append((float(case.get("time", 0)), case.get("name")))
+if status != "0" and not any(failed for _, failed, _ in rows.values()):
+    print(f"nextest exited with {status}, although no test failed: see its last lines")
+    rows["nextest"] = [0, 1, 0.0]
 with open(doctests) as lines:
     results = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed.* finished in ([\d.]+)s", lines.read(), re.M)
 # No result at all: they do not compile.

@@ -60,7 +60,7 @@ case $part in
   faults)
     step 30 compile scripts/test.sh compile
     step 10 prepare scripts/prepare.sh
-    step 20 cluster scripts/process.sh cluster 200
+    step 35 cluster scripts/process.sh cluster 200
     step 20 kills scripts/process.sh kills 1000
     RUNLOG_CUTS=3x30 step 10 cuts bash -c "tests 'binary(kafka) & test(/^connections_cut::/)'"
     step 10 three-brokers bash -c "tests 'binary(kafka) & test(/^three_brokers::/)'"

@@ -73,10 +73,7 @@ const REPLICAS: [BrokerId; 2] = [BrokerId(0), BrokerId(1)];
 
 /// Injects the breach and fails unless the server does what is expected. Returns when the cluster is as it was before.
 pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Result<()> {
-    let config = KafkaConfig::new(cluster.bootstrap(), format!("test-{}", Uuid::new_v4().simple()));
-    topics::create_weak(&config, REPLICAS)?;
-    cluster
-        .await_partitions(&config.topic, "led", |states| led_by(states, REPLICAS[0]) && states[0].in_sync.len() == 2)?;
+    let config = weak_topic(cluster)?;
     let launch = Launch::kafka(&folder.join(&config.topic), &config).partitions(1);
     let server = launch.start()?;
     let mut victim = Victim { cluster, config, launch, server, agent: Agent::new("victim") };
@@ -92,6 +89,23 @@ pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Resul
     .with_context(|| breach.name())?;
     victim.server.kill()?;
     topics::delete(&victim.config)
+}
+
+/// Creates a topic that the first of [`REPLICAS`] leads. While that broker restarts, Kafka gives a new topic another leader, and
+/// keeps it for minutes: then the next topic is tried.
+fn weak_topic(cluster: &Cluster) -> anyhow::Result<KafkaConfig> {
+    let begun = Instant::now();
+    loop {
+        let config = KafkaConfig::new(cluster.bootstrap(), format!("test-{}", Uuid::new_v4().simple()));
+        topics::create_weak(&config, REPLICAS)?;
+        cluster.await_partitions(&config.topic, "in sync", |states| {
+            states.first().is_some_and(|state| state.leader.is_some() && state.in_sync.len() == REPLICAS.len())
+        })?;
+        if cluster.partitions(&config.topic).is_some_and(|states| led_by(&states, REPLICAS[0])) {
+            return Ok(config);
+        }
+        ensure!(begun.elapsed() < RECOVERY_WAIT, "{:?} leads no new topic after {RECOVERY_WAIT:?}", REPLICAS[0]);
+    }
 }
 
 fn led_by(states: &[PartitionState], broker: BrokerId) -> bool {

@@ -26,7 +26,7 @@ need() {
 }
 
 need_build() {
-  need build-essential cmake clang libclang-dev pkg-config \
+  need build-essential clang libclang-dev pkg-config \
     libssl-dev zlib1g-dev libzstd-dev libsasl2-dev libcurl4-openssl-dev
   # Fetches RocksDB's release, in less time than compiling RocksDB takes.
   if [ "${ROCKSDB:-release}" != source ]; then has mvn || need maven; fi
@@ -108,8 +108,8 @@ if has dpkg-query && has apt-get; then
   if [ "$tier" = fronts ]; then need_fronts; fi
   if [ "$tier" = postgres ]; then need_postgres; fi
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
-elif ! has cmake || ! has clang; then
-  say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, cmake, clang and libclang's headers,"
+elif ! has make || ! has clang; then
+  say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, make, clang and libclang's headers,"
   say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also take Docker, Maven,"
   say "a JDK of 17 or newer with jlink, a static busybox, Python 3 with venv, and valgrind."
   exit 1

@@ -8,12 +8,14 @@
 //! What concerns Kafka's administration alone is in [`admin`].
 
 use std::{
-    fmt, thread,
+    fmt,
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use crate::{
-    Ack, BoundsAnswer, EndAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, Clients, EndAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::{Limits, settled},
     ending::within,
 };
@@ -21,15 +23,19 @@ use crate::{
 pub mod admin;
 mod bounds;
 mod config;
+mod contact;
 mod context;
+mod health;
 mod identity;
 mod producer;
 mod properties;
 mod reader;
+mod watch;
 
 pub use config::KafkaConfig;
 
 use bounds::BoundsClient;
+use health::Health;
 use identity::Identity;
 use producer::Producer;
 
@@ -52,7 +58,8 @@ pub struct KafkaLog {
     identity: Identity,
     partitions: u32,
     producer: Option<Producer>,
-    bounds: BoundsClient,
+    bounds: Arc<BoundsClient>,
+    health: Health,
 }
 
 impl KafkaLog {
@@ -77,17 +84,17 @@ impl KafkaLog {
     }
 
     fn connected(config: KafkaConfig, count: impl FnOnce(u32, &str) -> Result<u32, Error>) -> Result<Self, Error> {
-        let identity = Identity::new(&config.topic);
-        let producer = Producer::new(&config, &identity)?;
+        let (identity, health) = (Identity::new(&config.topic), Health::default());
+        let producer = Producer::new(&config, &identity, health.clone())?;
         let live = await_topic(&config, MISSING_WAIT, |wait| producer.topic(wait))?;
         let Some(live) = live else {
             let what = format!("there is no such topic at {}", config.brokers);
             return Err(Error::new(Kind::Invalid, &config.topic, what));
         };
         let partitions = count(live, &config.topic)?;
-        let bounds = BoundsClient::new(&config)?;
+        let bounds = Arc::new(BoundsClient::new(&config, health.clone(), producer.lost())?);
         let producer = Some(producer.with_partitions(partitions));
-        Ok(Self { producer, config, identity, partitions, bounds })
+        Ok(Self { producer, config, identity, partitions, bounds, health })
     }
 
     /// An answer about a partition of this topic, and not of another one of the same name.
@@ -199,8 +206,13 @@ impl Log for KafkaLog {
         Box::pin(self.asked(partition, self.bounds.end(partition, deadline)))
     }
 
+    fn clients(&self) -> Clients {
+        self.health.clients()
+    }
+
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        Ok(Box::new(reader::KafkaReader::new(&self.config, &self.identity, self.partitions, from)?))
+        let watched = (Arc::clone(&self.bounds), self.health.of_consumer());
+        Ok(Box::new(reader::KafkaReader::new(&self.config, &self.identity, self.partitions, watched, from)?))
     }
 }
 

@@ -17,6 +17,7 @@
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 mod batch;
+mod clients;
 mod clock;
 #[cfg(any(feature = "kafka", feature = "local"))]
 mod ending;
@@ -28,6 +29,7 @@ pub mod local;
 pub mod memory;
 pub mod private_file;
 
+pub use clients::{Client, Clients, Replacement, Stall};
 pub use clock::Clock;
 pub use error::{Error, Kind};
 pub use runlog_schemas::id::{Offset, PartitionId};
@@ -127,6 +129,11 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// brokers answer (Kafka), for some seconds at most.
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
+    }
+
+    /// The state of the log's own clients (Kafka).
+    fn clients(&self) -> Clients {
+        Clients::default()
     }
 
     /// Appends `batch` to `partition`.

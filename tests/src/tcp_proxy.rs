@@ -1,12 +1,12 @@
-//! A TCP proxy in front of a broker that can drop all connections. The broker advertises the proxy's address, so clients that
+//! A TCP proxy in front of a broker that can drop or silence all connections. The broker advertises the proxy's address, so clients that
 //! refresh metadata connect through it again.
 
 use std::{
-    io::copy,
+    io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
@@ -31,8 +31,15 @@ struct State {
 struct Connections {
     /// The target; `None` at first and while disconnected.
     broker: Option<SocketAddr>,
-    /// Both sides of each connection.
-    open: Vec<(TcpStream, TcpStream)>,
+    open: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    /// Bytes in either direction are discarded.
+    silent: Arc<AtomicBool>,
 }
 
 impl State {
@@ -51,19 +58,25 @@ impl State {
         for stream in [&client, &server] {
             stream.set_nodelay(true).ok()?;
         }
-        pass(client.try_clone().ok()?, server.try_clone().ok()?);
-        pass(server.try_clone().ok()?, client.try_clone().ok()?);
+        let silent = Arc::<AtomicBool>::default();
+        pass(client.try_clone().ok()?, server.try_clone().ok()?, silent.clone());
+        pass(server.try_clone().ok()?, client.try_clone().ok()?, silent.clone());
         // Drop connections that clients closed.
-        connections.open.retain(|(client, _)| client.peer_addr().is_ok());
-        connections.open.push((client, server));
+        connections.open.retain(|connection| connection.client.peer_addr().is_ok());
+        connections.open.push(Connection { client, server, silent });
         Some(())
     }
 }
 
 /// Copies bytes until either side closes.
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+fn pass(mut from: TcpStream, mut to: TcpStream, silent: Arc<AtomicBool>) {
     thread::spawn(move || {
-        copy(&mut from, &mut to).ok();
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            if !silent.load(Ordering::SeqCst) && to.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
         from.shutdown(Shutdown::Both).ok();
         to.shutdown(Shutdown::Both).ok();
     });
@@ -93,11 +106,16 @@ impl TcpProxy {
         let mut connections = self.state.connections();
         connections.broker = None;
         let open = std::mem::take(&mut connections.open);
-        for (client, server) in &open {
+        for Connection { client, server, .. } in &open {
             client.shutdown(Shutdown::Both).ok();
             server.shutdown(Shutdown::Both).ok();
         }
         open.len()
+    }
+
+    /// Discards all bytes of the present connections, which stay open. New connections work.
+    pub fn silence(&self) {
+        self.state.connections().open.iter().for_each(|connection| connection.silent.store(true, Ordering::SeqCst));
     }
 
     /// The number of connections refused so far.

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -22,9 +22,12 @@ use tokio::sync::oneshot;
 use super::{
     KafkaConfig,
     config::Role,
+    contact::LostProducer,
     context::{self, Context},
+    health::Health,
+    watch::PATIENCE,
 };
-use crate::{Bounds, Error, Kind, Offset, PartitionId};
+use crate::{Bounds, Client, Error, Kind, Offset, PartitionId};
 
 /// How often the client's own messages are served while nobody asks.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
@@ -34,6 +37,13 @@ const ATTEMPT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long after a vain attempt the next one is made.
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// After this without an answer a new client takes over, at first and at most. Longer than an election takes as a rule.
+const VAIN_WAIT: Duration = Duration::from_secs(10);
+const VAIN_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// How often a producer without brokers is looked at.
+const PRODUCER_PAUSE: Duration = Duration::from_millis(500);
 
 /// No deadline is farther away.
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
@@ -48,6 +58,8 @@ pub(super) struct BoundsClient {
 struct Question {
     partition: PartitionId,
     until: Instant,
+    /// Whether it is asked again after a vain attempt.
+    repeats: bool,
     /// Why it is still open.
     failure: Option<KafkaError>,
     answer: Answer,
@@ -108,12 +120,24 @@ impl Told {
 }
 
 impl BoundsClient {
-    pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
+    /// Also looks at the producer's contact with brokers, which `lost` shares with it.
+    pub(super) fn new(config: &KafkaConfig, health: Health, lost: Arc<LostProducer>) -> Result<Self, Error> {
         let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
-        let client = config.client(Role::Asker)?.create_with_context(Context::default());
-        let client: BaseConsumer<Context> = client.map_err(|error| context::unmade(&topic, error))?;
         let (questions, asked) = mpsc::channel();
-        let asker = Asker { client, brokers: brokers.clone(), topic: topic.clone(), suspects: VecDeque::new() };
+        let asker = Asker {
+            client: client(config)?,
+            config: config.clone(),
+            brokers: brokers.clone(),
+            topic: topic.clone(),
+            suspects: VecDeque::new(),
+            vain: None,
+            vain_wait: VAIN_WAIT,
+            tried: BTreeMap::new(),
+            health,
+            lost,
+            producer_looked: Instant::now(),
+            producer_suspected: None,
+        };
         let thread = thread::Builder::new().name("kafka-bounds".into()).spawn(move || asker.run(&asked));
         thread.map_err(|source| Error::new(Kind::Retry, &topic, "the bounds thread did not start").because(source))?;
         Ok(Self { brokers, topic, questions })
@@ -133,24 +157,65 @@ impl BoundsClient {
         deadline: Duration,
         to: fn(oneshot::Sender<Result<T, Error>>) -> Answer,
     ) -> Result<T, Error> {
-        let (answer, answered) = oneshot::channel();
-        let answer = to(answer);
-        let until = Instant::now() + deadline.min(DEADLINE_MAX);
-        let ended = || Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").at(partition);
-        self.questions.send(Question { partition, until, failure: None, answer }).map_err(|_| ended())?;
+        let answered = self.send(partition, deadline, true, to)?;
         match tokio::time::timeout(deadline, answered).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(ended())),
+            Ok(answer) => answer.unwrap_or_else(|_| Err(self.ended(partition))),
             Err(_) => Err(late(&self.brokers, &self.topic, partition)),
         }
     }
+
+    /// Asks for an end once, without waiting: the receiver gets the answer within `deadline`. A vain attempt is not repeated,
+    /// because it would delay the questions of others.
+    pub(super) fn ask_end(
+        &self,
+        partition: PartitionId,
+        deadline: Duration,
+    ) -> Result<oneshot::Receiver<Result<Offset, Error>>, Error> {
+        self.send(partition, deadline, false, Answer::End)
+    }
+
+    fn send<T>(
+        &self,
+        partition: PartitionId,
+        deadline: Duration,
+        repeats: bool,
+        to: fn(oneshot::Sender<Result<T, Error>>) -> Answer,
+    ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
+        let (answer, answered) = oneshot::channel();
+        let until = Instant::now() + deadline.min(DEADLINE_MAX);
+        let question = Question { partition, until, repeats, failure: None, answer: to(answer) };
+        self.questions.send(question).map_err(|_| self.ended(partition))?;
+        Ok(answered)
+    }
+
+    fn ended(&self, partition: PartitionId) -> Error {
+        Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").at(partition)
+    }
+}
+
+fn client(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
+    let client = config.client(Role::Asker)?.create_with_context(Context::default());
+    client.map_err(|error| context::unmade(&config.topic, error))
 }
 
 struct Asker {
     client: BaseConsumer<Context>,
+    config: KafkaConfig,
     brokers: String,
     topic: String,
     /// Who is asked for next comes first.
     suspects: VecDeque<PartitionId>,
+    /// The first and the last of the vain attempts since the last answer.
+    vain: Option<(Instant, Instant)>,
+    /// How long attempts may be vain; doubles with each new client that gets no answer either.
+    vain_wait: Duration,
+    /// The last vain attempt, by partition.
+    tried: BTreeMap<PartitionId, Instant>,
+    health: Health,
+    lost: Arc<LostProducer>,
+    producer_looked: Instant,
+    /// The producer's generation, and since when it has no broker while this client is answered.
+    producer_suspected: Option<(u64, Instant)>,
 }
 
 impl Asker {
@@ -165,14 +230,69 @@ impl Asker {
             open.extend(asked.try_iter());
             self.give_up(&mut open);
             self.attempt(&mut open);
+            self.look_at_producer();
             // Its own log lines and errors, which go to the context and would pile up otherwise.
             while self.client.poll(Duration::ZERO).is_some() {}
         }
     }
 
+    /// Condemns a producer that has no broker for [`PATIENCE`] while this client gets every answer.
+    fn look_at_producer(&mut self) {
+        let Some((generation, since)) = self.lost.lost_since() else {
+            self.producer_suspected = None;
+            self.lost.pardon();
+            return;
+        };
+        let now = Instant::now();
+        if now.saturating_duration_since(self.producer_looked) < PRODUCER_PAUSE {
+            return;
+        }
+        self.producer_looked = now;
+        let metadata = self.client.fetch_metadata(Some(&self.topic), ATTEMPT_WAIT);
+        if !metadata.is_ok_and(|metadata| !metadata.brokers().is_empty()) {
+            self.producer_suspected = None;
+            return;
+        }
+        let before = self.producer_suspected.filter(|(suspected, _)| *suspected == generation);
+        let (_, answered_since) = *self.producer_suspected.insert(before.unwrap_or((generation, now)));
+        if now.saturating_duration_since(answered_since.max(since)) >= PATIENCE {
+            self.lost.condemn(generation);
+        }
+    }
+
+    /// Notes an attempt. After [`Self::vain_wait`] without an answer a new client takes over: this one may have lost all
+    /// brokers (see `contact`).
+    fn note_attempt(&mut self, is_vain: bool) {
+        if !is_vain {
+            (self.vain, self.vain_wait) = (None, VAIN_WAIT);
+            return;
+        }
+        let now = Instant::now();
+        let recent = self.vain.filter(|(_, last)| now.saturating_duration_since(*last) < VAIN_WAIT);
+        let (first, _) = *self.vain.insert((recent.map_or(now, |(first, _)| first), now));
+        if now.saturating_duration_since(first) < self.vain_wait {
+            return;
+        }
+        (self.vain, self.vain_wait) = (None, (self.vain_wait * 2).min(VAIN_WAIT_MAX));
+        match client(&self.config) {
+            Ok(fresh) => {
+                let vain = std::mem::replace(&mut self.client, fresh);
+                self.health.count_replacement(Client::Bounds, "it got no answer".to_owned());
+                // Closing takes time. Without a thread for it, the client is closed here.
+                let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(vain));
+            }
+            Err(error) => tracing::warn!(topic = self.topic, %error, "no new client to ask for offsets"),
+        }
+    }
+
     fn give_up(&self, open: &mut Vec<Question>) {
         let now = Instant::now();
-        for question in open.extract_if(.., |question| question.answer.is_closed() || question.until <= now) {
+        let is_over = |question: &mut Question| {
+            let tried = self.tried.get(&question.partition);
+            let is_tried = tried.is_some_and(|tried| now.saturating_duration_since(*tried) < PATIENCE);
+            question.answer.is_closed() || question.until <= now || (!question.repeats && is_tried)
+        };
+        for question in open.extract_if(.., is_over) {
             let late = late(&self.brokers, &self.topic, question.partition);
             let late = question.failure.into_iter().fold(late, Error::because);
             question.answer.fail(late);
@@ -197,7 +317,7 @@ impl Asker {
     }
 
     /// One attempt for these partitions together; false where there was no answer and there may be one later.
-    fn ask_for(&self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
+    fn ask_for(&mut self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
         if partitions.is_empty() {
             return true;
         }
@@ -211,12 +331,20 @@ impl Asker {
         if let Err(error) = &told
             && is_passing(error)
         {
-            look_leaders_up(&self.client, &self.topic);
+            let now = Instant::now();
+            self.tried.extend(partitions.iter().map(|partition| (*partition, now)));
             for question in open.iter_mut().filter(|question| is_asked(question)) {
                 question.failure = Some(error.clone());
             }
+            self.give_up(open);
+            if open.iter().any(is_asked) {
+                look_leaders_up(&self.client, &self.topic);
+            }
+            self.note_attempt(true);
             return false;
         }
+        self.tried.retain(|partition, _| !partitions.contains(partition));
+        self.note_attempt(false);
         for Question { partition, answer, .. } in open.extract_if(.., |question| is_asked(question)) {
             let told = told.as_ref().map_err(KafkaError::clone);
             answer.tell(told, partition, |error| failed(&self.topic, error).at(partition));
@@ -331,7 +459,7 @@ mod tests {
         let config = KafkaConfig::new(brokers.bootstrap_servers(), TOPIC);
         // Otherwise librdkafka would notice after ten seconds by itself.
         let config = config.with("topic.metadata.refresh.interval.ms", "300000");
-        let client = BoundsClient::new(&config).unwrap();
+        let client = BoundsClient::new(&config, Health::default(), Arc::default()).unwrap();
         client.end(PartitionId::ZERO, Duration::from_secs(10)).await.unwrap();
         brokers.broker_down(1).unwrap();
         let lost = client.end(PartitionId::ZERO, Duration::from_secs(2)).await;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::identity::Identity;
+use super::{contact::Contact, identity::Identity};
 use crate::{Error, Kind};
 
 /// The context of the clients that do not produce.
@@ -20,6 +20,7 @@ use crate::{Error, Kind};
 pub(super) struct Context {
     /// Of the topic that a log was opened on; none of a client that only administers.
     pub(super) identity: Option<Identity>,
+    pub(super) contact: Contact,
     pub(super) refusals: Refusals,
 }
 
@@ -52,7 +53,7 @@ impl Refusals {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(self.identity.as_ref(), level, facility, message);
+        log(self.identity.as_ref(), &self.contact, level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -62,15 +63,24 @@ impl ClientContext for Context {
 
 impl ConsumerContext for Context {}
 
-/// Passes warnings and errors on. Debug lines are asked for only because `identity` reads one of them.
-pub(super) fn log(identity: Option<&Identity>, level: RDKafkaLogLevel, facility: &str, message: &str) {
+/// Passes warnings and errors on. Debug lines are enabled only because `identity` and `contact` read some of them.
+pub(super) fn log(
+    identity: Option<&Identity>,
+    contact: &Contact,
+    level: RDKafkaLogLevel,
+    facility: &str,
+    message: &str,
+) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
             tracing::error!(target: "librdkafka", facility, "{message}");
         }
         RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
         RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {}
-        RDKafkaLogLevel::Debug => identity.into_iter().for_each(|identity| identity.observe(message)),
+        RDKafkaLogLevel::Debug => {
+            identity.into_iter().for_each(|identity| identity.observe(message));
+            contact.observe(message);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Appends: each batch goes to librdkafka's queue whole, and its acknowledgement resolves when the last record's does.
 //!
 //! librdkafka's idempotent producer can fail for good. The next append then replaces its client, once every record that
-//! the failed client had is answered: so appends stay in order, and what was in flight is unknown to its callers.
+//! the failed client had is answered: so appends stay in order, and what was in flight is unknown to its callers. A client
+//! that lost all brokers (see `contact`) is replaced in the same way; its queue is purged.
 
 use std::{
     sync::{
@@ -17,14 +18,16 @@ use rdkafka::{
     config::RDKafkaLogLevel,
     error::{KafkaError, RDKafkaErrorCode},
     message::{DeliveryResult, Header, OwnedHeaders},
-    producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer},
+    producer::{BaseRecord, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
 };
 use tokio::sync::oneshot;
 
 use super::{
     KafkaConfig,
     config::Role,
+    contact::{Contact, LostProducer},
     context::{self, Refusals, Topic},
+    health::Health,
     identity::Identity,
 };
 use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
@@ -49,16 +52,25 @@ pub(super) struct Producer {
     client: RwLock<Client>,
     topic: String,
     under_way: Arc<UnderWay>,
+    lost: Arc<LostProducer>,
+    health: Health,
     /// One per partition: keeps the records of a batch together.
     turns: Vec<Mutex<()>>,
 }
 
 impl Producer {
-    pub(super) fn new(config: &KafkaConfig, identity: &Identity) -> Result<Self, Error> {
+    pub(super) fn new(config: &KafkaConfig, identity: &Identity, health: Health) -> Result<Self, Error> {
         let (under_way, identity) = (Arc::<UnderWay>::default(), identity.clone());
-        let client = RwLock::new(client(config, &identity, &under_way)?);
-        let topic = config.topic.clone();
-        Ok(Self { config: config.clone(), identity, client, topic, under_way, turns: Vec::new() })
+        let client = client(config, &identity, &under_way)?;
+        let lost = Arc::<LostProducer>::default();
+        lost.renew(client.client().context().contact.clone());
+        let (client, topic) = (RwLock::new(client), config.topic.clone());
+        Ok(Self { config: config.clone(), identity, client, topic, under_way, lost, health, turns: Vec::new() })
+    }
+
+    /// What the bounds client reports about this producer's contact with brokers.
+    pub(super) fn lost(&self) -> Arc<LostProducer> {
+        Arc::clone(&self.lost)
     }
 
     pub(super) fn with_partitions(self, partitions: u32) -> Self {
@@ -79,6 +91,9 @@ impl Producer {
         bytes: usize,
     ) -> Result<oneshot::Receiver<Outcome>, Error> {
         let _turn = self.turns[partition.index()].lock().expect("a sender panicked");
+        if self.lost.must_replace() {
+            self.replace_lost_client(partition)?;
+        }
         match self.enqueue(partition, entries, bytes) {
             Err(error) if error.kind() == Kind::Fatal => {
                 self.replace_failed_client(partition, error)?;
@@ -123,14 +138,45 @@ impl Producer {
     fn replace_failed_client(&self, partition: PartitionId, cause: Error) -> Result<(), Error> {
         let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
         let Some((code, reason)) = current.client().fatal_error() else { return Ok(()) };
-        if self.under_way.entries.load(Ordering::Acquire) > 0 {
-            let what = "the producer failed, and a new one waits for the answers to what is in flight";
-            return Err(Error::new(Kind::Retry, &self.topic, what).at(partition).because(cause));
-        }
+        self.check_answered(partition).map_err(|error| error.because(cause))?;
         tracing::error!(topic = self.topic, %code, reason, "the producer failed for good; a new one takes its place");
-        let failed = std::mem::replace(&mut *current, client(&self.config, &self.identity, &self.under_way)?);
+        self.replace_client(&mut current, format!("it failed for good: {reason}"))
+    }
+
+    /// Takes a new client in place of one that lost all brokers, whose records are answered as unknown.
+    ///
+    /// Errors: `Retry` until they are.
+    fn replace_lost_client(&self, partition: PartitionId) -> Result<(), Error> {
+        let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.lost.must_purge() {
+            return Ok(());
+        }
+        // Waits for no broker thread, which may be in a host lookup.
+        current.purge(PurgeConfig::default().queue().inflight().non_blocking());
+        self.check_answered(partition)?;
+        let reason = "it lost all brokers, although they answer other clients";
+        tracing::warn!(topic = self.topic, "the producer is replaced: {reason}");
+        self.replace_client(&mut current, reason.to_owned())
+    }
+
+    /// Refuses a new client while records of the old one are not answered: they could land after those of the new one.
+    /// Records that were purged are answered at once. These cannot land any more: their connections were closed seconds ago.
+    fn check_answered(&self, partition: PartitionId) -> Result<(), Error> {
+        if self.under_way.entries.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let what = "the producer failed, and a new one waits for the answers to what is in flight";
+        Err(Error::new(Kind::Retry, &self.topic, what).at(partition))
+    }
+
+    fn replace_client(&self, current: &mut Client, reason: String) -> Result<(), Error> {
+        let fresh =
+            client(&self.config, &self.identity, &self.under_way).map_err(|error| error.with_kind(Kind::Retry))?;
+        self.lost.renew(fresh.client().context().contact.clone());
+        let old = std::mem::replace(current, fresh);
+        self.health.count_replacement(crate::Client::Producer, reason);
         // Dropping waits for the client's thread. Where there is no thread for that, it is dropped here.
-        let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(failed));
+        let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(old));
         Ok(())
     }
 
@@ -156,7 +202,13 @@ impl Producer {
 
 fn client(config: &KafkaConfig, identity: &Identity, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
     let (topic, identity) = (config.topic.clone(), identity.clone());
-    let deliveries = Deliveries { topic, identity, refusals: Refusals::default(), under_way: Arc::clone(under_way) };
+    let deliveries = Deliveries {
+        topic,
+        identity,
+        contact: Contact::default(),
+        refusals: Refusals::default(),
+        under_way: Arc::clone(under_way),
+    };
     let client = config.client(Role::Producer)?.create_with_context(deliveries);
     client.map_err(|error| context::unmade(&config.topic, error))
 }
@@ -293,6 +345,7 @@ fn is_open(error: &Error) -> bool {
 struct Deliveries {
     topic: String,
     identity: Identity,
+    contact: Contact,
     refusals: Refusals,
     under_way: Arc<UnderWay>,
 }
@@ -330,7 +383,7 @@ impl Deliveries {
 
 impl ClientContext for Deliveries {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        context::log(Some(&self.identity), level, facility, message);
+        context::log(Some(&self.identity), &self.contact, level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -418,6 +471,30 @@ mod tests {
         assert_eq!(refused.kind(), Kind::Retry, "nothing happened: {refused}");
         producer.under_way.leave(1, 1);
         append(&log).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_producer_that_lost_all_brokers_is_replaced_and_its_appends_are_unknown() {
+        let (brokers, log) = mocked();
+        append(&log).await.unwrap();
+        brokers.broker_down(1).unwrap();
+        let in_flight = append(&log);
+        let lost = log.producer.as_ref().unwrap().lost();
+        let begun = std::time::Instant::now();
+        let generation = loop {
+            if let Some((generation, _)) = lost.lost_since() {
+                break generation;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "contact is not lost");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        lost.condemn(generation);
+        let refused = append(&log).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Retry, "nothing happened: {refused}");
+        assert_eq!(in_flight.await.unwrap_err().kind(), Kind::Unknown);
+        brokers.broker_up(1).unwrap();
+        append(&log).await.expect("a new producer");
+        assert_eq!(log.clients().replaced.get(&crate::Client::Producer), Some(&1));
     }
 
     #[tokio::test]

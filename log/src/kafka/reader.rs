@@ -12,10 +12,15 @@
 //! **Damaged batches.** librdkafka reports a batch whose checksum is wrong, does not say of which partition, and goes past
 //! it. So each partition is read from its position with another consumer: the one that meets the error again is withheld,
 //! and the others keep what was fetched. If none does, the damage was on the way, and all start over.
+//!
+//! **Stalls.** A consumer that delivers nothing although the brokers have more is replaced (see `watch`); the positions
+//! stay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,12 +32,16 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, REQUEST_WAIT, bounds, close,
+    KafkaConfig, REQUEST_WAIT,
+    bounds::{self, BoundsClient},
+    close,
     config::Role,
     context::{self, Context},
+    health::ConsumerHealth,
     identity::Identity,
+    watch::{PATIENCE, Positions, Suspicion, Watch},
 };
-use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, batch::Limits};
+use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, Stall, batch::Limits};
 
 const TAKEN: &str = "the consumer is taken by drop only";
 
@@ -51,6 +60,11 @@ pub(super) struct KafkaReader {
     withheld: BTreeSet<PartitionId>,
     /// An error that was reported after records that were returned.
     late: Option<Error>,
+    watch: Watch,
+    bounds: Arc<BoundsClient>,
+    health: ConsumerHealth,
+    /// The partitions for which the consumer was replaced and which have not moved since.
+    stalls: BTreeMap<PartitionId, Stall>,
 }
 
 /// What one call of poll has gathered.
@@ -97,13 +111,26 @@ impl KafkaReader {
         config: &KafkaConfig,
         identity: &Identity,
         partitions: u32,
+        (bounds, health): (Arc<BoundsClient>, ConsumerHealth),
         from: &[(PartitionId, Offset)],
     ) -> Result<Self, Error> {
         identity.check()?;
         let (config, identity, topic) = (config.clone(), identity.clone(), config.topic.clone());
         let consumer = Some(consumer(&config, &identity)?);
-        let (places, withheld) = (BTreeMap::new(), BTreeSet::new());
-        let mut reader = Self { config, identity, consumer, topic, partitions, places, withheld, late: None };
+        let mut reader = Self {
+            config,
+            identity,
+            consumer,
+            topic,
+            partitions,
+            places: BTreeMap::new(),
+            withheld: BTreeSet::new(),
+            late: None,
+            watch: Watch::new(Instant::now()),
+            bounds,
+            health,
+            stalls: BTreeMap::new(),
+        };
         let from: BTreeMap<PartitionId, Offset> = from.iter().copied().collect();
         reader.check(&from)?;
         reader.assign(&from)?;
@@ -144,9 +171,60 @@ impl KafkaReader {
     /// Drops what was fetched and fetches again from our own positions.
     fn start_over(&self) -> Result<(), Error> {
         self.unassign(self.places.keys().copied())?;
+        self.assign(&self.assigned())
+    }
+
+    /// The positions of the partitions that the consumer has.
+    fn assigned(&self) -> Positions {
         let mut places = self.places.clone();
         places.retain(|partition, _| !self.withheld.contains(partition));
-        self.assign(&places)
+        places
+    }
+
+    /// Looks at a consumer that has nothing to deliver, and replaces one that should have.
+    fn watch_consumer(&mut self) -> Result<(), Error> {
+        let lost = self.consumer().context().contact.lost_since().is_some();
+        let (now, assigned) = (Instant::now(), self.assigned());
+        let bounds = &self.bounds;
+        let suspicion = self.watch.look(now, &assigned, lost, |partition| bounds.ask_end(partition, PATIENCE).ok());
+        let before = self.stalls.len();
+        self.stalls.retain(|partition, stall| assigned.get(partition) == Some(&stall.next));
+        if let Some(suspicion) = suspicion {
+            self.replace_consumer(&suspicion)?;
+        } else if self.stalls.len() < before {
+            self.health.set_stalls(self.stalls.values().cloned().collect());
+        }
+        Ok(())
+    }
+
+    fn replace_consumer(&mut self, Suspicion { lost, lagging, since }: &Suspicion) -> Result<(), Error> {
+        let reason = match lagging.first_key_value() {
+            Some((partition, (next, end))) => {
+                let more = if lagging.len() > 1 { format!(" and {} more", lagging.len() - 1) } else { String::new() };
+                format!(
+                    "it delivered nothing from partition {partition}{more} at offset {next}, although the log ends at {end}"
+                )
+            }
+            None => "it lost all brokers, although they answer other clients".to_owned(),
+        };
+        tracing::warn!(topic = self.topic, lost, "the consumer is replaced: {reason}");
+        let assigned = self.assigned();
+        let fresh = consumer(&self.config, &self.identity).and_then(|fresh| {
+            assign(&fresh, &self.topic, &assigned)?;
+            Ok(fresh)
+        });
+        let fresh = fresh.map_err(|error| error.with_kind(Kind::Retry))?;
+        for (partition, (next, end)) in lagging {
+            let stall = Stall { partition: *partition, next: *next, end: *end, since: *since };
+            self.stalls.entry(*partition).or_insert(stall).end = *end;
+        }
+        self.health.set_stalls(self.stalls.values().cloned().collect());
+        self.health.count_replacement(reason);
+        if let Some(stalled) = self.consumer.replace(fresh) {
+            // Closing takes time. Without a thread for it, the consumer is closed here.
+            let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(stalled));
+        }
+        Ok(())
     }
 
     /// A batch was damaged. The partition where it still is, if there is one, is withheld and named. Otherwise all start
@@ -269,7 +347,10 @@ impl KafkaReader {
                 self.identity.check()?;
                 self.meet(error, gathered)
             }
-            None => Ok(!gathered.records.is_empty() || gathered.moved || wait.is_zero()),
+            None => {
+                self.watch_consumer()?;
+                Ok(!gathered.records.is_empty() || gathered.moved || wait.is_zero())
+            }
         }
     }
 

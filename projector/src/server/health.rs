@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::{join, join_all};
+use runlog_log::{Clients, Replacement, Stall};
 use runlog_schemas::{
     answer::{Doctor, Finding, PartitionHealth, PartitionState, Severity},
     id::PartitionId,
@@ -23,6 +24,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the doctor mentions that a client of the log was replaced.
+const REPLACED_SHOWN: Duration = Duration::from_secs(3600);
 
 /// How long the doctor waits for the log.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -201,6 +206,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         }
     }
     findings.extend(unknown_ends(&without_end));
+    findings.extend(client_findings(&app.0.log().clients(), Instant::now().into_std()));
     if let Some(why) = app.tokens_failure() {
         findings.push(Finding {
             severity: Severity::Error.into(),
@@ -234,6 +240,35 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
+}
+
+/// Partitions from which a consumer delivers nothing, and clients that were replaced of late.
+fn client_findings(clients: &Clients, now: std::time::Instant) -> Vec<Finding> {
+    let stalled = clients.stalls.iter().map(|stall| {
+        let Stall { partition, next, end, since } = stall;
+        let seconds = now.saturating_duration_since(*since).as_secs();
+        Finding {
+            severity: Severity::Error.into(),
+            what: format!(
+                "a consumer has delivered nothing from partition {partition} at offset {next} for {seconds} s, although the log \
+                 ends at {end}"
+            ),
+            fix: "the consumer was replaced and will be again; if that does not help within a minute, check the brokers' \
+                  logs for errors of this partition, then restart this server"
+                .into(),
+        }
+    });
+    let last = clients.last.iter().filter(|last| now.saturating_duration_since(last.at) < REPLACED_SHOWN);
+    let replaced = last.map(|Replacement { client, reason, at }| {
+        let (client, count) = (client.as_str(), clients.replaced.get(client).copied().unwrap_or_default());
+        let minutes = now.saturating_duration_since(*at).as_secs() / 60;
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        warning(
+            format!("the {client} was replaced {times} since the start, last {minutes} minutes ago: {reason}"),
+            "nothing to do if it stays rare; if it repeats, check the brokers and the network between",
+        )
+    });
+    stalled.chain(replaced).collect()
 }
 
 /// One finding per error, whatever number of partitions has it: an outage of the log concerns all of them.
@@ -298,6 +333,28 @@ pub(super) async fn ready(app: App) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runlog_log::Client;
+
+    #[test]
+    fn a_stall_is_an_error_and_a_replacement_a_warning_for_an_hour() {
+        let at = Instant::now().into_std();
+        let last = Some(Replacement { client: Client::Consumer, reason: "it lost all brokers".into(), at });
+        let stall = Stall { partition: 3.into(), next: 5.into(), end: 9.into(), since: at };
+        let clients = Clients { replaced: BTreeMap::from([(Client::Consumer, 2)]), last, stalls: vec![stall] };
+        let shown = |after: u64| -> Vec<String> {
+            let findings = client_findings(&clients, at + Duration::from_secs(after));
+            findings.iter().map(|finding| format!("{}: {}", finding.severity, finding.what)).collect()
+        };
+        let stalled = |seconds| {
+            format!(
+                "error: a consumer has delivered nothing from partition 3 at offset 5 for {seconds} s, although the log ends at 9"
+            )
+        };
+        let replaced =
+            "warning: the consumer was replaced 2 times since the start, last 1 minutes ago: it lost all brokers";
+        assert_eq!(shown(60), [stalled(60), replaced.to_owned()]);
+        assert_eq!(shown(3600), [stalled(3600)]);
+    }
 
     #[test]
     fn one_outage_is_one_finding() {

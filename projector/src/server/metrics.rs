@@ -22,11 +22,13 @@ use prometheus_client::{
     },
     registry::{Metric, Registry, Unit},
 };
+use runlog_log::Client;
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     id::PartitionId,
 };
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::Hash,
     sync::{Mutex, PoisonError},
@@ -85,6 +87,9 @@ pub(super) struct Metrics {
     token_failures: Gauge,
     certificate_failures: Gauge,
     expiries: Gauges<1>,
+    /// Locked while it is brought up to the log's counts.
+    clients_replaced: Mutex<Counters<1>>,
+    stalled: Gauge,
     /// Shared with the listener.
     pub(super) handshake_failures: HandshakeFailures,
     counts: Mutex<Option<(Instant, Counts)>>,
@@ -156,6 +161,16 @@ impl Metrics {
                 "runlog_expiry_timestamp_seconds",
                 "When the server's certificate and the first token expire, seconds since the Unix epoch",
             ),
+            clients_replaced: Mutex::new(add(
+                all,
+                "runlog_log_clients_replaced",
+                "Clients of the log that were replaced because they lost the brokers or delivered nothing, by client",
+            )),
+            stalled: add(
+                all,
+                "runlog_stalled_partitions",
+                "Partitions from which a consumer delivers nothing although the log has more, for each consumer",
+            ),
             handshake_failures: HandshakeFailures(add(
                 all,
                 "runlog_tls_handshake_failures",
@@ -175,6 +190,16 @@ impl Metrics {
         self.durations.get_or_create_owned(&labels).observe(spent.as_secs_f64());
         let [method, path] = labels;
         count(&self.requests, [method, path, ("status", status.to_string())]);
+    }
+
+    /// Brings the counter of replaced clients up to the log's counts.
+    fn replaced(&self, counts: &BTreeMap<Client, u64>) {
+        let counters = self.clients_replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        for client in Client::ALL {
+            let counter = counters.get_or_create_owned(&[("client", client.as_str().to_owned())]);
+            let count = counts.get(&client).copied().unwrap_or_default();
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
     }
 
     /// A request to append failed.
@@ -247,6 +272,9 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
         }
         Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
     }
+    let clients = app.0.log().clients();
+    metrics.replaced(&clients.replaced);
+    metrics.stalled.set(i64::try_from(clients.stalls.len()).unwrap_or(i64::MAX));
     let failed = app.tokens_failure().is_some() || !app.key_failures().is_empty();
     metrics.token_failures.set(i64::from(failed));
     metrics.certificate_failures.set(i64::from(app.certificates_failure().is_some()));

@@ -2,6 +2,7 @@
 
 mod agents;
 mod broker_loss;
+mod broker_pauses;
 mod calls_together;
 mod confluent;
 mod conformance;

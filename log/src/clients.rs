@@ -1,0 +1,64 @@
+//! The state of a log's own clients, for operators.
+
+use crate::{Offset, PartitionId};
+use std::{collections::BTreeMap, time::Instant};
+
+/// A client of the log, by its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Client {
+    /// Reads records.
+    Consumer,
+    /// Appends records.
+    Producer,
+    /// Asks for offsets.
+    Bounds,
+}
+
+impl Client {
+    /// Every client.
+    pub const ALL: [Self; 3] = [Self::Consumer, Self::Producer, Self::Bounds];
+
+    /// Its name, in metrics and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Consumer => "consumer",
+            Self::Producer => "producer",
+            Self::Bounds => "bounds",
+        }
+    }
+}
+
+/// Replaced clients and consumers that deliver nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    /// How many clients were replaced since the log was opened, by client.
+    pub replaced: BTreeMap<Client, u64>,
+    /// The last replacement of a consumer or producer.
+    pub last: Option<Replacement>,
+    /// Partitions whose consumer delivers nothing although the brokers have more, by consumer.
+    pub stalls: Vec<Stall>,
+}
+
+/// A client was replaced.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    /// Which one.
+    pub client: Client,
+    /// Why, as a clause for operators.
+    pub reason: String,
+    /// When.
+    pub at: Instant,
+}
+
+/// A partition whose consumer delivers nothing.
+#[derive(Clone, Debug)]
+pub struct Stall {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The next offset to deliver.
+    pub next: Offset,
+    /// The end offset at the brokers (exclusive).
+    pub end: Offset,
+    /// When the consumer was first seen stopped at `next`.
+    pub since: Instant,
+}

@@ -1,7 +1,6 @@
 //! What a finished command answers, and the exit codes that scripts rely on.
 
 use runlog_schemas::answer::{Disposition, OrOther, Outcome};
-use std::process::ExitCode;
 
 /// Every exit code and its meaning. `runlog --help` prints it; `docs/cli.md` has the same table, held equal by a test.
 pub(crate) const EXIT_CODES: [(u8, &str); 7] = [
@@ -41,12 +40,6 @@ impl Answer {
             Self::No => 1,
             Self::Pending => 6,
         }
-    }
-}
-
-impl From<Answer> for ExitCode {
-    fn from(answer: Answer) -> Self {
-        answer.exit_code().into()
     }
 }
 

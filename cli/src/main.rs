@@ -25,38 +25,48 @@ mod value;
 use args::Cli;
 use error::Error;
 use exit::Answer;
-use std::process::ExitCode;
+use std::io::Write as _;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
+fn main() {
+    let code = run();
+    // A closed output has been reported.
+    let _ = std::io::stdout().flush();
+    // Skips the destructors of C++ statics. A thread of RocksDB whose write still hangs would lock a destroyed mutex as it
+    // closes its database, and abort the process.
+    signal_hook::low_level::exit(code.into());
+}
+
+/// Runs the command and returns the exit code.
+fn run() -> u8 {
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(refusal) => return misused(&refusal),
     };
     let json = cli.global.json;
     match command::run(cli) {
-        Ok(answer) => answer.into(),
+        Ok(answer) => answer.exit_code(),
         // A stream whose reader has seen enough.
-        Err(error) if error.is_output_closed() => Answer::Yes.into(),
+        Err(error) if error.is_output_closed() => Answer::Yes.exit_code(),
         Err(error) => {
             output::error(&error, json);
-            error.kind().exit_code().into()
+            error.kind().exit_code()
         }
     }
 }
 
 /// Prints what clap says, as JSON where `--json` was typed: parsing may have failed before that flag.
-fn misused(refusal: &clap::Error) -> ExitCode {
+fn misused(refusal: &clap::Error) -> u8 {
     let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if !json || !refusal.use_stderr() {
         output::clap(refusal);
-        return u8::try_from(refusal.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        return u8::try_from(refusal.exit_code()).unwrap_or(1);
     }
     let error = Error::usage(usage_message(&refusal.render().to_string()));
     output::error(&error, true);
-    error.kind().exit_code().into()
+    error.kind().exit_code()
 }
 
 /// The first sentence of clap's text.

@@ -152,8 +152,7 @@ pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Ans
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let served = runtime.block_on(until_ended(settings));
-    // The databases close with the last request that holds them. Returning before that would let RocksDB's threads meet
-    // the destructors of its statics, and the process would abort.
+    // The databases close with the last request that holds them.
     runtime.shutdown_timeout(CLOSE_WAIT);
     served.map(|()| Answer::Yes)
 }

@@ -14,7 +14,7 @@
 use crate::index::{
     failpoint::{self, Failpoints},
     project::{self, Changes, NewRuns, RecordContext, RunRecord},
-    store::{self, Commit, Rows, Store, anomalies, meta},
+    store::{self, Commit, Rows, Store, anomalies, dead_letters, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
@@ -158,13 +158,14 @@ impl<S: Commit> Fold<S> {
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
+        let mut voided = Vec::new();
         let mut step = Step::Applied;
         for delivery in batch {
             // A batch may contain a record twice, after a seek within it.
             if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
-            match self.one(delivery, &mut changes)? {
+            match self.one(delivery, &mut changes, &mut voided)? {
                 Step::Applied => last = Some(delivery),
                 other => {
                     step = other;
@@ -182,6 +183,7 @@ impl<S: Commit> Fold<S> {
             store.commit(changes.unordered())?;
             // Only after the commit, and at once: what panics from here on must not fold these records again.
             (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
+            self.skips.extend(voided);
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
         if let Some(new_runs) = changes.into_new_runs() {
@@ -190,8 +192,14 @@ impl<S: Commit> Fold<S> {
         Ok(step)
     }
 
-    fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<Step, store::Error> {
-        if self.skips.contains(&delivery.offset) {
+    /// Adds to `voided` the dead letters that a skip voids without a rebuild.
+    fn one(
+        &self,
+        delivery: &Delivery,
+        changes: &mut Changes<'_, S>,
+        voided: &mut Vec<Offset>,
+    ) -> Result<Step, store::Error> {
+        if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
             return Ok(Step::Applied);
         }
         let begun = self.begun || changes.has(&meta::journal())?;
@@ -202,7 +210,7 @@ impl<S: Commit> Fold<S> {
                 Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
             }
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
-            Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
+            Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
             Ok(record) => {
@@ -242,13 +250,28 @@ impl<S: Commit> Fold<S> {
         })
     }
 
-    fn skip(&self, record: &Envelope<'_>, at: RecordContext<'_>) -> Step {
-        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Applied };
+    fn skip(
+        &self,
+        record: &Envelope<'_>,
+        at: RecordContext<'_>,
+        changes: &mut Changes<'_, S>,
+        voided: &mut Vec<Offset>,
+    ) -> Result<Step, store::Error> {
+        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Applied) };
         // A skip voids only an earlier record, and never the genesis.
-        if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
-            return Step::Applied;
+        let known = self.skips.contains(&offset) || voided.contains(&offset);
+        if offset >= at.offset || offset == Offset::ZERO || known {
+            return Ok(Step::Applied);
         }
-        Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
+        let row = meta::SkipRow { who, why };
+        if !changes.has(&dead_letters::key(offset))? {
+            return Ok(Step::Rebuild { at: at.offset, offset, row });
+        }
+        // A dead letter has no other rows.
+        changes.remove(dead_letters::key(offset));
+        changes.put(meta::skip(offset), &row);
+        voided.push(offset);
+        Ok(Step::Applied)
     }
 }
 

@@ -120,6 +120,13 @@ impl Model {
                 }
             };
             let (Some(skip), Some(partition)) = (skip, self.partitions.get_mut(at as usize)) else { continue };
+            // A dead letter was never applied: without it the partition is as if the skip had been known.
+            let dead = partition.dead.iter().position(|row| row.delivery.offset == skip);
+            if let Some(dead) = dead.filter(|_| partition.stopped.is_none()) {
+                partition.dead.remove(dead);
+                partition.skips.insert(skip);
+                continue;
+            }
             let here = partition.next_there();
             // What it stands at is not folded.
             let applied = partition.stopped.is_none();

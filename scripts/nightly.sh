@@ -62,6 +62,7 @@ case $part in
     step 10 prepare scripts/prepare.sh
     step 35 cluster scripts/process.sh cluster 200
     step 20 kills scripts/process.sh kills 1000
+    step 30 pauses scripts/process.sh pauses 1200
     RUNLOG_CUTS=3x30 step 10 cuts bash -c "tests 'binary(kafka) & test(/^connections_cut::/)'"
     step 10 three-brokers bash -c "tests 'binary(kafka) & test(/^three_brokers::/)'"
     step 10 power-cuts python3 tests/python/power_cuts.py "$tested/runlog" "$RUNLOG_SAMPLES" 20

@@ -88,7 +88,11 @@ impl Launch {
         let mut server = Server { child, url: String::new(), partitions: 0, complaints };
         let stdout = server.child.stdout.take().context("stdout is piped")?;
         let first = first_line(stdout).recv_timeout(START_WAIT).ok().filter(|line| !line.is_empty());
-        let first = first.ok_or_else(|| anyhow!("the server did not come up: {}", server.stderr()))?;
+        let first = first.ok_or_else(|| {
+            let status =
+                server.child.try_wait().ok().flatten().map_or("still running".to_owned(), |status| status.to_string());
+            anyhow!("the server did not come up, {status}: {}", server.stderr())
+        })?;
         let says: Value = serde_json::from_str(&first).with_context(|| format!("its first line is {first}"))?;
         server.url = says["listening"].as_str().with_context(|| format!("no URL in {first}"))?.to_owned();
         server.partitions = says["partitions"].as_u64().with_context(|| format!("no count in {first}"))?.try_into()?;

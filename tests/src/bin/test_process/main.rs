@@ -7,6 +7,7 @@ mod cluster;
 mod killed_agent;
 mod killed_server;
 mod kills;
+mod pauses;
 mod port;
 mod rebuild_cost;
 mod shared_broker;
@@ -25,6 +26,7 @@ fn main() -> anyhow::Result<()> {
         Some("killed-agent") => killed_agent::run(arguments),
         Some("killed-server") => killed_server::run(arguments),
         Some("kills") => kills::run(arguments),
+        Some("pauses") => pauses::run(arguments),
         Some("port") => port::run(arguments),
         Some("rebuild-cost") => rebuild_cost::run(arguments),
         Some("shared-broker") => shared_broker::run(),

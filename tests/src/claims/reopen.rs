@@ -398,6 +398,10 @@ pub async fn a_call_decided_before_its_handle_is_reopened_is_not_forgotten(backe
             if *fault == Fault::Cancelled && backend.count(&id, "tool_call_requested").await == 0 {
                 continue;
             }
+            if ran.load(Ordering::SeqCst) > 0 {
+                // One poll was enough to begin its effect.
+                continue;
+            }
             backend.decide_done(&id, &json!("decided")).await;
             run.reopen().await.expect("reopened");
             backend.checkpoint(&run).await;

@@ -3,7 +3,7 @@
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, ended, pending},
+    effects::{EffectKind, EffectRow, EvidenceRow, ended, pending, pending_one},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
@@ -29,11 +29,8 @@ pub fn applied<R: Rows>(
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
-    for kind in EffectKind::ALL {
-        if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, *kind, id))? {
-            answered(record, id, row, changes);
-            break;
-        }
+    if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
+        answered(record, id, row, changes);
     }
     Ok(())
 }
@@ -53,7 +50,7 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
         (PayloadType::EffectResolution, "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
-            row.cleared = false;
+            row.start(record.writer_epoch);
             None
         }
         (PayloadType::EffectResolution, "not_done") => {
@@ -101,6 +98,7 @@ fn begun(
         has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
         cleared: false,
         attempts: 1,
+        started_in: Some(record.writer_epoch),
         journal_seq: record.journal_seq,
         offset: at.offset,
         index: at.index,
@@ -140,14 +138,15 @@ pub(super) fn stepped<R: Rows>(
     }
     let row = match before {
         None if behind == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
-        Some(row) if step.known() && changes.has(&open)? => EffectRow {
-            status: if behind == StateChange::Open { step.status.clone() } else { row.status },
-            attempts: row.attempts + u32::from(step.family.starts(&step.status)),
-            // A `not_done` decision asserted that the effect is not running. It has started again.
-            cleared: false,
-            revision: row.revision + 1,
-            ..row
-        },
+        Some(mut row) if step.known() && changes.has(&open)? => {
+            row.start(record.writer_epoch);
+            EffectRow {
+                status: if behind == StateChange::Open { step.status.clone() } else { row.status },
+                attempts: row.attempts + u32::from(step.family.starts(&step.status)),
+                revision: row.revision + 1,
+                ..row
+            }
+        }
         _ => return Ok(()),
     };
     changes.put(open, &row);
@@ -160,12 +159,7 @@ pub(super) fn pending_effect<R: Rows>(
     id: RecordId<&str>,
     changes: &Changes<'_, R>,
 ) -> Result<Option<PendingEffect>, store::Error> {
-    for kind in EffectKind::ALL {
-        if let Some(row) = changes.get::<EffectRow>(&pending(run_id, *kind, id))? {
-            return Ok(Some(row.pending()));
-        }
-    }
-    Ok(None)
+    Ok(pending_one(run_id, id, |key| changes.get(key))?.map(|row| row.pending()))
 }
 
 /// The state of a contract's effect.

@@ -2,14 +2,14 @@
 //! each, whatever the number of runs; all ended ones take a seek for each run, also for those that have none.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
+    Error, Index, Key, KeyPart, RowFamily,
     index::{RUN, RUN_ID},
 };
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
     datum,
     datum::Sha256,
-    id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
+    id::{Epoch, Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
         PendingEffect, Reason,
         lifecycle::{EffectStatus, LifecycleStatus, State},
@@ -43,6 +43,20 @@ pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key
 /// A run's effects that have not ended.
 pub fn pending_of(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
+}
+
+/// The pending effect that a decision on `id` is about, looked up in the order of the kinds. A get per kind.
+pub fn pending_one(
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
+    get: impl Fn(&Key) -> Result<Option<EffectRow>, Error>,
+) -> Result<Option<EffectRow>, Error> {
+    for kind in EffectKind::ALL {
+        if let Some(row) = get(&pending(run_id, *kind, id))? {
+            return Ok(Some(row));
+        }
+    }
+    Ok(None)
 }
 
 /// An effect that has ended.
@@ -86,6 +100,9 @@ pub struct EffectRow {
     pub cleared: bool,
     /// How many times it was started.
     pub attempts: u32,
+    /// The epoch of all starts since the last clearance, or since the request; none if there were several epochs. Only that
+    /// epoch's writer can know that the effect did not happen.
+    pub started_in: Option<Epoch>,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
     /// The request's offset.
@@ -109,6 +126,7 @@ datum!(EffectRow {
     has_key,
     cleared,
     attempts,
+    started_in,
     journal_seq,
     offset,
     index,
@@ -117,6 +135,13 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
+    /// It was started in `epoch`.
+    pub fn start(&mut self, epoch: Epoch) {
+        self.started_in = if self.cleared { Some(epoch) } else { self.started_in.filter(|other| *other == epoch) };
+        // A `not_done` decision asserted that the effect is not running. It has started again.
+        self.cleared = false;
+    }
+
     /// Evicts evidence beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest of
     /// all if every one says so. [`Self::adopted`] so returns the same as over all evidence.
     pub fn make_room(&mut self) -> Option<EvidenceRow> {

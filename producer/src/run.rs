@@ -200,12 +200,15 @@ impl Run {
 
     /// Makes a stopped handle ready again after a failed, unknown or cancelled append: claims this handle's own epoch + 1, reads
     /// after the claim which records are in the log, and appends the rest with the same record ids and content. Held results
-    /// are recorded. Intents whose effect never started are recorded as not done, and are safe to ask for again. Calls that
-    /// were taken stay taken. A handle that is not stopped is left as it is.
+    /// are recorded. Intents whose effect never started are recorded as not done, and are safe to ask for again; if the server
+    /// refuses that record, the call stays pending, and new effects wait until an operator decides. Calls that were taken stay
+    /// taken. A handle that is not stopped is left as it is.
     ///
-    /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; held results are in the log
-    /// by then, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too. After `Unavailable`, `Stale`,
-    /// `PartitionStopped` or a cancellation call it again: held results are kept, and the run may have been claimed.
+    /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; held results are then already
+    /// in the log, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too. `Forbidden`,
+    /// `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server never takes: the
+    /// record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`, `PartitionStopped` or a cancellation call it again: held
+    /// results are kept, and the run may have been claimed.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {
         self.session.time_limited(self.session.reopen()).await

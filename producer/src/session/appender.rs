@@ -437,7 +437,7 @@ impl RunAppender {
     /// it as evidence for the decision about its effect. Returns whether it did, or has the result already: if an earlier
     /// try arrived late and took this one's number, it did not, and the result needs another record id.
     pub(crate) async fn append_evidence(&mut self, mut record: JournalRecord) -> Result<bool, Error> {
-        if !self.state.is_lost() {
+        if !self.state.is_lost() && !record.body.record_kind.unclaimed() {
             // The numbers of an own record are judged before the run's status.
             self.sync_numbers().await?;
         }

@@ -26,9 +26,10 @@ use crate::{error::Error, metrics::metric, transport::run_without_records};
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, Pending, ReadBack, Recovery},
     id::RecordId,
-    judge::{Reason, RunStatus},
+    judge::{Class, Reason, RunStatus},
     record::{JournalRecord, RecordKind},
 };
+use std::collections::BTreeSet;
 
 /// What [`Run::reopen`](crate::Run::reopen) found and did. All zero and empty if the handle was not stopped, but for refused
 /// results.
@@ -44,7 +45,8 @@ pub struct Reopened {
     /// Calls whose result was acknowledged and then refused, and why; no reason if the journal has no such record any more, because
     /// it was skipped. Their answer is what the journal has for them.
     pub refused_results: Vec<(RecordId, Option<OrOther<Reason>>)>,
-    /// Intents whose effect never started: recorded as not done, and safe to ask for again.
+    /// Intents whose effect never started: recorded as not done, and safe to ask for again. If the server refuses
+    /// that decision, the call stays pending and is not counted.
     pub not_done: usize,
 }
 
@@ -102,8 +104,8 @@ async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
         return Ok(done);
     }
     settle_held(state, &head, &mut done).await?;
-    state.adopt_pending().await?;
-    settle_never_started(state, &head, &mut done).await?;
+    let now = state.adopt_pending().await?;
+    settle_never_started(state, &now, &mut done).await?;
     state.appender.state = WriterState::Ready;
     Ok(done)
 }
@@ -117,10 +119,30 @@ async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
         transport.pending_recovery(run_id).await?.ok_or_else(|| run_without_records(run_id))
     };
     let before = head().await?;
-    if before.status != RunStatus::Open && state.appender.is_writer_in(Some(&before)) {
-        return Ok(before);
+    if state.appender.is_writer_in(Some(&before)) {
+        if before.status != RunStatus::Open {
+            return Ok(before);
+        }
+        decide_before_the_claim(state, &before).await?;
     }
     state.appender.take_over(Some(before), async { head().await.map(Some) }).await
+}
+
+/// Records in the epoch of their intents which effects never started: after the claim a server takes that record only from a
+/// credential that may resolve. Intents that land after `before` was read are left to [`settle_never_started`].
+async fn decide_before_the_claim(state: &mut SessionState, before: &Recovery) -> Result<(), Error> {
+    let unknown = state
+        .intents
+        .unknown
+        .iter()
+        .map(|JournalRecord { body, .. }| body.facts.answers.as_ref().unwrap_or(&body.record_id));
+    let mut never_started: BTreeSet<RecordId> = unknown.cloned().collect();
+    never_started.extend(state.outbox.lock().never_started.iter().map(|intent| intent.request.clone()));
+    let undecided = |pending: &&Pending| pending.class != Class::RetrySafe && pending.evidence.is_empty();
+    for pending in before.pending.iter().filter(undecided).filter(|pending| never_started.contains(&pending.id)) {
+        state.leave_not_done(&pending.id).await?;
+    }
+    Ok(())
 }
 
 /// Another process has the run. Held results are appended as evidence first; if that fails, the next call tries again.
@@ -196,16 +218,34 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
         state.appender.unacknowledged = None;
         return Ok(());
     }
+    if sent.body.record_kind == RecordKind::EffectResolution {
+        // It is about an effect that never started; `settle_never_started` decides again.
+        state.appender.unacknowledged = None;
+        return Ok(());
+    }
     match landed(state, &id, (head, &mut *done)).await? {
         Landed::Applied => take_effect(state, &sent),
         Landed::Refused(_) => state.appender.unacknowledged = None,
         Landed::No => {
-            state.appender.send_record(sent.clone()).await?;
+            let sending = state.appender.send_record(sent.clone()).await;
+            if sending.as_ref().is_err_and(|error| never_taken(error.kind())) {
+                // It is not in the log, and after the claim it cannot land any more.
+                state.appender.unacknowledged = None;
+            }
+            sending?;
             done.appended += 1;
             take_effect(state, &sent);
         }
     }
     Ok(())
+}
+
+/// Whether a server that answers so never takes the record.
+fn never_taken(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Forbidden | ErrorKind::Invalid | ErrorKind::MissingContent | ErrorKind::TooLarge | ErrorKind::Usage
+    )
 }
 
 /// Settles the intents whose append was unknown. Of one that is not in the log there is nothing to record: its effect never
@@ -301,14 +341,16 @@ async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &
         };
         let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
         if key.is_none() {
-            if !pending.evidence.is_empty() {
-                // An earlier start of it came to something: that is for somebody else to decide.
+            // Where an earlier start of it came to something, that is for somebody else to decide.
+            let settled = pending.class == Class::RetrySafe
+                || (pending.evidence.is_empty() && state.decide_not_done(&call.id).await?);
+            if !settled {
+                if let Some(call) = RecordedCall::from_pending(pending) {
+                    state.replay.restore(None, call);
+                }
                 state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
                 continue;
             }
-            let record = state.not_done(&call.id).await?;
-            // Only once it is applied may the effect run: evidence may have come since the journal was read.
-            state.appender.send_record(record).await?;
             done.not_done += 1;
         }
         state.restore_never_started(Some(call), key, &intent.record_id);

@@ -10,9 +10,12 @@ use super::{
     replay::{CallKey, PendingCall, RecordedCall, Replay},
     writer_state::WriterState,
 };
-use crate::error::{Action, Error};
+use crate::{
+    error::{Action, Error},
+    transport::run_without_records,
+};
 use runlog_schemas::{
-    answer::ErrorKind,
+    answer::{ErrorKind, Recovery},
     id::{JournalSeq, RecordId},
     judge::{RunStatus, lifecycle},
     payload::{EffectResolution, Payload, PayloadType},
@@ -98,11 +101,57 @@ impl SessionState {
                     return Err(self.appender.lose(error));
                 }
             }
-            if key.is_none() {
-                let record = self.not_done(&request).await?;
-                self.appender.append_record(record).await?;
+            self.appender.check_ready()?;
+            if key.is_some() || self.decide_not_done(&request).await? {
+                self.restore_never_started(call, key, &record_id);
+            } else {
+                self.leave_to_others(&request, call).await?;
+                self.outbox.lock().never_started.retain(|other| other.record_id != record_id);
             }
-            self.restore_never_started(call, key, &record_id);
+        }
+    }
+
+    /// Takes over the journal's state of a call whose effect never started: pending, or decided by an operator meanwhile.
+    async fn leave_to_others(&mut self, request: &RecordId, call: Option<RecordedCall>) -> Result<(), Error> {
+        let now = self.adopt_pending().await?;
+        let found = now.pending.iter().find(|pending| pending.id == *request);
+        let key = found.and_then(|pending| Some((pending.tool_name.clone(), pending.idempotency_key.clone()?)));
+        let call = match found {
+            Some(pending) => RecordedCall::from_pending(pending),
+            None => call.map(|call| RecordedCall { pending: None, ..call }),
+        };
+        if let Some(call) = call {
+            self.replay.restore(key, call);
+        }
+        Ok(())
+    }
+
+    /// Appends the decision, in this process's own name, that the effect of `request` did not happen. Only once it is applied
+    /// may the effect run: evidence may have come since the journal was read.
+    ///
+    /// Returns `false` if the server forbids this process to decide: the call stays pending, and an operator decides.
+    pub(crate) async fn decide_not_done(&mut self, request: &RecordId) -> Result<bool, Error> {
+        let record = self.not_done(request).await?;
+        let Err(error) = self.appender.send_record(record).await else { return Ok(true) };
+        if error.kind() != ErrorKind::Forbidden {
+            return Err(error);
+        }
+        self.appender.unacknowledged = None;
+        let run = self.appender.run_id.as_str();
+        tracing::warn!(
+            run,
+            call = request.as_str(),
+            "the effect of a call never started, and the call stays pending: {error}"
+        );
+        Ok(false)
+    }
+
+    /// Appends the same decision and ignores a refusal.
+    pub(crate) async fn leave_not_done(&mut self, request: &RecordId) -> Result<(), Error> {
+        let record = self.not_done(request).await?;
+        match self.appender.append_evidence(record).await {
+            Err(error) if error.kind() != ErrorKind::Forbidden => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -116,9 +165,9 @@ impl SessionState {
         self.outbox.lock().never_started.retain(|other| other.record_id != *record_id);
     }
 
-    /// The decision, in this process's own name, that the effect of `request` did not happen. It holds only as long as this
-    /// process has the run: another one may have started the effect since.
-    pub(crate) async fn not_done(&self, request: &RecordId) -> Result<JournalRecord, Error> {
+    /// The decision, in this process's own name, that the effect of `request` did not happen. It is applied only as long as
+    /// this process has the run: another one may have started the effect since.
+    async fn not_done(&self, request: &RecordId) -> Result<JournalRecord, Error> {
         let config = &self.appender.config;
         let resolution = EffectResolution {
             request_record_id: request.clone(),
@@ -166,8 +215,7 @@ impl SessionState {
             }
             let Some(intent) = self.outbox.lock().never_started.first().cloned() else { return Ok(()) };
             if intent.key.is_none() {
-                let record = self.not_done(&intent.request).await?;
-                self.appender.append_evidence(record).await?;
+                self.leave_not_done(&intent.request).await?;
             }
             self.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
         }
@@ -190,16 +238,17 @@ impl SessionState {
         Err(Error::new(ErrorKind::Unavailable, Action::Reopen, message))
     }
 
-    /// Adds the pending effects of the journal that are missing here.
-    pub(crate) async fn adopt_pending(&mut self) -> Result<(), Error> {
+    /// Adds the pending effects of the journal that are missing here. Returns the run as it is, with all that is pending.
+    pub(crate) async fn adopt_pending(&mut self) -> Result<Recovery, Error> {
         let RunAppender { transport, run_id, .. } = &self.appender;
-        if let Some(now) = transport.pending_recovery(run_id.borrow()).await? {
-            self.appender.check_current(&now)?;
-            self.replay.refresh(&now);
-            let outbox = self.outbox.lock();
-            self.replay.adopt(&now, |id| outbox.running.contains(id) || outbox.holds_result_of(id));
-        }
-        Ok(())
+        let now = transport.pending_recovery(run_id.borrow()).await?;
+        let now = now.ok_or_else(|| run_without_records(run_id.borrow()))?;
+        self.appender.check_current(&now)?;
+        self.replay.refresh(&now);
+        let outbox = self.outbox.lock();
+        self.replay.adopt(&now, |id| outbox.running.contains(id) || outbox.holds_result_of(id));
+        drop(outbox);
+        Ok(now)
     }
 
     /// The run ended: nothing more is appended.

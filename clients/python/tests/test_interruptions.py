@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 
 import pytest
 
 from conftest import command
 from faults import AsyncFaults, Interrupted, SyncFaults, interrupt, lost, refused
-from runlog import Config, Error, ReconcileRequired
+from runlog import Config, Error, ReconcileRequired, Unavailable
+from runlog._wire import Response
 from runlog.aio import Runlog
 from runlog.sync import Runlog as SyncRunlog
 
@@ -187,6 +189,55 @@ async def test_a_call_with_a_key_that_is_cancelled_while_its_effect_runs_runs_ag
             await task
         assert (await run.call("pay", {"sum": 1}, effect, key="k")).result == "paid"
         assert attempts == [(1, "k"), (2, "k")]
+
+
+class MayNotDecide(SyncFaults):
+    """Answers decisions as a server does whose token has no `resolve`. The first decision, or the recovery after it, gets no
+    answer if `unanswered` says so."""
+
+    def __init__(self, config, unanswered):
+        super().__init__(config)
+        self.unanswered, self.decisions = unanswered, 0
+
+    def send(self, request):
+        is_decision = b'"effect_resolution"' in (request.body or b"")
+        self.decisions += is_decision
+        if (self.unanswered == "decision" and is_decision) or (
+            self.unanswered == "recovery" and self.decisions and "/recovery" in request.path
+        ):
+            self.unanswered = None
+            lost()
+        if not is_decision:
+            return super().send(request)
+        problem = {"status": 403, "title": "forbidden", "kind": "forbidden", "detail": "needs the scope resolve"}
+        return Response(403, {"content-type": "application/problem+json"}, json.dumps(problem).encode())
+
+
+@pytest.mark.parametrize("unanswered", [None, "decision", "recovery"])
+def test_a_call_that_the_handle_may_not_decide_about_stays_pending(url, run_id, unanswered):
+    config, effects = Config(url, deadline=DEADLINE), []
+    faults = MayNotDecide(config, unanswered)
+    with SyncRunlog(config, faults) as runlog:
+        run = runlog.open(run_id)
+        # The first call also asks for the server's features.
+        run.call("find", {}, lambda call: None)
+        faults.arm(1, True, lost, times=3)
+        set_deadline(runlog, NO_RETRY)
+        with pytest.raises(Unavailable):
+            run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))
+        faults.at = None
+        if unanswered:
+            with pytest.raises(Unavailable):
+                run.turn("user", "not yet")
+        set_deadline(runlog, DEADLINE)
+        run.turn("user", "hello")
+        with pytest.raises(ReconcileRequired) as refusal:
+            run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))
+        decision = ("--not-done", "--who", "jo", "--why", "it never started", "--yes")
+        done = command(url, "effects", "resolve", run_id, refusal.value.call, *decision)
+        assert done.returncode == 0, done.stderr
+        run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))
+    assert effects == [2] and faults.decisions > 0
 
 
 def pay(run, effects, key):

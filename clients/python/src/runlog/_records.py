@@ -48,7 +48,8 @@ class Records:
     def not_done(self, request: str, epoch: int) -> Record:
         """The decision, in the writer's own name, that the effect of `request` did not happen.
 
-        It holds only in this epoch: another process may have started the effect since."""
+        The journal takes it only while this writer has the run, and without the scope `resolve` only of an effect that no
+        other epoch started."""
         payload: Mapping[str, Json] = {
             "type": "effect_resolution",
             "request_record_id": request,

@@ -21,7 +21,7 @@ from ._records import Record, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, recorded_call
 from ._wire import Acquire, Steps
 from ._writer import Writer, took_effect
-from .errors import Action, Active, Conflict, Error, Fenced, Forked, Internal, Unavailable
+from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, Unavailable
 
 EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
@@ -286,11 +286,12 @@ class Session:
                 try:
                     record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                     yield from self.writer.append([record])
-                except Conflict:
-                    # Somebody decided, or an earlier attempt left evidence: the journal says what it is now.
-                    pass
-            self.outbox.never_started.pop(0)
+                except (Conflict, Forbidden):
+                    # An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has
+                    # the call's state.
+                    self.writer.unacknowledged = None
             yield from self._restore_pending(intent)
+            self.outbox.never_started.pop(0)
 
     def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
         """Makes a call answer the next one as the journal has it now."""
@@ -349,7 +350,8 @@ class Session:
             # Of a lost run only the new writer knows whether it started the effect since.
             if not self.writer.lost and intent.key is None:
                 record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
-                yield from self.writer.append_evidence(record)
+                with suppress(Forbidden):
+                    yield from self.writer.append_evidence(record)
             self.outbox.never_started.pop(0)
 
     def keep_evidence(self, record: Record) -> Steps[None]:

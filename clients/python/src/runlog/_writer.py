@@ -15,7 +15,20 @@ from typing import Any
 from ._api import Api, Object
 from ._records import Record, Records, new_id, payload_type
 from ._wire import Steps
-from .errors import Action, ClaimLost, Conflict, Error, Fenced, Happened, Invalid, Stale, TooLarge
+from .errors import (
+    Action,
+    ClaimLost,
+    Conflict,
+    Error,
+    Fenced,
+    Forbidden,
+    Happened,
+    Invalid,
+    MissingContent,
+    Stale,
+    TooLarge,
+    Usage,
+)
 
 _KEPT_AS_EVIDENCE = (None, "fenced", "ended", "transition")
 
@@ -163,9 +176,12 @@ class Writer:
             return None
         try:
             outcomes = yield from self._send(sent)
-        except (Invalid, TooLarge):
+        except (Invalid, Usage, TooLarge, MissingContent, Forbidden) as error:
             # The server never takes these records, so it did not take them the first time.
             self.unacknowledged = None
+            if isinstance(error, Forbidden) and payload_type(sent[0]) == "effect_resolution":
+                # The call of this decision is settled from the journal.
+                return None
             raise
         return sent, outcomes
 

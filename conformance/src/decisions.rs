@@ -62,7 +62,7 @@ pub(crate) const RULES: &[Rule] = &[
         "not done, at a revision, names the evidence that it happened",
         not_done_names,
     ),
-    Rule::new("decision_fenced", "Judgement", "a writer's own decision holds in its epoch only", decision_fenced),
+    Rule::new("decision_fenced", "Judgement", "a writer's own decision is applied in its epoch only", decision_fenced),
     Rule::new(
         "decision_says_revision",
         "Judgement",

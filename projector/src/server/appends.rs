@@ -17,14 +17,16 @@ use axum::{
 use runlog_schemas::{
     answer::{Appended, Claim, ErrorKind},
     draft::Draft,
-    id::RunId,
-    payload::Payload,
-    record::{JournalRecord, RecordKind},
+    id::{Epoch, RecordId, RunId, WriterSeq},
+    judge::lifecycle::LifecycleStatus,
+    payload::{Payload, PayloadType},
+    record::{Facts, JournalRecord, RecordKind},
     trace::TRACEPARENT,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json as object, value::RawValue};
+use std::iter;
 use tokio::time::Instant;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -108,6 +110,11 @@ pub(super) async fn append(
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
         may_append(app.caller(), &draft.record)?;
+        if let Some(record) = members(&draft.record).find(|record| is_numbered_by_mistake(record)) {
+            let kind = record.body.record_kind.as_str();
+            let why = "it is not of its writer's sequence, and the server writes its principal into it";
+            return Err(invalid(format!("record {index}: a {kind} has no writer_seq: {why}; leave writer_seq out")));
+        }
         if draft.record.body.record_kind.of_partition() {
             let kind = draft.record.body.record_kind.as_str();
             return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
@@ -124,10 +131,17 @@ pub(super) async fn append(
         drafts.push(draft);
     }
     contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;
+    let to_audit = || drafts.iter().flat_map(|draft| members(&draft.record)).filter(|record| is_audited(record));
+    if !app.caller().has(Scope::Resolve) {
+        let own: Vec<_> = to_audit().filter(|record| is_own_decision(record)).collect();
+        app.0.can_vouch(run_id.borrow(), &own, ask.deadline().saturating_sub(begun.elapsed())).await?;
+    }
     if !query.check {
-        for draft in drafts.iter().filter(|draft| is_of_operators(&draft.record)) {
-            let body = &draft.record.body;
-            let detail = object!({ "record_id": body.record_id, "kind": body.record_kind.as_str() });
+        for JournalRecord { body, .. } in to_audit() {
+            let Facts { answers, key, status, .. } = &body.facts;
+            let about = answers.as_ref().map(RecordId::as_str).or(key.as_deref());
+            let detail = object!({ "record_id": body.record_id, "kind": body.record_kind.as_str(), "about": about,
+                "status": status });
             app.audit(Action::Append, Some(run_id.borrow()), detail).await?;
         }
     }
@@ -164,34 +178,55 @@ pub(super) async fn append(
 
 /// Refuses a record that needs more than the scope `append`.
 ///
-/// * A decision is made by whoever may resolve. A writer may say of a call of its own that it was not done: that is what the
-///   gate does with an effect that never started.
+/// * Decisions need `resolve`. Exception: a writer's own `not_done` on its own effect, which the gate sends if the effect never
+///   started. `Projector::can_vouch` checks that the effect is its own.
+/// * A given approval needs `approve` or `resolve`.
 /// * Keys are erased by operators.
 fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
-    match record.body.record_kind {
-        RecordKind::EffectResolution if !is_own(record) => caller.require(Scope::Resolve)?,
-        RecordKind::Erasure => caller.require(Scope::Operate)?,
-        _ => {}
+    for record in members(record) {
+        match record.body.record_kind {
+            RecordKind::EffectResolution if !is_own_decision(record) => caller.require(Scope::Resolve)?,
+            RecordKind::Erasure => caller.require(Scope::Operate)?,
+            _ if approves(record) => caller.require_one_of(&[Scope::Approve, Scope::Resolve])?,
+            _ => {}
+        }
     }
+    Ok(())
+}
+
+/// A record, and those in it if it is a batch.
+fn members(record: &JournalRecord) -> impl Iterator<Item = &JournalRecord> {
     let members = match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
         _ => &[],
     };
-    members.iter().try_for_each(|record| may_append(caller, record))
+    iter::once(record).chain(members)
 }
 
-/// Whether a decision is that of a writer on an effect of its own that never started.
-fn is_own(record: &JournalRecord) -> bool {
-    record.body.facts.epoch.is_some()
+/// Whether a record is a writer's own `not_done`. If it names evidence, it needs `resolve` like any other decision: a result exists.
+fn is_own_decision(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    facts.epoch.is_some_and(|epoch| epoch > Epoch::ZERO)
+        && facts.evidence.is_none()
         && matches!(&record.payload, Payload::EffectResolution(decision) if decision.decision == "not_done")
 }
 
-/// Whether a record decides, takes back or erases something for others.
-fn is_of_operators(record: &JournalRecord) -> bool {
-    match record.body.record_kind {
-        RecordKind::EffectResolution => !is_own(record),
-        kind => matches!(kind, RecordKind::Retraction | RecordKind::Erasure),
-    }
+/// Whether a record gives an approval, by its facts, which the judge reads: the payload may be stored elsewhere or encrypted.
+fn approves(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    let status = facts.status.as_deref().and_then(|status| status.parse().ok());
+    facts.payload_type == PayloadType::Approval
+        && matches!(status, Some(LifecycleStatus::Approved | LifecycleStatus::ApprovedForSession))
+}
+
+/// Whether a record has a number of its writer's sequence, and is of a kind that has none.
+fn is_numbered_by_mistake(record: &JournalRecord) -> bool {
+    record.body.record_kind.unclaimed() && record.place.writer_seq != WriterSeq::ZERO
+}
+
+/// Whether a record decides, approves, takes back or erases something.
+fn is_audited(record: &JournalRecord) -> bool {
+    record.body.record_kind.unclaimed() || approves(record)
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -76,7 +76,7 @@ pub enum Rule {
     AdoptNamesEvidence,
     /// So does one that it did not happen, against evidence that it did.
     NotDoneNamesEvidence,
-    /// A writer's own decision holds in its epoch only.
+    /// A writer's own decision is applied in its epoch only.
     DecisionFenced,
     /// Resolved as done.
     ResolvedDone,

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod append_alone;
 mod principals;
 
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
@@ -269,7 +270,7 @@ type Role = (u8, &'static str, &'static [Scope], &'static [&'static str]);
 
 /// Who asks: every scope alone, what agents and operators have, each for one tenant or for all.
 const ROLES: &[Role] = {
-    use Scope::{Append, Audit, Operate, ReadContent, ReadMeta, Resolve};
+    use Scope::{Append, Approve, Audit, Operate, ReadContent, ReadMeta, Resolve};
     &[
         (1, "appender", &[Append], &["acme/*", "acme"]),
         (2, "lister", &[ReadMeta], &["acme/*", "acme"]),
@@ -281,6 +282,7 @@ const ROLES: &[Role] = {
         (8, "auditor", &[Audit, ReadMeta], &["*"]),
         (9, "everything", &[Append, ReadMeta, ReadContent, Resolve, Operate, Audit], &["*"]),
         (10, "nobody's", &[Append, ReadMeta, ReadContent, Resolve], &["nobody"]),
+        (11, "approver", &[Append, Approve], &["acme/*", "acme"]),
     ]
 };
 

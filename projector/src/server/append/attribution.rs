@@ -6,7 +6,7 @@
 
 use crate::index::principal::Proofs;
 use runlog_schemas::{
-    id::{ContentHash, WriterSeq},
+    id::ContentHash,
     payload::Payload,
     record::{JournalRecord, RecordKind},
 };
@@ -21,8 +21,8 @@ pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
 }
 
 /// Writes the principal into a record that names a person: its `who`, and of a decision the fact, with the proof that a
-/// server authenticated it. Left as they are: a record of a writer's own sequence, whose next record has its hash, and one
-/// that is in the log already as it was sent, whose hash is `first`.
+/// server authenticated it. Left as it is: one that is in the log already as it was sent, whose hash is `first`. None of them
+/// is of a writer's sequence, whose next record would have its hash.
 pub(super) fn attribute(
     record: &mut JournalRecord,
     principal: &str,
@@ -31,8 +31,7 @@ pub(super) fn attribute(
 ) {
     let is_decision = record.body.record_kind == RecordKind::EffectResolution;
     let names_somebody = is_decision || matches!(record.payload, Payload::Retraction(_) | Payload::Erasure(_));
-    let in_a_sequence = record.place.writer_seq != WriterSeq::ZERO;
-    if !names_somebody || in_a_sequence || first == Some(record.content_hash()) {
+    if !names_somebody || first == Some(record.content_hash()) {
         return;
     }
     let said = match &mut record.payload {

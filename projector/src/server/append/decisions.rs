@@ -1,17 +1,20 @@
 //! Decisions on pending effects.
 
 use crate::{
-    index::{Consistency, Error, Projector, query},
-    server::auth::Caller,
+    index::{
+        Consistency, Error, Projector, query,
+        store::{self, Rows as _, Store, runs::RunRow},
+    },
+    server::auth::{Caller, token_file::Scope},
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     id::{OrEmpty, PartitionId, RecordId, RunId},
     judge::{Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload},
-    record::{JournalRecord, RecordKind},
+    record::{Body, JournalRecord, RecordKind},
 };
-use std::{sync::Arc, time::Duration};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
 
 /// What the author of a decision saw of the effect.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +75,26 @@ impl Projector {
         Ok(outcome)
     }
 
+    /// Refuses writers' own `not_done` on effects that may have happened without the writer's knowledge. The writer knows if its
+    /// epoch is the run's, made every start of the effect since the last clearance, and no evidence came. The judge covers the
+    /// time between this check and the judgement: a claim fences the decision, and evidence that the effect happened refuses it.
+    ///
+    /// Errors: `Forbidden`, in the same words for every state of the effect: the caller may lack the scopes to read it.
+    pub(in crate::server) async fn can_vouch(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        decisions: &[&JournalRecord],
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        if decisions.is_empty() {
+            return Ok(());
+        }
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        let store = self.store(partition);
+        decisions.iter().try_for_each(|decision| vouches(&store, run_id, &decision.body))
+    }
+
     /// How [`Self::resolve`] fails for a run without records.
     pub(in crate::server) async fn resolve_of_absent(
         &self,
@@ -98,6 +121,39 @@ impl Projector {
         self.wait(partition, Consistency::Latest, deadline).await?;
         Ok(partition)
     }
+}
+
+/// [`Projector::can_vouch`] for one decision, by the index as it is now.
+fn vouches(store: &Store, run_id: RunId<&str>, Body { record_id, facts, .. }: &Body) -> Result<(), Error> {
+    let (Some(effect), Some(epoch)) = (facts.answers.as_ref().map(RecordId::borrow), facts.epoch) else {
+        return Ok(());
+    };
+    let first = store::seen(run_id, record_id.borrow(), |key| store.get(key))?;
+    if first.is_some_and(|first| !first.is_for_numbers()) {
+        // A repeat or a conflict: it changes nothing.
+        return Ok(());
+    }
+    let run: Option<RunRow> = store.get(&store::runs::key(run_id))?;
+    let can = match epoch.cmp(&run.map(|row| row.head.epoch).unwrap_or_default()) {
+        // It is fenced.
+        Ordering::Less => true,
+        // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared.
+        Ordering::Equal => {
+            let row = store::effects::pending_one(run_id, effect, |key| store.get(key))?;
+            row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.started_in == Some(epoch)))
+        }
+        // The claim is not in the log yet: until it is, another epoch can start the effect.
+        Ordering::Greater => false,
+    };
+    if can {
+        return Ok(());
+    }
+    let message = format!(
+        "a writer says of an effect that it did not happen only where its epoch, the run's, alone has started it and no result \
+         came: the decision on {effect} needs the scope {}; nothing was appended",
+        Scope::Resolve.as_str()
+    );
+    Err(Error::new(ErrorKind::Forbidden, message))
 }
 
 /// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch

@@ -86,19 +86,23 @@ impl Caller {
 
     /// Errors: `Forbidden` that names the scope.
     pub(in crate::server) fn require(&self, scope: Scope) -> Result<(), Error> {
-        if self.has(scope) {
-            return Ok(());
-        }
-        Err(forbidden(format!("these credentials do not have the scope {}", scope.as_str())))
+        self.require_one_of(&[scope])
     }
 
-    /// Errors: `Forbidden` that names the scopes of which one is needed.
+    /// Errors: `Forbidden` that names the scopes, of which one is needed.
+    pub(in crate::server) fn require_one_of(&self, scopes: &[Scope]) -> Result<(), Error> {
+        if scopes.iter().any(|scope| self.has(*scope)) {
+            return Ok(());
+        }
+        Err(forbidden(format!("these credentials do not have the scope {}", names(scopes))))
+    }
+
+    /// Errors: `Forbidden` that names the scopes, of which one is needed.
     pub(super) fn require_for_all_runs(&self, scopes: &[Scope]) -> Result<(), Error> {
         if scopes.iter().any(|scope| self.has(*scope)) && self.visible().is_all() {
             return Ok(());
         }
-        let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
-        Err(forbidden(format!("this needs the scope {} for all runs", names.join(" or "))))
+        Err(forbidden(format!("this needs the scope {} for all runs", names(scopes))))
     }
 
     /// Whether it may read the content of all runs.
@@ -145,6 +149,10 @@ impl Caller {
             }
         }
     }
+}
+
+fn names(scopes: &[Scope]) -> String {
+    scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" or ")
 }
 
 fn forbidden(message: String) -> Error {

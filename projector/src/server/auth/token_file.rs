@@ -54,12 +54,13 @@ symbols! {
     /// * `Append`: claim runs and append records.
     /// * `ReadMeta`: everything but content: lists, statuses, effects, events, masked records.
     /// * `ReadContent`: arguments, results, messages, checkpoints, whole records.
-    /// * `Resolve`: decide pending effects.
+    /// * `Approve`: record that an approval was given.
+    /// * `Resolve`: decide pending effects, and what `Approve` allows.
     /// * `Operate`: skip records, set retention horizons, verify, diagnose. Only for all runs.
     /// * `Audit`: verify, diagnose and read metrics. Only for all runs.
     Scope {
-        Append = "append", ReadMeta = "read_meta", ReadContent = "read_content", Resolve = "resolve", Operate = "operate",
-        Audit = "audit",
+        Append = "append", ReadMeta = "read_meta", ReadContent = "read_content", Approve = "approve", Resolve = "resolve",
+        Operate = "operate", Audit = "audit",
     }
 }
 

@@ -86,9 +86,10 @@ def test_what_is_not_a_servers_url_is_refused(url):
 def test_a_token_does_not_leave_the_machine_in_clear(monkeypatch, tmp_path):
     with pytest.raises(runlog.Usage):
         runlog.Config("http://journal.example", token="secret")
+    (tmp_path / "token").touch(mode=0o600)
     (tmp_path / "token").write_text("secret\n")
     monkeypatch.setenv("RUNLOG_TOKEN_FILE", str(tmp_path / "token"))
     assert runlog.Config("https://journal.example").read_token() == "secret"
     assert "secret" not in repr(runlog.Config("https://journal.example", token="secret"))
-    with pytest.raises(runlog.Usage):
+    with pytest.raises(runlog.Usage, match="over https"):
         runlog.Config("http://journal.example")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import os
 import ssl
 import threading
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from runlog import Fenced, Unauthenticated, Unavailable, sync
+from runlog import Config, Fenced, Unauthenticated, Unavailable, Usage, sync
 
 
 class Proxy(http.server.ThreadingHTTPServer):
@@ -66,6 +67,7 @@ def tls(url, tmp_path):
     authority = trustme.CA()
     ca, client = tmp_path / "ca.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(ca)
+    client.touch(mode=0o600)
     authority.issue_cert("agent").private_key_and_cert_chain_pem.write_to_path(client)
     proxy = Proxy(url, authority, "secret")
     thread = threading.Thread(target=proxy.serve_forever)
@@ -79,6 +81,7 @@ def tls(url, tmp_path):
 def test_a_run_over_tls_with_a_client_certificate_and_a_token_that_is_renewed(tls, run_id, tmp_path, monkeypatch):
     proxy, ca, client = tls
     token = tmp_path / "token"
+    token.touch(mode=0o600)
     token.write_text("secret\n")
     monkeypatch.setenv("RUNLOG_TOKEN_FILE", str(token))
     with sync.connect(proxy.url, ca=ca, client_cert=(client, client)) as rl:
@@ -111,3 +114,38 @@ def test_a_server_or_a_client_that_is_not_trusted_gets_nothing(tls, run_id, monk
         rl.open(run_id)
         with pytest.raises(Fenced):
             old.turn("user", "hello")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are Unix's")
+def test_a_token_file_that_others_may_use_is_refused(tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    is_root = os.geteuid() == 0
+    taken = {}
+    for mode in (0o600, 0o400, 0o440, 0o640, 0o644, 0o604, 0o460, 0o620, 0o610, 0o602):
+        token.chmod(mode)
+        try:
+            Config("http://127.0.0.1:1", token_file=token)
+            taken[mode] = True
+        except Usage as error:
+            assert str(token) in str(error) and f"mode {mode:o}" in str(error) and "chmod 600" in str(error)
+            taken[mode] = False
+    assert [mode for mode, is_taken in taken.items() if is_taken] == [
+        0o600,
+        0o400,
+        *([0o440, 0o640] if is_root else []),
+    ]
+    if is_root:
+        os.chown(token, 65534, 65534)
+        token.chmod(0o440)
+        with pytest.raises(Usage, match="chmod 600"):
+            Config("http://127.0.0.1:1", token_file=token)
+    token.chmod(0o644)
+    monkeypatch.setenv("RUNLOG_TOKEN_FILE", str(token))
+    with pytest.raises(Usage, match="chmod 600"):
+        sync.connect("http://127.0.0.1:1")
+    monkeypatch.delenv("RUNLOG_TOKEN_FILE")
+    with pytest.raises(Usage, match=r"the private key .* \(mode 644\)"):
+        sync.connect("https://127.0.0.1:1", client_cert=(str(token), str(token)))
+    with pytest.raises(Usage, match=r"the private key .* \(mode 644\)"):
+        sync.connect("https://127.0.0.1:1", client_cert=(str(token), None))

@@ -10,12 +10,15 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from ._private_file import read_private
 from ._redact import Redaction
 from .errors import Usage
 
+TOKEN_BYTES_MAX = 16 << 10
+"""The longest token file: that of the longest JWT that a server takes."""
+KEY_BYTES_MAX = 1 << 20
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -48,7 +51,7 @@ class Config:
     token: str | None = field(default=None, repr=False)
     """A bearer token. Default: `token_file`, then the environment's `RUNLOG_TOKEN`, then `RUNLOG_TOKEN_FILE`."""
     token_file: str | os.PathLike[str] | None = None
-    """A file with the token. It is read again when the server refuses the token."""
+    """A file with the token, for its owner alone. It is read again when the server refuses the token."""
     ca: str | os.PathLike[str] | None = None
     """PEM certificates to trust in place of the system's. Default: the environment's `RUNLOG_CA`."""
     client_cert: tuple[str, str] | None = None
@@ -86,9 +89,9 @@ class Config:
         if not path:
             return None
         try:
-            return Path(path).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise Usage(f"the token file cannot be read: {error}") from error
+            return read_private(path, "token file", TOKEN_BYTES_MAX).decode("ascii").strip()
+        except UnicodeDecodeError as error:
+            raise Usage(f"the token file {path} has characters that no token has") from error
 
     def tls(self) -> ssl.SSLContext | bool:
         """What the server's certificate is checked with."""
@@ -98,6 +101,8 @@ class Config:
         pair = self.client_cert
         if pair is None and (cert := os.environ.get("RUNLOG_CLIENT_CERT")):
             pair = (cert, os.environ.get("RUNLOG_CLIENT_KEY") or cert)
+        if pair:
+            read_private(pair[1] or pair[0], "private key", KEY_BYTES_MAX)
         try:
             context = ssl.create_default_context(cafile=os.fspath(ca) if ca else None)
             context.minimum_version = ssl.TLSVersion.TLSv1_2

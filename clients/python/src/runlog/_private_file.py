@@ -1,0 +1,26 @@
+"""Files of secrets: tokens and private keys. The server and the command have the same rule, in `log/src/private_file.rs`."""
+
+from __future__ import annotations
+
+import os
+
+from .errors import Usage
+
+
+def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> bytes:
+    """Reads a file that only its owner may use; `what` names it in errors. A group may also read a file of root's (mode 440
+    or 640), since Kubernetes mounts a Secret in that way. On Windows permissions are not checked.
+
+    Errors: `Usage` if it cannot be read, is longer than `bytes_max` bytes, or may be used by others."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if os.name == "posix" and status.st_mode & (0o037 if status.st_uid == 0 else 0o077):
+                mode = f"{status.st_mode & 0o777:o}"
+                raise Usage(f"other users may use the {what} {path} (mode {mode}); take that away with chmod 600")
+            content = file.read(bytes_max + 1)
+        if len(content) > bytes_max:
+            raise Usage(f"the {what} {path} is longer than {bytes_max} bytes")
+        return content
+    except OSError as error:
+        raise Usage(f"the {what} {path} cannot be read: {error}") from error

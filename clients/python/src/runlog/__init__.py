@@ -32,6 +32,7 @@ from .errors import (
     ReconcileRequired,
     Stale,
     TooLarge,
+    TypeNotAllowed,
     Unauthenticated,
     Unavailable,
     Unknown,
@@ -42,5 +43,5 @@ __all__ = [
     "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Ends", "Error",
     "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
     "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "Run", "Runlog", "Stale", "SyncTool",
-    "TooLarge", "Unauthenticated", "Unavailable", "Unknown", "Usage", "connect", "current_run", "tool",
+    "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage", "connect", "current_run", "tool",
 ]  # fmt: skip

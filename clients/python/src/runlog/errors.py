@@ -98,6 +98,11 @@ class Usage(Invalid):
     kind = "usage"
 
 
+class TypeNotAllowed(Usage):
+    """A checkpoint or a recorded result has a value of a type that is not on the list of the reader, or of the writer. The type
+    was not called, and nothing was stored."""
+
+
 class Unauthenticated(Error):
     """The server wants a token or a client certificate, or does not accept the one that was sent."""
 

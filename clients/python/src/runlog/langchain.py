@@ -8,23 +8,24 @@ model's message is in its checkpoint then before a tool runs.
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 
 from . import aio, sync
 from ._gate import Answer, Call, Ends
-from ._json import Json, to_json
+from ._json import Json, encode, to_json
 from ._tool import current_run
-from .errors import Usage
+from .errors import Invalid, Usage
+from .langgraph._serde import Allowed, StrictSerializer
+from .langgraph._store import load
 
 ToolAnswer = ToolMessage | Command[Any]
-_SERDE = JsonPlusSerializer()
+_MEMBERS = {"content", "status", "name"}
 
 
 class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
@@ -33,6 +34,8 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly. Default: all.
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
+    * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type raises
+      `TypeNotAllowed`, and the call stays pending.
     """
 
     def __init__(
@@ -42,8 +45,10 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         key: Callable[[str, dict[str, Any]], str | None] | None = None,
         only: Collection[str] | None = None,
         failed_on: tuple[type[BaseException], ...] = (),
+        allow: Iterable[Allowed] | None = None,
     ) -> None:
         super().__init__()
+        self._serde = StrictSerializer(allow)
         self._run, self._key, self._only = run, key, only
         self._ends = Ends(failed_on)
 
@@ -69,10 +74,10 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         name, args, key = self._call(request)
 
         def effect(_: Call) -> Json:
-            return _recorded(handler(request))
+            return _recorded(handler(request), self._serde)
 
         answer: Answer = self._find_run(False).call(name, args, effect, key=key, ends=self._ends, unique=True)
-        return _answer(answer.result, request)
+        return _answer(answer.result, request, self._serde)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolAnswer]]
@@ -83,23 +88,32 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         name, args, key = self._call(request)
 
         async def effect(_: Call) -> Json:
-            return _recorded(await handler(request))
+            return _recorded(await handler(request), self._serde)
 
         answer: Answer = await self._find_run(True).call(name, args, effect, key=key, ends=self._ends, unique=True)
-        return _answer(answer.result, request)
+        return _answer(answer.result, request, self._serde)
 
 
-def _recorded(answer: ToolAnswer) -> Json:
-    """What a tool returned, as JSON; a command, or a message with an artifact, by LangGraph's serializer."""
+def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Json:
+    """The answer of a tool as JSON; a command, or a message with an artifact, by LangGraph's serializer."""
     if isinstance(answer, ToolMessage) and answer.artifact is None:
         members = answer.model_dump(mode="json")
         return {"content": members["content"], "status": members["status"], "name": members["name"]}
-    kind, data = _SERDE.dumps_typed(answer)
+    kind, data = serde.dumps_typed(answer)
     return {"serialized": [kind, base64.b64encode(data).decode()]}
 
 
-def _answer(recorded: Any, request: ToolCallRequest) -> ToolAnswer:
-    if "serialized" in recorded:
-        kind, data = recorded["serialized"]
-        return _SERDE.loads_typed((kind, base64.b64decode(data)))
-    return ToolMessage(**recorded, tool_call_id=request.tool_call["id"])
+def _answer(recorded: Any, request: ToolCallRequest, serde: StrictSerializer) -> ToolAnswer:
+    what = f"the recorded answer of {request.tool_call['name']}"
+    if isinstance(recorded, dict) and "serialized" in recorded:
+        answer = load(serde, cast("dict[str, Any]", recorded)["serialized"], what)
+        if not isinstance(answer, (ToolMessage, Command)):
+            raise Invalid(f"{what} is not an answer of a tool, but a {type(answer).__name__}")
+        return cast("ToolAnswer", answer)
+    members = cast("dict[str, Any]", recorded) if isinstance(recorded, dict) else {}
+    try:
+        if "content" not in members or not members.keys() <= _MEMBERS:
+            raise ValueError(f"it is {encode(cast('Json', recorded))[:200]}")
+        return ToolMessage(**members, tool_call_id=request.tool_call["id"])
+    except (TypeError, ValueError) as error:
+        raise Invalid(f'{what} is not of the form {{"content": …, "status": "success", "name": …}}: {error}') from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import copy
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
@@ -27,8 +28,10 @@ from .._wire import Steps
 from ..config import Config
 from ..errors import Forked, Usage
 from . import _store
+from ._serde import Allowed, allowing, strict
 from ._store import Target
 from ._threads import Thread
+from ._types import types_of_graph
 
 T = TypeVar("T")
 
@@ -103,20 +106,51 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     `async with RunlogSaver.connect(url, prefix="…") as saver` for async graphs, and the same without `async` for sync ones.
     One saver object at a time writes a thread: the first write claims its run, and a saver that was superseded gets
     `Fenced`. Reading a thread again is how it takes over.
+
+    Values have types of Python and LangGraph, messages and documents of LangChain, types that the graph names, and types in
+    `allow`. Any other type raises `TypeNotAllowed`, written or read: whoever may append to a run could otherwise have its
+    readers call any function.
     """
 
-    def __init__(self, config: Config, *, prefix: str, serde: SerializerProtocol | None = None) -> None:
-        super().__init__(serde=serde)
+    def __init__(
+        self,
+        config: Config,
+        *,
+        prefix: str,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[Allowed] | None = None,
+    ) -> None:
+        super().__init__(serde=strict(serde, allow))
         self._shared = _Shared(config, prefix)
 
     @classmethod
     def connect(
-        cls, url: str, *, prefix: str, serde: SerializerProtocol | None = None, **settings: Unpack[Settings]
+        cls,
+        url: str,
+        *,
+        prefix: str,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[Allowed] | None = None,
+        **settings: Unpack[Settings],
     ) -> RunlogSaver:
-        """A saver on the server at `url`; the settings are those of `runlog.Config`."""
+        """A saver on the server at `url`. `allow` has types, or pairs of a type's module and name; with a type it allows the
+        types of its fields. The settings are those of `runlog.Config`."""
         if not prefix:
             raise Usage("a prefix keeps the runs of threads apart from others: pass prefix='chat/', for example")
-        return cls(Config(url, **settings), prefix=prefix, serde=serde)
+        return cls(Config(url, **settings), prefix=prefix, serde=serde, allow=allow)
+
+    def with_allowlist(self, extra_allowlist: Collection[Any]) -> RunlogSaver:
+        """A copy of the saver with more types, given as in `allow`. It shares connections, and what is known of threads."""
+        return self._copy_with(allowing(self.serde, extra_allowlist))
+
+    def for_graph(self, graph: Any) -> RunlogSaver:
+        """A copy of the saver with the types that a compiled graph names. A graph gets its copy by itself."""
+        return self._copy_with(allowing(self.serde, types_of_graph(graph), closed=True))
+
+    def _copy_with(self, serde: SerializerProtocol) -> RunlogSaver:
+        clone = copy.copy(self)
+        clone.serde = serde
+        return clone
 
     def __enter__(self) -> RunlogSaver:
         self._shared.sync = SyncDriver(SyncHttp(self._shared.config))

@@ -16,10 +16,12 @@ from langgraph.checkpoint.base import (
     get_serializable_checkpoint_metadata,
 )  # fmt: skip
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 
 from .._api import Object
 from .._json import Json, encode
 from .._wire import Steps
+from ..errors import Invalid
 from ._threads import FAMILY, Index, Marker, Thread, digest
 
 ITEMS_MAX = 32_768
@@ -28,15 +30,29 @@ PAGE_MIN, PAGE_MAX = 10, 1000
 """Records of a page that is read from the end of a thread."""
 
 
-def dump(serde: SerializerProtocol, value: object) -> Json:
-    """A value as JSON."""
-    kind, data = serde.dumps_typed(value)
+def dump(serde: SerializerProtocol, value: object, what: str) -> Json:
+    """A value as JSON; `what` names it in errors."""
+    try:
+        kind, data = serde.dumps_typed(value)
+    except Invalid as error:
+        raise error.copy(message=f"{what} cannot be stored: {error.message}") from error
     return [kind, base64.b64encode(data).decode()]
 
 
-def load(serde: SerializerProtocol, piece: Any) -> Any:
+def load(serde: SerializerProtocol, piece: Any, what: str) -> Any:
     """The value again."""
-    return serde.loads_typed((piece[0], base64.b64decode(piece[1])))
+    try:
+        kind, data = piece
+        encoded = base64.b64decode(data)
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"{what} cannot be read: it is not a pair of a format and base64 text") from error
+    try:
+        return serde.loads_typed((kind, encoded))
+    except Invalid as error:
+        raise error.copy(message=f"{what} cannot be read: {error.message}") from error
+    except Exception as error:
+        # A cipher, or a serializer of the user's own, raised it.
+        raise Invalid(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +84,8 @@ def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[J
     layout: list[Json] = []
     for name, value in values.items():
         items = _items(value)
-        found = [dump(serde, item) for item in items] if items is not None else [dump(serde, value)]
+        what = f"the channel {name}"
+        found = [dump(serde, item, what) for item in items] if items is not None else [dump(serde, value, what)]
         pieces += found
         layout.append([name, items is not None, len(found)])
     return pieces, layout
@@ -85,7 +102,7 @@ def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> 
     values: dict[str, Any] = {}
     at = 0
     for name, is_list, count in layout:
-        found = [load(serde, piece) for piece in pieces[at : at + count]]
+        found = [load(serde, piece, f"the channel {name}") for piece in pieces[at : at + count]]
         values[name] = found if is_list else found[0]
         at += count
     return values
@@ -102,10 +119,10 @@ def put(
     target, checkpoint_id = Target.of(config), checkpoint["id"]
     rest: dict[str, Any] = dict(checkpoint)
     pieces, layout = pieces_of(serde, rest.pop("channel_values"))
-    stored = dump(serde, get_serializable_checkpoint_metadata(config, metadata))
+    stored = dump(serde, get_serializable_checkpoint_metadata(config, metadata), "the metadata of a checkpoint")
     entry: Json = {
         "parent": target.checkpoint_id,
-        "checkpoint": dump(serde, rest),
+        "checkpoint": dump(serde, rest, "a checkpoint"),
         "metadata": stored,
         "channels": layout,
     }
@@ -129,7 +146,8 @@ def put_writes(
     """Puts writes of a checkpoint. Which of several count is decided when they are read."""
     target = Target.of(config)
     found: list[Json] = [
-        [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value)] for at, (channel, value) in enumerate(writes)
+        [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value, f"a write to the channel {channel}")]
+        for at, (channel, value) in enumerate(writes)
     ]
     yield from thread.acquire()
     try:
@@ -166,15 +184,31 @@ def read(
     loop = yield from thread.load(marker, latest)
     if loop is None:
         return None
-    entry: Any = loop["state"][FAMILY]["entry"]
-    checkpoint: Any = load(serde, entry["checkpoint"])
-    checkpoint["channel_values"] = values_of(serde, loop["messages"], entry["channels"])
-    place = Target(thread_id, marker.ns, None)
     writes = yield from thread.writes(index.incarnation, marker.ns, marker.id)
+    try:
+        return _assembled(serde, Target(thread_id, marker.ns, None), marker, loop, writes)
+    except Invalid as error:
+        raise error.copy(message=f"checkpoint {marker.id} of thread {thread_id}: {error.message}") from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise Invalid(
+            f"checkpoint {marker.id} of thread {thread_id} was not written by a RunlogSaver: {why}"
+        ) from error
+
+
+def _assembled(
+    serde: SerializerProtocol, place: Target, marker: Marker, loop: Object, writes: Sequence[Object]
+) -> CheckpointTuple:
+    entry: Any = loop["state"][FAMILY]["entry"]
+    checkpoint: Any = load(serde, entry["checkpoint"], "it")
+    metadata: Any = load(serde, entry["metadata"], "its metadata")
+    if not isinstance(checkpoint, dict) or "id" not in checkpoint or not isinstance(metadata, dict):
+        raise Invalid("it is not a checkpoint of LangGraph's")
+    checkpoint["channel_values"] = values_of(serde, loop["messages"], entry["channels"])
     return CheckpointTuple(
         config=place.config(marker.id),
-        checkpoint=checkpoint,
-        metadata=load(serde, entry["metadata"]),
+        checkpoint=cast("Checkpoint", checkpoint),
+        metadata=cast("CheckpointMetadata", metadata),
         parent_config=place.config(entry["parent"]) if entry["parent"] else None,
         pending_writes=pending_writes(serde, writes),
     )
@@ -189,7 +223,17 @@ def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list
             if index < 0 or key not in found:
                 found[key] = (record["path"], channel, value)
     ordered = sorted((path, task, index, channel, value) for (task, index), (path, channel, value) in found.items())
-    return [(task, channel, load(serde, value)) for _, task, _, channel, value in ordered]
+    return [(task, channel, _written(serde, channel, value)) for _, task, _, channel, value in ordered]
+
+
+def _written(serde: SerializerProtocol, channel: str, value: Any) -> Any:
+    try:
+        return load(serde, value, f"a write to the channel {channel}")
+    except Invalid as error:
+        # The error of a task is only shown, and must not keep its thread from being read.
+        if channel == ERROR:
+            return error.message
+        raise
 
 
 class Listing:
@@ -258,11 +302,22 @@ class Listing:
         )
 
 
+def _metadata(serde: SerializerProtocol, marker: Marker) -> dict[str, Any]:
+    metadata: Any = load(serde, marker.metadata, f"the metadata of checkpoint {marker.id}")
+    if not isinstance(metadata, dict):
+        raise Invalid(f"the metadata of checkpoint {marker.id} is not a mapping")
+    return cast("dict[str, Any]", metadata)
+
+
 def _matches(serde: SerializerProtocol, marker: Marker, filter: dict[str, Any] | None) -> bool:
     if not filter:
         return True
-    metadata: dict[str, Any] = load(serde, marker.metadata)
-    return all(name in metadata and metadata[name] == value for name, value in filter.items())
+    metadata = _metadata(serde, marker)
+    try:
+        return all(name in metadata and metadata[name] == value for name, value in filter.items())
+    except ValueError:
+        # An array has no truth.
+        return False
 
 
 def delete(thread: Thread) -> Steps[None]:
@@ -284,7 +339,7 @@ def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[st
             return
         markers = yield from thread.all_markers(head.index.incarnation)
         if run_ids is not None:
-            keys = [m.key for m in markers if load(serde, m.metadata).get("run_id") in run_ids]
+            keys = [m.key for m in markers if _metadata(serde, m).get("run_id") in run_ids]
         else:
             newest: dict[str, str] = {}
             for marker in markers:

@@ -116,7 +116,6 @@ def test_a_server_or_a_client_that_is_not_trusted_gets_nothing(tls, run_id, monk
             old.turn("user", "hello")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are Unix's")
 def test_a_token_file_that_others_may_use_is_refused(tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("secret\n")

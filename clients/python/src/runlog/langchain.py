@@ -7,7 +7,6 @@ model's message is in its checkpoint then before a tool runs.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from ._json import Json, encode, to_json
 from ._tool import current_run
 from .errors import Invalid, Usage
 from .langgraph._serde import Allowed, StrictSerializer
-from .langgraph._store import load
+from .langgraph._store import dump, load
 
 ToolAnswer = ToolMessage | Command[Any]
 _MEMBERS = {"content", "status", "name"}
@@ -99,8 +98,7 @@ def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Json:
     if isinstance(answer, ToolMessage) and answer.artifact is None:
         members = answer.model_dump(mode="json")
         return {"content": members["content"], "status": members["status"], "name": members["name"]}
-    kind, data = serde.dumps_typed(answer)
-    return {"serialized": [kind, base64.b64encode(data).decode()]}
+    return {"serialized": dump(serde, answer, "the answer of a tool")}
 
 
 def _answer(recorded: Any, request: ToolCallRequest, serde: StrictSerializer) -> ToolAnswer:

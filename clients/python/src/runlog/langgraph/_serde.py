@@ -387,9 +387,7 @@ def strict(serde: SerializerProtocol | None, allow: Iterable[Allowed] | None) ->
     if isinstance(serde, StrictSerializer):
         return serde.allowing(allow or ())
     if isinstance(serde, EncryptedSerializer):
-        encrypted = copy.copy(serde)
-        encrypted.serde = strict(serde.serde, allow)
-        return encrypted
+        return _encrypting(serde, strict(serde.serde, allow))
     if isinstance(serde, JsonPlusSerializer):
         names: Any = serde._allowed_msgpack_modules  # pyright: ignore
         if serde.pickle_fallback:
@@ -404,14 +402,19 @@ def strict(serde: SerializerProtocol | None, allow: Iterable[Allowed] | None) ->
     return serde
 
 
+def _encrypting(serde: EncryptedSerializer, inner: SerializerProtocol) -> EncryptedSerializer:
+    """The same cipher around another serializer."""
+    encrypted = copy.copy(serde)
+    encrypted.serde = inner
+    return encrypted
+
+
 def allowing(serde: SerializerProtocol, allow: Iterable[Allowed], *, closed: bool = False) -> SerializerProtocol:
     """The serializer with more types on its list; a serializer of a user's own as it is."""
     if isinstance(serde, StrictSerializer):
         return serde.allowing(allow, closed=closed)
     if isinstance(serde, EncryptedSerializer):
-        encrypted = copy.copy(serde)
-        encrypted.serde = allowing(serde.serde, allow, closed=closed)
-        return encrypted
+        return _encrypting(serde, allowing(serde.serde, allow, closed=closed))
     if isinstance(serde, JsonPlusSerializer):
         return serde.with_msgpack_allowlist(allow)
     return serde

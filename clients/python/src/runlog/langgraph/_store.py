@@ -55,6 +55,14 @@ def load(serde: SerializerProtocol, piece: Any, what: str) -> Any:
         raise Invalid(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 
+def load_mapping(serde: SerializerProtocol, piece: Any, what: str) -> dict[str, Any]:
+    """The value again, which must be a mapping."""
+    value = load(serde, piece, what)
+    if not isinstance(value, dict):
+        raise Invalid(f"{what} is not a mapping")
+    return cast("dict[str, Any]", value)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a config names."""
@@ -102,7 +110,8 @@ def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> 
     values: dict[str, Any] = {}
     at = 0
     for name, is_list, count in layout:
-        found = [load(serde, piece, f"the channel {name}") for piece in pieces[at : at + count]]
+        what = f"the channel {name}"
+        found = [load(serde, piece, what) for piece in pieces[at : at + count]]
         values[name] = found if is_list else found[0]
         at += count
     return values
@@ -200,10 +209,10 @@ def _assembled(
     serde: SerializerProtocol, place: Target, marker: Marker, loop: Object, writes: Sequence[Object]
 ) -> CheckpointTuple:
     entry: Any = loop["state"][FAMILY]["entry"]
-    checkpoint: Any = load(serde, entry["checkpoint"], "it")
-    metadata: Any = load(serde, entry["metadata"], "its metadata")
-    if not isinstance(checkpoint, dict) or "id" not in checkpoint or not isinstance(metadata, dict):
-        raise Invalid("it is not a checkpoint of LangGraph's")
+    checkpoint = load_mapping(serde, entry["checkpoint"], "it")
+    metadata = load_mapping(serde, entry["metadata"], "its metadata")
+    if "id" not in checkpoint:
+        raise Invalid("it has no id, and is not a checkpoint of LangGraph's")
     checkpoint["channel_values"] = values_of(serde, loop["messages"], entry["channels"])
     return CheckpointTuple(
         config=place.config(marker.id),
@@ -303,10 +312,7 @@ class Listing:
 
 
 def _metadata(serde: SerializerProtocol, marker: Marker) -> dict[str, Any]:
-    metadata: Any = load(serde, marker.metadata, f"the metadata of checkpoint {marker.id}")
-    if not isinstance(metadata, dict):
-        raise Invalid(f"the metadata of checkpoint {marker.id} is not a mapping")
-    return cast("dict[str, Any]", metadata)
+    return load_mapping(serde, marker.metadata, f"the metadata of checkpoint {marker.id}")
 
 
 def _matches(serde: SerializerProtocol, marker: Marker, filter: dict[str, Any] | None) -> bool:

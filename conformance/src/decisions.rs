@@ -13,8 +13,16 @@ const SECTION: &str = "Tool calls";
 
 pub(crate) const RULES: &[Rule] = &[
     Rule::new("key_is_retry_safe", SECTION, "a pending call is retry_safe if, and only if, it has a key", key),
+    Rule::new("key_without_text", SECTION, "an empty key does not make a call retry_safe", empty_key),
+    Rule::new("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe", dedupe_key_of_call),
     Rule::new("evidence_fenced", "Judgement", "a result that was fenced is evidence of its effect", evidence_fenced),
     Rule::new("evidence_once", "Judgement", "a result that was refused again is the same evidence", evidence_once),
+    Rule::new(
+        "evidence_of_same_id",
+        "Judgement",
+        "a result with other content under the id of evidence is evidence too",
+        evidence_of_same_id,
+    ),
     Rule::new(
         "evidence_makes_room",
         "Judgement",
@@ -95,13 +103,43 @@ fn key(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.pending(&mut run)?;
     class(scenario, &run, "reconcile_required")?;
-    for name in ["idempotency_key", "dedupe_key"] {
+    for (name, payload) in
+        [("idempotency_key", request("book", &json!({"seat": 1}))), ("dedupe_key", effect_intent("e"))]
+    {
         let mut run = scenario.run();
-        let record = run.record(request("book", &json!({"seat": 1}))).with(name, "key-1");
+        let record = run.record(payload).with(name, "key-1");
         scenario.send(&mut run, &record)?.applied()?;
         class(scenario, &run, "retry_safe")?;
     }
     Ok(())
+}
+
+fn empty_key(scenario: &mut Scenario<'_>) -> Checked {
+    with_key(scenario, "idempotency_key", "")
+}
+
+fn dedupe_key_of_call(scenario: &mut Scenario<'_>) -> Checked {
+    with_key(scenario, "dedupe_key", "key-1")
+}
+
+/// A call with a key that permits nothing.
+fn with_key(scenario: &mut Scenario<'_>, name: &str, key: &str) -> Checked {
+    let mut run = scenario.run();
+    let record = run.record(request("book", &json!({"seat": 1}))).with(name, key);
+    scenario.send(&mut run, &record)?.applied()?;
+    class(scenario, &run, "reconcile_required").map(drop)
+}
+
+fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let late = evidence(scenario, &mut run, failed(&asked, "busy"))?;
+    let other = run.clone().record(completed(&asked, &json!("done"))).with("writer_epoch", 7);
+    let other = other.with("record_id", late.as_str());
+    scenario.send(&mut run, &other)?.refused("fenced").needs("fenced_unclaimed")?;
+    let answer = scenario.recovery(&run)?;
+    let completed = answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
+    answer.that(completed, "the completion in /pending/0/evidence")
 }
 
 fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
@@ -143,7 +181,7 @@ fn transition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = scenario.pending(&mut run)?;
     for (effect, decision) in [("nobody's", "done"), (asked.as_str(), "adopt")] {
-        let record = run.decision(effect, decision, None);
+        let record = run.decision(effect, decision, 1, None);
         let sent = scenario.send(&mut run, &record)?;
         sent.that(sent.at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
         sent.refused("transition")?;
@@ -163,7 +201,10 @@ fn decide_by(
     decision: &str,
     evidence: Option<&str>,
 ) -> Checked<Answer> {
-    let record = run.decision(asked, decision, evidence);
+    let told = scenario.recovery(run)?;
+    let of_effect = told.list("/pending")?.iter().find(|pending| pending["id"] == *asked);
+    let revision = of_effect.and_then(|pending| pending["revision"].as_u64()).unwrap_or(1);
+    let record = run.decision(asked, decision, revision, evidence);
     scenario.send(run, &record)?.applied().needs("unclaimed_kind")
 }
 
@@ -246,9 +287,8 @@ fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
     };
     let stale = made_at(&mut run, 1);
     scenario.send(&mut run, &stale)?.refused("stale_decision")?;
-    // Later than any revision that there is: a skip took a record away.
-    let later = made_at(&mut run, 3);
-    scenario.send(&mut run, &later)?.applied()?;
+    let current = made_at(&mut run, 2);
+    scenario.send(&mut run, &current)?.applied()?;
     scenario.recovery(&run)?.has("/pending/0/revision", 3)
 }
 

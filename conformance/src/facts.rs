@@ -75,7 +75,7 @@ fn decision_states(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = run.record(request("book", &json!({"seat": 1}))).valid(10);
     scenario.send(&mut run, &asked)?.applied()?;
-    let decided = run.decision(asked.id(), "done", None).valid(20);
+    let decided = run.decision(asked.id(), "done", 1, None).valid(20);
     scenario.send(&mut run, &decided)?.applied().needs("unclaimed_kind")?;
     scenario.facts(&run, 15)?.lists("/facts", "record_id", &[asked.id()])?;
     scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])

@@ -72,10 +72,9 @@ impl Run {
         self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
-    /// A decision on an effect, made at a revision that none reaches here, so that it is never stale. `evidence` is what it
-    /// adopts or decides against.
-    pub(crate) fn decision(&mut self, effect: &str, decision: &str, evidence: Option<&str>) -> Record {
-        let facts = json!({"revision": 1000, "evidence": evidence});
+    /// A decision on an effect, made at a revision. `evidence` is what it adopts or decides against.
+    pub(crate) fn decision(&mut self, effect: &str, decision: &str, revision: u64, evidence: Option<&str>) -> Record {
+        let facts = json!({"revision": revision, "evidence": evidence});
         self.unclaimed(payloads::resolution(effect, decision)).with("facts", facts)
     }
 

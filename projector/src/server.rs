@@ -421,7 +421,12 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
         schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
         schema_ids,
         payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
-        features: Feature::ALL.iter().copied().map(OrOther::from).collect(),
+        features: Feature::ALL
+            .iter()
+            .copied()
+            .filter(|feature| *feature != Feature::Bases || app.0.shared.config.write_schema >= 3)
+            .map(OrOther::from)
+            .collect(),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::{
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::{self, Version},
 };
-use std::{borrow::Cow, ops::Range};
+use std::borrow::Cow;
 
 mod event;
 
@@ -100,37 +100,18 @@ pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     out
 }
 
-/// Frames a record that is numbered again, in [`schema::renumbered`] or a later version. Its content hash does not
-/// change. A Confluent id must be that of this version.
-pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Result<Vec<u8>, Malformed> {
-    if record.version() != schema::lowest() {
-        return Ok(encode_as(record, framing));
-    }
-    let datum = record.to_bytes();
-    let envelope = Envelope::read(Unframed { version: schema::lowest(), datum: &datum })?;
-    let mut ends = vec![envelope.basis.start];
-    if envelope.kind == RecordKind::Batch {
-        envelope.each_record(|from, inner| {
-            ends.push(envelope.payload_at + from + inner.basis.start);
-            Ok(())
-        })?;
-    }
-    let mut out = Vec::with_capacity(datum.len() + ends.len() * NO_BASIS.len() + SINGLE_OBJECT_BYTES);
-    framing.put(schema::renumbered(), &mut out);
-    let mut from = 0;
-    for end in ends {
-        out.extend_from_slice(&datum[from..end]);
-        out.extend_from_slice(&NO_BASIS);
-        from = end;
-    }
-    out.extend_from_slice(&datum[from..]);
-    Ok(out)
+/// Frames a record that is numbered again, in [`JournalRecord::renumbered_version`]. Its content hash does not change. A
+/// Confluent id must be the id of this version.
+pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Vec<u8> {
+    let version = record.renumbered_version();
+    let mut out = Vec::with_capacity(1024);
+    framing.put(version, &mut out);
+    record.put_in(version.number, &mut out);
+    out
 }
 
-/// The last of the facts since version 2, a proof, encoded: its branch and 32 bytes.
+/// The last of the facts that version 2 added, a proof, encoded: its branch and 32 bytes.
 const PROOF_BYTES: usize = 33;
-/// The facts that version 2 adds to those of version 1, all null.
-const NO_BASIS: [u8; 5] = [0; 5];
 
 impl Framing {
     fn put(self, version: &Version, out: &mut Vec<u8>) {
@@ -277,8 +258,8 @@ pub struct Envelope<'a> {
     stored: Option<StoredPayload>,
     event_at: usize,
     content_at: usize,
-    /// Where the facts since version 2 are; empty in a datum of version 1.
-    basis: Range<usize>,
+    /// Where the facts of version 1, 2 and 3 end. A version that the datum does not have adds none.
+    facts_end: [usize; 3],
     payload_at: usize,
     version: &'static Version,
     datum: &'a [u8],
@@ -324,10 +305,12 @@ impl<'a> Envelope<'a> {
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
         let validity = Datum::take(at)?;
-        let mut facts = Facts::take_without_basis(at)?;
-        let basis_at = at.position();
-        facts.take_basis(at)?;
-        let basis = basis_at..at.position();
+        let mut facts = Facts::take_version_1(at)?;
+        let mut facts_end = [at.position(); 3];
+        facts.take_version_2(at)?;
+        facts_end[1] = at.position();
+        facts.take_version_3(at)?;
+        facts_end[2] = at.position();
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
         let stored = claim_check(at);
@@ -348,7 +331,7 @@ impl<'a> Envelope<'a> {
             stored,
             event_at,
             content_at,
-            basis,
+            facts_end,
             payload_at,
             version,
             datum,
@@ -359,14 +342,16 @@ impl<'a> Envelope<'a> {
     /// counts as in the lowest version that expresses it, so that a record which is numbered again has the same hash, and
     /// `principal_proof` as null, so that a decision which is sent again has it after the server's key changed.
     pub fn content_hash(&self) -> ContentHash {
-        let end = self.basis.end;
-        let (cut, null): (_, &[u8]) = match self.facts.principal_proof {
-            _ if !self.facts.has_decision_basis() => (self.basis.clone(), &[]),
-            Some(_) => (end - PROOF_BYTES..end, &[0]),
-            None => (end..end, &[]),
+        let [_, second, last] = self.facts_end;
+        let version = self.facts.version_of_content();
+        let end = self.facts_end[usize::from(version) - 1];
+        let (proof, null): (_, &[u8]) = match self.facts.principal_proof {
+            Some(_) if version >= 2 => (second - PROOF_BYTES..second, &[0]),
+            _ => (end..end, &[]),
         };
-        let (before, after) = (&self.datum[self.content_at..cut.start], &self.datum[cut.end..self.payload_at]);
-        ContentHash(Sha256::of_parts(&[before, null, after, &self.payload_hash().0]))
+        let parts = [self.content_at..proof.start, proof.end..end, last..self.payload_at].map(|at| &self.datum[at]);
+        let [before, between, after] = parts;
+        ContentHash(Sha256::of_parts(&[before, null, between, after, &self.payload_hash().0]))
     }
 
     /// SHA-256 of the whole datum: the input of the run hash.
@@ -400,27 +385,21 @@ impl<'a> Envelope<'a> {
     /// Errors: the payload is not a readable batch.
     pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
         let mut records = Vec::new();
-        self.each_record(|_, record| {
+        self.each_record(|record| {
             records.push(record);
             Ok(())
         })?;
         Ok(records)
     }
 
-    /// Visits the records of a batch, each with where it begins in the payload.
-    fn each_record(
-        &self,
-        mut visit: impl FnMut(usize, Envelope<'a>) -> Result<(), Malformed>,
-    ) -> Result<(), Malformed> {
+    /// Visits the records of a batch.
+    fn each_record(&self, mut visit: impl FnMut(Envelope<'a>) -> Result<(), Malformed>) -> Result<(), Malformed> {
         let mut input = self.payload_input();
         if PayloadType::ALL[input.branch(PayloadType::ALL.len())?] != PayloadType::Batch {
             return Err(input.malformed("no batch"));
         }
         let payload = &self.datum[self.payload_at..];
-        Batch::spans(&mut input, |at| {
-            let from = at.start;
-            visit(from, Envelope::read(Unframed { version: self.version, datum: &payload[at] })?)
-        })
+        Batch::spans(&mut input, |at| visit(Envelope::read(Unframed { version: self.version, datum: &payload[at] })?))
     }
 
     /// The record as an Avro single object.
@@ -480,7 +459,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     consistent(&envelope)?;
     if envelope.kind == RecordKind::Batch && branch_type(branch) == Some(PayloadType::Batch) {
         // The records of a batch are checked like any other.
-        envelope.each_record(|_, record| consistent(&record))?;
+        envelope.each_record(|record| consistent(&record))?;
     }
     Ok(envelope)
 }

@@ -9,7 +9,7 @@ use crate::{
     json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload, PayloadType},
-    record::{Body, DecisionBasis, Facts, JournalRecord, REDACTION_DEFAULT, RecordKind, Sequencing},
+    record::{Body, Facts, JournalRecord, REDACTION_DEFAULT, RecordKind, Sequencing, StatedFacts},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
@@ -183,17 +183,9 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
     let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
-    let facts = Facts::of(payload);
     let given = &record.body.facts;
-    let facts = match payload {
-        Payload::EffectResolution(_) => {
-            let (evidence, principal) = (given.evidence.clone(), given.principal.clone());
-            let principal_proof = given.principal_proof;
-            Facts { revision: given.revision, evidence, epoch: given.epoch, principal, principal_proof, ..facts }
-        }
-        payload if redacted => of_true_content(payload, facts, given),
-        _ => facts,
-    };
+    let facts = Facts::of(payload).with_stated(payload, given.into());
+    let facts = if redacted { of_true_content(payload, facts, given) } else { facts };
     if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
@@ -221,13 +213,13 @@ fn kind_and_facts(
 ) -> Result<(RecordKind, Facts), Invalid> {
     let member = |name: &str| members.get(name).map_or("null", |raw| raw.get());
     let Payload::StoredPayload(stored) = payload else {
-        let facts = Facts::of(payload);
-        if !matches!(payload, Payload::EffectResolution(_)) {
-            return Ok((RecordKind::of(payload), facts));
-        }
-        // The state that a decision was made on is not part of its payload.
-        let given: Option<DecisionBasis> = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
-        return Ok((RecordKind::of(payload), facts.with_decision_basis(given.unwrap_or_default())));
+        let stated = match payload {
+            Payload::EffectResolution(_) | Payload::ToolCallAttempt(_) | Payload::ToolCallRequested(_) => {
+                serde_json::from_str::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
+            }
+            _ => None,
+        };
+        return Ok((RecordKind::of(payload), Facts::of(payload).with_stated(payload, stated.unwrap_or_default())));
     };
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
     let facts: Facts = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;

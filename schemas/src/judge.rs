@@ -18,7 +18,7 @@ use crate::{
     id::{ContentHash, Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunHash, WriterId, WriterSeq},
     messages::{self, MESSAGE_BYTES_MAX},
     payload::PayloadType,
-    record::{Facts, RecordKind},
+    record::{Facts, RecordKind, Unresolved},
     schema::RENUMBERED_SINCE,
     symbols,
 };
@@ -51,8 +51,24 @@ pub struct Head {
     pub hash: RunHash,
     /// The greatest `checkpoint_seq` applied.
     pub checkpoint_seq: u64,
+    /// Pending tool calls that are [`Class::ReconcileRequired`]. The projection counts them, not the judge.
+    pub undecided_calls: u64,
+    /// Those of them that were last started in `epoch`.
+    pub undecided_calls_of_epoch: u64,
 }
-datum!(Head { started, status, records, next_journal_seq, epoch, writer_id, next_writer_seq, hash, checkpoint_seq });
+datum!(Head {
+    started,
+    status,
+    records,
+    next_journal_seq,
+    epoch,
+    writer_id,
+    next_writer_seq,
+    hash,
+    checkpoint_seq,
+    undecided_calls,
+    undecided_calls_of_epoch,
+});
 
 impl Default for Head {
     fn default() -> Self {
@@ -66,6 +82,8 @@ impl Default for Head {
             next_writer_seq: WriterSeq::from(1),
             hash: RunHash::default(),
             checkpoint_seq: 0,
+            undecided_calls: 0,
+            undecided_calls_of_epoch: 0,
         }
     }
 }
@@ -103,14 +121,22 @@ pub struct CallState {
     pub has_evidence: bool,
 }
 
-/// The state of a pending effect that a decision on it is judged by.
+/// The state of a pending effect that attempts and decisions on it are judged by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEffect {
     /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
-    /// included.
+    /// included. Evidence under the id of other kept evidence does not count.
     pub revision: u64,
-    /// The evidence that an `adopt` decision would adopt, and whether it says that the effect happened.
+    /// The content hash of the newest record that was applied to it or kept as its evidence.
+    pub newest: ContentHash,
+    /// Whether it may run again without a decision.
+    pub class: Class,
+    /// How many times it was started.
+    pub attempts: u32,
+    /// The evidence that an `adopt` decision with a basis would adopt, and whether it says that the effect happened.
     pub adoptable: Option<(RecordId, bool)>,
+    /// The same for a decision without a basis, which reads one piece of evidence per record id: the first.
+    pub adoptable_by_id: Option<(RecordId, bool)>,
 }
 
 /// The state of a checkpoint.
@@ -140,7 +166,7 @@ pub trait View {
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// The state of an object with a lifecycle; none before a record creates it.
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
-    /// The pending effect that a decision on `id` is about: that of the first kind, in order, which has one.
+    /// The pending effect that an attempt or a decision on `id` is about: the first kind, in order, that has one.
     fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Self::Error>;
     /// An applied checkpoint.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
@@ -268,6 +294,7 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     head.epoch = record.writer_epoch;
     head.writer_id = record.writer_id.into();
     head.next_writer_seq = WriterSeq::from(1);
+    head.undecided_calls_of_epoch = 0;
     apply(record, &mut head);
     Verdict::Applied { head, no_op: false }
 }
@@ -292,9 +319,16 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         } else {
             Ok(false)
         }),
-        PayloadType::ToolCallAttempt | PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => {
-            answer(record, view)
+        PayloadType::ToolCallRequested => {
+            let earlier = head.undecided_calls > head.undecided_calls_of_epoch;
+            let refuses = earlier && facts.unresolved == Some(Unresolved::Refuse);
+            Ok(if refuses { Err(Reason::Unresolved) } else { Ok(false) })
         }
+        PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => answer(record, view),
+        PayloadType::ToolCallAttempt => Ok(match answer(record, view)? {
+            Ok(no_op) => check_permission(record, view)?.map(|()| no_op),
+            Err(reason) => Err(reason),
+        }),
         PayloadType::EffectResolution => Ok(match answer(record, view)? {
             Ok(no_op) => check_decision_basis(record, view)?.map(|()| no_op),
             Err(reason) => Err(reason),
@@ -386,17 +420,32 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
     })
 }
 
-/// Refuses a decision on a state that its author did not see: the facts name the revision and the evidence that it was
-/// made at. Decisions of schema version 1 name neither and are not checked.
+/// Refuses an attempt that nobody permits: the call must be safe to run again, as the attempt's author saw it, and the
+/// number must be the next one. Attempts without a basis are not checked.
+fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
+    let facts = &record.facts;
+    let (Some(request), Some(basis)) = (&facts.answers, facts.basis) else { return Ok(Ok(())) };
+    let Some(call) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let is_next = facts.attempt.is_some() && facts.attempt == call.attempts.checked_add(1);
+    let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next;
+    Ok(if permitted { Ok(()) } else { Err(Reason::Transition) })
+}
+
+/// Refuses a decision on a state that its author did not see: the facts name the effect's newest record or its revision,
+/// and the evidence. Decisions of schema version 1 name neither and are not checked.
 fn check_decision_basis<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
     let Some(request) = facts.answers.as_ref().filter(|_| facts.has_decision_basis()) else { return Ok(Ok(())) };
     let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
-    // The current revision can be smaller: a skip voided one of the effect's records.
-    if facts.revision.is_some_and(|revision| effect.revision > revision) {
+    let (stale, adoptable) = match facts.basis {
+        Some(basis) => (basis != effect.newest, effect.adoptable),
+        // The current revision can be smaller: a skip voided one of the effect's records.
+        None => (facts.revision.is_some_and(|revision| effect.revision > revision), effect.adoptable_by_id),
+    };
+    if stale {
         return Ok(Err(Reason::StaleDecision));
     }
-    let (adoptable, happened) = effect.adoptable.map_or((None, false), |(id, happened)| (Some(id), happened));
+    let (adoptable, happened) = adoptable.map_or((None, false), |(id, happened)| (Some(id), happened));
     let names_evidence = match facts.status.as_deref() {
         Some("adopt") => true,
         Some("not_done") => happened,
@@ -437,10 +486,13 @@ symbols! {
     Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
 }
 
-/// The class of a pending effect and the reason for it.
-pub fn class(has_key: bool, cleared: bool) -> (Class, &'static str) {
+/// The class of a pending effect and the reason for it. `has_key`: it has a key that is not empty and that its answers
+/// return.
+pub fn class(has_key: bool, cleared: bool, repeatable: bool) -> (Class, &'static str) {
     if cleared {
         (Class::RetrySafe, "resolved as not done")
+    } else if repeatable {
+        (Class::RetrySafe, "its request says that it is safe to repeat")
     } else if has_key {
         (Class::RetrySafe, "has an idempotency or dedupe key")
     } else {

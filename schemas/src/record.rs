@@ -8,19 +8,19 @@
 
 use crate::{
     datum,
-    datum::{Datum, Sha256},
+    datum::{Datum, Input, Malformed, Sha256},
     id::{ContentHash, Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
-    payload::{Payload, StoredPayload},
+    payload::{Payload, PayloadType, StoredPayload},
     refs::{CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
-    schema::{self, Version},
+    schema::{self, RENUMBERED_SINCE, Version},
 };
 use serde::{Deserialize, Serialize};
 
 mod facts;
 mod kind;
 
-pub(crate) use facts::DecisionBasis;
-pub use facts::{Facts, PRESERVE_LATEST_TERMINAL};
+pub(crate) use facts::StatedFacts;
+pub use facts::{Facts, PRESERVE_LATEST_TERMINAL, Unresolved};
 pub use kind::RecordKind;
 
 /// The redaction policy of records with nothing redacted.
@@ -230,7 +230,21 @@ datum!(Body {
     facts,
     unknown_fields,
 });
-datum!(JournalRecord { place, body, payload });
+
+/// Encoded in [`JournalRecord::version`].
+impl Datum for JournalRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.put_in(self.version().number, out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        Ok(Self { place: Datum::take(input)?, body: Datum::take(input)?, payload: Datum::take(input)? })
+    }
+    fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+        Sequencing::skip(input)?;
+        Body::skip(input)?;
+        Payload::skip(input)
+    }
+}
 
 impl JournalRecord {
     /// A record of a run with Runlog's defaults around `payload`. The caller still sets its sequencing.
@@ -246,10 +260,37 @@ impl JournalRecord {
         Self { place: Sequencing::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
-    /// The schema version that it is written in: the lowest that can express it. A batch is always version 1, since it
-    /// holds no decisions.
+    /// The schema version that it is written in: the lowest that can express it, and for a batch its records.
     pub fn version(&self) -> &'static Version {
-        if self.body.facts.needs_version_2() { schema::current() } else { schema::lowest() }
+        let own = self.body.facts.version();
+        schema::numbered(match &self.payload {
+            Payload::Batch(batch) => batch.version().max(own),
+            _ => own,
+        })
+    }
+
+    /// The version of a record that is numbered again.
+    pub fn renumbered_version(&self) -> &'static Version {
+        schema::numbered(self.version().number.max(RENUMBERED_SINCE))
+    }
+
+    /// Appends its datum in a version that expresses it.
+    pub(crate) fn put_in(&self, version: u16, out: &mut Vec<u8>) {
+        self.place.put(out);
+        self.body.put(out);
+        let unset = facts::unset_bytes(self.body.facts.version(), version);
+        if unset > 0 {
+            // Only `unknown_fields` follows the facts.
+            let facts_end = out.len() - self.body.unknown_fields.to_bytes().len();
+            out.splice(facts_end..facts_end, std::iter::repeat_n(0, unset));
+        }
+        match &self.payload {
+            Payload::Batch(batch) => {
+                datum::put_long(PayloadType::Batch as i64, out);
+                batch.put_in(version, out);
+            }
+            payload => payload.put(out),
+        }
     }
 
     /// SHA-256 over the body and the payload's SHA-256: the same whether the payload is inline or in the content store.

@@ -21,8 +21,16 @@ pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc"
 /// The released versions, as `avsc/RELEASED` lists them.
 pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 
+/// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state
+/// what must be decided before they start and whether they are safe to repeat.
+pub const JOURNAL_RECORD_V3: &str = include_str!("../avsc/v3/JournalRecord.avsc");
+
 /// Every version that is read, oldest first: its number and its schema.
-pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2)];
+pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2), (3, JOURNAL_RECORD_V3)];
+
+/// The newest version that servers and clients write unless they are configured otherwise. Version 3 is read and not
+/// written by default: an older server stops at the first record of a version that it does not know.
+pub const WRITTEN_BY_DEFAULT: u16 = 2;
 
 /// The first version whose records are judged anew where they were refused for their numbers (`judge`). An older reader
 /// stops at such a record; it would judge it differently.
@@ -61,9 +69,9 @@ pub fn lowest() -> &'static Version {
     VERSIONS.first().expect("there is a version")
 }
 
-/// The version of a record that is numbered again and needs no later one.
-pub fn renumbered() -> &'static Version {
-    VERSIONS.iter().find(|version| version.number == RENUMBERED_SINCE).expect("there is that version")
+/// The version with this number, which must exist.
+pub(crate) fn numbered(number: u16) -> &'static Version {
+    VERSIONS.iter().find(|version| version.number == number).expect("a version that records are written in")
 }
 
 /// The newest version that this build reads and writes.

@@ -28,8 +28,9 @@ pub mod witness;
 
 use answers::Answers;
 use difference::Difference;
+use encoding::history;
 use in_process::InProcess;
-use runlog_model::{Event, History, Model, Rule, history};
+use runlog_model::{Event, History, Model, Rule};
 use runlog_projector::index::store::Rows;
 use seeds::number;
 use std::collections::BTreeSet;

@@ -279,7 +279,7 @@ impl State {
             None => vec![canonical::sha256(&record.to_string())],
         };
         let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
-        let what = What::Record { record: Arc::new(record), version, datums };
+        let what = What::Record { record: Arc::new(record), version, datums, contents: Vec::new() };
         self.model.deliver(&Delivery { partition, offset, log_millis, what });
         self.appends.send_replace(self.appended);
         offset

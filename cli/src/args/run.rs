@@ -3,6 +3,7 @@
 use super::{Deadline, RegistryArg};
 use crate::{import::Format, logging, value};
 use clap::Args;
+use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
@@ -114,6 +115,11 @@ pub(crate) struct Serve {
     /// Serve a topic whose settings can lose records of the journal; remembered for these settings
     #[arg(long, conflicts_with = "local")]
     pub(crate) accept_lossy_topic: bool,
+    /// Newest schema version to write. Version 3 is not released: only a journal whose servers all read it may have it, and a
+    /// later version of the command may not read it
+    #[arg(long, value_name = "VERSION", default_value_t = WRITTEN_BY_DEFAULT,
+        value_parser = clap::value_parser!(u16).range(2..=3))]
+    pub(crate) write_schema: u16,
     /// Format of the log lines on stderr [default: text]
     #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<logging::Format>,

@@ -70,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
     pub(crate) accept_lossy_topic: bool,
+    /// The newest schema version to write.
+    pub(crate) write_schema: u16,
     /// The schema registry.
     pub(crate) registry: Option<runlog_registry::Config>,
     /// Where payloads go that are too large for a record.
@@ -119,6 +121,7 @@ impl Settings {
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
             accept_lossy_topic: args.accept_lossy_topic,
+            write_schema: args.write_schema,
             content,
         })
     }
@@ -289,6 +292,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         memory_bytes: MEMORY_BYTES,
         paused: settings.paused,
         accept_lossy_topic: settings.accept_lossy_topic,
+        write_schema: settings.write_schema,
         partitions: settings.partitions,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,

@@ -203,7 +203,13 @@ impl Replay {
         self.unresolved.first().map(RecordId::borrow)
     }
 
-    /// Updates pending requests from the journal: decisions may have been recorded in the meantime.
+    /// Whether a pending request may run again only by a decision, which evidence can revoke.
+    pub(crate) fn has_revocable(&self) -> bool {
+        let is_safe = |recorded: &RecordedCall| recorded.pending.as_ref().is_some_and(|pending| pending.retry_safe);
+        self.keyless.values().flatten().any(is_safe)
+    }
+
+    /// Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime.
     pub(crate) fn refresh(&mut self, recovery: &Recovery) {
         let still: BTreeMap<&str, &Pending> =
             recovery.pending.iter().map(|pending| (pending.id.as_str(), pending)).collect();
@@ -215,6 +221,9 @@ impl Replay {
                     reason: pending.reason.clone(),
                     attempts: pending.attempts,
                 });
+                if recorded.pending.as_ref().is_some_and(|pending| !pending.retry_safe) {
+                    self.unresolved.insert(recorded.id.clone());
+                }
             }
         }
     }

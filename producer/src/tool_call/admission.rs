@@ -65,10 +65,11 @@ impl Tool<'_> {
             // What answers this call is known once that one is acknowledged, or settled.
             session.make_ready(&mut guard).await?;
         }
-        if guard.replay.unresolved().is_some() {
+        if guard.replay.unresolved().is_some() || guard.replay.has_revocable() {
             // What is in flight would be missing from an answer.
             guard.drain_intents().await;
-            // An operator may have decided it in the meantime. An older answer may lack it because it did not know it yet.
+            // An operator may have decided it in the meantime, or evidence have revoked a decision. An older answer may lack it
+            // because it did not know it yet.
             let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
             if let Some(now) = now.filter(|now| guard.appender.check_current(now).is_ok()) {
                 guard.replay.refresh(&now);

@@ -22,7 +22,6 @@ use runlog_schemas::{
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
-    schema,
     trace::TRACEPARENT,
 };
 use serde::de::DeserializeOwned;
@@ -221,18 +220,21 @@ impl Http {
         }
     }
 
-    /// Refuses a record that a server without the feature `revisions` would take for one that says less: it leaves out what
-    /// a decision was made at, and the decision would hold for good.
+    /// Refuses a record whose facts an older server would leave out: a decision without the state that it was made at holds for
+    /// good.
     async fn understands(&self, record: &JournalRecord) -> Result<(), Error> {
-        if record.version() == schema::lowest() || self.journal().await?.has(Feature::Revisions) {
+        let feature = match record.version().number {
+            1 => return Ok(()),
+            2 => Feature::Revisions,
+            _ => Feature::Bases,
+        };
+        if self.journal().await?.has(feature) {
             return Ok(());
         }
         let message = format!(
             "the server at {} does not have the feature {}, which record {} needs; upgrade the server first. Nothing was \
              appended",
-            self.server,
-            Feature::Revisions,
-            record.body.record_id
+            self.server, feature, record.body.record_id
         );
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }
@@ -304,6 +306,7 @@ impl Http {
                     | ErrorKind::Overloaded
                     | ErrorKind::Forbidden
                     | ErrorKind::Unauthenticated
+                    | ErrorKind::ReconcileRequired
             );
             failed(error, refused)
         })?;

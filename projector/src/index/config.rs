@@ -7,7 +7,10 @@ use crate::index::{
     flush,
     store::{Folder, Storage},
 };
-use runlog_schemas::codec::{NoRegistry, Schemas};
+use runlog_schemas::{
+    codec::{NoRegistry, Schemas},
+    schema::WRITTEN_BY_DEFAULT,
+};
 use std::{path::PathBuf, sync::Arc};
 
 /// Milliseconds since the Unix epoch.
@@ -36,6 +39,9 @@ pub struct Config {
     pub content: Option<runlog_content::Store>,
     /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
     pub schemas: Arc<dyn Schemas>,
+    /// The newest schema version that is written. Default [`WRITTEN_BY_DEFAULT`]: an older server stops at the first record of
+    /// a version that it does not know.
+    pub write_schema: u16,
     /// Called at the points that [`failpoint`](crate::index::failpoint) names. Default: does nothing.
     pub failpoints: Failpoints,
     /// Who runs the loop, the reads and the appends. Default: threads.
@@ -72,6 +78,7 @@ impl Config {
             clock,
             content,
             schemas,
+            write_schema: WRITTEN_BY_DEFAULT,
             failpoints,
             executor,
             bulk: bulk::Limits::default(),

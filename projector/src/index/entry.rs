@@ -7,7 +7,7 @@ use runlog_schemas::{
     codec::{self, Framing, RECORD_BYTES_MAX, Schemas},
     headers,
     record::JournalRecord,
-    schema::{self, Version},
+    schema::Version,
 };
 
 /// The log entry of a record.
@@ -22,16 +22,8 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
 ///
 /// Errors: as [`entry`].
 pub fn renumbered(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
-    let version = renumbered_version(record);
-    let value = codec::encode_renumbered(record, framing(version, schemas)?).map_err(|error| {
-        Error::new(ErrorKind::Internal, "a record does not decode as it was encoded").because(error)
-    })?;
-    framed(record, version, value)
-}
-
-/// The version that [`renumbered`] writes a record with.
-pub(crate) fn renumbered_version(record: &JournalRecord) -> &'static Version {
-    if record.version() == schema::lowest() { schema::renumbered() } else { record.version() }
+    let version = record.renumbered_version();
+    framed(record, version, codec::encode_renumbered(record, framing(version, schemas)?))
 }
 
 fn framing(version: &'static Version, schemas: &dyn Schemas) -> Result<Framing, Error> {

@@ -19,6 +19,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 pub(super) mod attribution;
+mod basis;
 mod batch;
 mod decisions;
 mod of_partition;
@@ -78,7 +79,7 @@ impl Projector {
     /// To a stopped partition nothing is appended: nobody could say what became of it.
     ///
     /// Errors: `Invalid` for a decision that does not say the revision that it was made at, nor its writer's epoch, unless the
-    /// run has it already.
+    /// run has it already; `ReconcileRequired` for an attempt on a call that must be decided first.
     pub async fn append(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -150,8 +151,8 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let drafts = Arc::new(drafts);
         let left = || deadline.saturating_sub(begun.elapsed());
+        let drafts = Arc::new(self.with_bases(run_id, drafts, left()).await?);
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
             let planned = self.planned(run_id, &drafts, &all, &origin).await?;
@@ -250,6 +251,7 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
+        let drafts = self.with_bases(run_id, drafts, deadline).await?;
         let plan = move |projector: &Self, run_id: RunId<&str>| {
             let store = projector.store(projector.partition_of(run_id));
             projector.plan(run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &caller, true)

@@ -102,5 +102,8 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
         Reason::Batch => "a record of the batch does not fit the batch: see \"Batches\" in docs/spec.md",
         Reason::WrongPartition => "the record is not in the partition of its run; append it through this server",
         Reason::StaleDecision => "the effect changed since; read it again, and decide by what is known of it now",
+        Reason::Unresolved => {
+            "a call of an earlier epoch may have happened, and must be decided before a new one starts"
+        }
     }
 }

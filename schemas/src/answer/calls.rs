@@ -2,7 +2,7 @@
 
 use super::{Dropped, MissingContent, OrOther, Position, absent};
 use crate::{
-    id::{Fingerprint, JournalSeq, PartitionId, RecordId, RunId},
+    id::{ContentHash, Fingerprint, JournalSeq, PartitionId, RecordId, RunId},
     json::Json,
     judge::{
         CallStatus, Class, Reason,
@@ -136,6 +136,11 @@ pub struct Pending {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: u64,
+    /// Its state, to be sent back with an attempt or a decision, which is refused if the state changed since. Opaque; absent
+    /// from a server that does not know it.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    #[serde(default)]
+    pub basis: Option<ContentHash>,
     /// How many times the effect was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
@@ -143,6 +148,9 @@ pub struct Pending {
     /// The idempotency key that the call was made with.
     #[serde(default)]
     pub idempotency_key: Option<String>,
+    /// The dedupe key of a contract's effect.
+    #[serde(default)]
+    pub dedupe_key: Option<String>,
 }
 
 impl Pending {
@@ -203,6 +211,10 @@ pub struct EffectState {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: Option<u64>,
+    /// While pending: as in [`Pending`].
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    #[serde(default)]
+    pub basis: Option<ContentHash>,
 }
 
 /// A page of effects.

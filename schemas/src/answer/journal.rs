@@ -21,6 +21,8 @@ symbols! {
     /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
+    /// * `Bases`: schema version 3 is written: attempts and decisions may name the state that they were made at (`basis`),
+    /// and requests what they need (`unresolved`, `repeatable`). The server fills `basis` in where it is absent.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -35,6 +37,7 @@ symbols! {
         Base64 = "base64",
         Uploads = "uploads",
         AnswerAtAck = "answer_at_ack",
+        Bases = "bases",
     }
 }
 

@@ -19,7 +19,10 @@ impl<'de> Deserialize<'de> for Batch {
             Ok(draft) if matches!(draft.record.payload, Payload::Batch(_)) => {
                 Err(serde::de::Error::custom("a batch within a batch"))
             }
-            Ok(draft) if draft.record.body.facts.needs_version_2() => {
+            Ok(draft)
+                if draft.record.body.facts.has_decision_basis()
+                    && matches!(draft.record.payload, Payload::EffectResolution(_)) =>
+            {
                 Err(serde::de::Error::custom("a decision within a batch"))
             }
             Ok(draft) if !draft.has_record_id => {

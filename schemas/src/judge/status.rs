@@ -7,7 +7,7 @@ symbols! {
     Reason {
         Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
         Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
-        WrongPartition = "wrong_partition", StaleDecision = "stale_decision",
+        WrongPartition = "wrong_partition", StaleDecision = "stale_decision", Unresolved = "unresolved",
     }
 }
 symbols! {

@@ -91,7 +91,7 @@ impl Run {
 
     /// The same of a record that is numbered again.
     fn take_renumbered(&mut self, record: &JournalRecord) -> Word {
-        self.take_framed(&codec::encode_renumbered(record, codec::Framing::SingleObject).unwrap())
+        self.take_framed(&codec::encode_renumbered(record, codec::Framing::SingleObject))
     }
 
     fn take_framed(&mut self, framed: &[u8]) -> Word {

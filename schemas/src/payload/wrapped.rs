@@ -52,9 +52,25 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// The lowest schema version that expresses every record.
+    pub(crate) fn version(&self) -> u16 {
+        self.records.iter().map(|record| record.body.facts.version()).max().unwrap_or(1)
+    }
+
+    /// Appends its datum, each record in this version.
+    pub(crate) fn put_in(&self, version: u16, out: &mut Vec<u8>) {
+        if !self.records.is_empty() {
+            datum::put_long(self.records.len().cast_signed() as i64, out);
+            self.records.iter().for_each(|record| record.put_in(version, out));
+        }
+        datum::put_long(0, out);
+    }
+}
+
 impl Datum for Batch {
     fn put(&self, out: &mut Vec<u8>) {
-        self.records.put(out);
+        self.put_in(self.version(), out);
     }
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
         let mut records = Vec::new();

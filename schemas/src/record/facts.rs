@@ -2,7 +2,7 @@
 
 use crate::{
     datum::{Datum, Input, Malformed, Sha256},
-    id::{Epoch, Fingerprint, JournalSeq, RecordId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, RecordId},
     json::Json,
     messages::MessageSpan,
     or_other::OrOther,
@@ -12,8 +12,14 @@ use crate::{
         observed::ToolJournalEntry,
         output_delivery::OutputDelivery,
     },
+    symbols,
 };
 use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// Whether a request may start while a call of an earlier epoch waits for a decision.
+    Unresolved { Refuse = "refuse", Allow = "allow" }
+}
 
 /// The fields that the judge and the indices need, in clear beside a payload that may be encrypted. The writer derives
 /// them from the payload; a reader uses these fields alone.
@@ -74,10 +80,28 @@ pub struct Facts {
     /// them authenticated the principal. Not part of the content hash. No client may send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_proof: Option<Sha256>,
+    /// On attempts and decisions: the content hash of the effect's newest record, evidence included. Refused if the effect
+    /// has a newer one. The hash covers the record's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<ContentHash>,
+    /// On attempts with a basis: their number, 2 for the first repetition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// On requests: whether they may start while a call of an earlier epoch waits for a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unresolved: Option<Unresolved>,
+    /// On requests: whether the call is safe to run again without a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeatable: Option<bool>,
 }
 
-/// The fields since version 2 are written only if one of them is set; otherwise the bytes are those of version 1, as
-/// [`JournalRecord::version`](super::JournalRecord::version) says.
+/// Bytes that the facts added by a version take if none of them is set: each is one zero byte.
+pub(crate) fn unset_bytes(from: u16, to: u16) -> usize {
+    [(2, 5), (3, 4)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
+}
+
+/// The fields since a version are written only if one of them, or of a later version, is set: the lowest version that
+/// expresses the facts, as [`JournalRecord::version`](super::JournalRecord::version) says.
 impl Datum for Facts {
     fn put(&self, out: &mut Vec<u8>) {
         self.payload_type.put(out);
@@ -93,43 +117,65 @@ impl Datum for Facts {
         self.key.put(out);
         self.spans.put(out);
         self.message_bytes.put(out);
-        if self.needs_version_2() {
+        let version = self.version();
+        if version >= 2 {
             self.revision.put(out);
             self.evidence.put(out);
             self.epoch.put(out);
             self.principal.put(out);
             self.principal_proof.put(out);
         }
+        if version >= 3 {
+            self.basis.put(out);
+            self.attempt.put(out);
+            self.unresolved.put(out);
+            self.repeatable.put(out);
+        }
     }
 
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        let mut facts = Self::take_without_basis(input)?;
-        facts.take_basis(input)?;
+        let mut facts = Self::take_version_1(input)?;
+        facts.take_version_2(input)?;
+        facts.take_version_3(input)?;
         Ok(facts)
     }
 }
 
-/// The state that a decision was made on. Not part of the payload.
+/// The facts that a record's author states and its payload does not contain.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct DecisionBasis {
-    #[serde(default)]
+#[serde(default)]
+pub(crate) struct StatedFacts {
     revision: Option<u64>,
-    #[serde(default)]
     evidence: Option<RecordId>,
-    #[serde(default)]
     epoch: Option<Epoch>,
-    #[serde(default)]
     principal: Option<String>,
-    #[serde(default)]
     principal_proof: Option<Sha256>,
+    basis: Option<ContentHash>,
+    unresolved: Option<Unresolved>,
+    repeatable: Option<bool>,
+}
+
+impl From<&Facts> for StatedFacts {
+    fn from(facts: &Facts) -> Self {
+        Self {
+            revision: facts.revision,
+            evidence: facts.evidence.clone(),
+            epoch: facts.epoch,
+            principal: facts.principal.clone(),
+            principal_proof: facts.principal_proof,
+            basis: facts.basis,
+            unresolved: facts.unresolved,
+            repeatable: facts.repeatable,
+        }
+    }
 }
 
 /// The status of a prune that keeps the latest terminal checkpoint.
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
-    /// Reads the fields of version 1; [`Facts::take_basis`] reads those after them.
-    pub(crate) fn take_without_basis(input: &mut Input<'_>) -> Result<Self, Malformed> {
+    /// Reads the fields of version 1.
+    pub(crate) fn take_version_1(input: &mut Input<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             payload_type: Datum::take(input)?,
             status: Datum::take(input)?,
@@ -148,8 +194,8 @@ impl Facts {
         })
     }
 
-    /// Reads the fields since version 2, if the datum has them.
-    pub(crate) fn take_basis(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+    /// Reads the fields that version 2 added, if the datum has them.
+    pub(crate) fn take_version_2(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
         if input.version() >= 2 {
             self.revision = Datum::take(input)?;
             self.evidence = Datum::take(input)?;
@@ -160,21 +206,55 @@ impl Facts {
         Ok(())
     }
 
+    /// Reads the fields that version 3 added, if the datum has them.
+    pub(crate) fn take_version_3(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+        if input.version() >= 3 {
+            self.basis = Datum::take(input)?;
+            self.attempt = Datum::take(input)?;
+            self.unresolved = Datum::take(input)?;
+            self.repeatable = Datum::take(input)?;
+        }
+        Ok(())
+    }
+
     /// Whether they name the state that a decision was made on.
     pub fn has_decision_basis(&self) -> bool {
-        self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()
+        self.basis.is_some()
+            || self.revision.is_some()
+            || self.evidence.is_some()
+            || self.epoch.is_some()
+            || self.principal.is_some()
     }
 
-    /// Whether version 1 of the schema cannot express them.
-    pub(crate) fn needs_version_2(&self) -> bool {
-        self.has_decision_basis() || self.principal_proof.is_some()
+    /// The lowest version that expresses them.
+    pub fn version(&self) -> u16 {
+        if self.principal_proof.is_some() { self.version_of_content().max(2) } else { self.version_of_content() }
     }
 
-    /// Adds the state that a decision was made on.
+    /// The lowest version that expresses what the content hash covers: all but `principal_proof`.
+    pub(crate) fn version_of_content(&self) -> u16 {
+        if self.basis.is_some() || self.attempt.is_some() || self.unresolved.is_some() || self.repeatable.is_some() {
+            3
+        } else if self.has_decision_basis() {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Adds the stated facts that a record with this payload has.
     #[must_use]
-    pub(crate) fn with_decision_basis(self, given: DecisionBasis) -> Self {
-        let DecisionBasis { revision, evidence, epoch, principal, principal_proof } = given;
-        Self { revision, evidence, epoch, principal, principal_proof, ..self }
+    pub(crate) fn with_stated(self, payload: &Payload, stated: StatedFacts) -> Self {
+        let StatedFacts { revision, evidence, epoch, principal, principal_proof, basis, unresolved, repeatable } =
+            stated;
+        match payload {
+            Payload::EffectResolution(_) => {
+                Self { revision, evidence, epoch, principal, principal_proof, basis, ..self }
+            }
+            Payload::ToolCallAttempt(p) => Self { basis, attempt: basis.map(|_| p.attempt), ..self },
+            Payload::ToolCallRequested(_) => Self { unresolved, repeatable, ..self },
+            _ => self,
+        }
     }
 
     /// The facts of a payload.

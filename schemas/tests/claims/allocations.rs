@@ -31,6 +31,10 @@ fn kept(facts: &Facts) -> usize {
         epoch: _,
         principal,
         principal_proof: _,
+        basis: _,
+        attempt: _,
+        unresolved: _,
+        repeatable: _,
     } = facts;
     assert!(spans.len() <= 4 && message_bytes.len() <= 4, "lists that do not grow while they are read");
     let ids = [answers, evidence].map(|id| id.as_ref().map(RecordId::as_str));

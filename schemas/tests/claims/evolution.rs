@@ -11,7 +11,8 @@ use runlog_schemas::{
     codec,
     datum::{Datum, Input, Sha256, hex},
     evolution, headers,
-    record::Facts,
+    id::ContentHash,
+    record::{Facts, Unresolved},
     schema,
 };
 use serde::Deserialize;
@@ -106,7 +107,7 @@ fn the_schema_of_this_build_reads_every_released_version() {
         let number = headers::of(&record).into_iter().find(|(name, _)| name == "runlog-schema-version").unwrap().1;
         (String::from_utf8(number).unwrap(), codec::encode(&record)[2..10].to_vec())
     };
-    let [first, second] = schema::versions() else { panic!("the versions that records are written in") };
+    let [first, second, third] = schema::versions() else { panic!("the versions that records are written in") };
     assert_eq!(record(Facts::default()), ("1".to_owned(), first.fingerprint.to_vec()));
     for facts in [
         Facts { revision: Some(0), ..Facts::default() },
@@ -116,6 +117,14 @@ fn the_schema_of_this_build_reads_every_released_version() {
         Facts { principal_proof: Some(Sha256::default()), ..Facts::default() },
     ] {
         assert_eq!(record(facts), ("2".to_owned(), second.fingerprint.to_vec()));
+    }
+    for facts in [
+        Facts { basis: Some(ContentHash::default()), revision: Some(1), ..Facts::default() },
+        Facts { attempt: Some(2), ..Facts::default() },
+        Facts { unresolved: Some(Unresolved::Allow), ..Facts::default() },
+        Facts { repeatable: Some(true), ..Facts::default() },
+    ] {
+        assert_eq!(record(facts), ("3".to_owned(), third.fingerprint.to_vec()));
     }
 }
 

@@ -105,23 +105,29 @@ fn a_golden_record_leaves_no_field_empty() {
 }
 
 #[test]
-fn the_golden_decision_of_version_2_is_read_and_written_again_byte_for_byte() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v2");
-    let record = full::decision();
-    let version = schema::current();
-    if std::env::var("RUNLOG_GOLDEN").as_deref() == Ok("write") && !version.released {
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("fingerprint"), format!("{}\n", hex(&version.fingerprint))).unwrap();
-        fs::write(folder.join("effect_resolution.avro"), codec::encode(&record)).unwrap();
-        fs::write(folder.join("effect_resolution.json"), text(&record)).unwrap();
+fn the_golden_records_of_later_versions_are_read_and_written_again_byte_for_byte() {
+    for version in &schema::versions()[1..] {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("golden/v{}", version.number));
+        let records = full::of_version(version.number);
+        if std::env::var("RUNLOG_GOLDEN").as_deref() == Ok("write") && !version.released {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("fingerprint"), format!("{}\n", hex(&version.fingerprint))).unwrap();
+            for (name, record) in &records {
+                fs::write(folder.join(format!("{name}.avro")), codec::encode(record)).unwrap();
+                fs::write(folder.join(format!("{name}.json")), text(record)).unwrap();
+            }
+        }
+        for (name, record) in &records {
+            let framed = fs::read(folder.join(format!("{name}.avro"))).unwrap();
+            assert_eq!(hex(&codec::encode(record)), hex(&framed), "{name}");
+            assert_eq!(&codec::decode(codec::unframe(&framed).unwrap()).unwrap(), record, "{name}");
+            assert_eq!(codec::read(&framed).unwrap().content_hash(), record.content_hash(), "{name}");
+            let json = fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
+            assert_eq!(text(record), json, "{name}");
+            assert_eq!(codec::encode(&Draft::parse(&json).unwrap().record), framed, "{name}");
+        }
+        let fingerprint = fs::read_to_string(folder.join("fingerprint")).unwrap();
+        assert_eq!(fingerprint.trim(), hex(&version.fingerprint));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1 + 2 * records.len());
     }
-    let framed = fs::read(folder.join("effect_resolution.avro")).unwrap();
-    assert_eq!(hex(&codec::encode(&record)), hex(&framed));
-    assert_eq!(codec::decode(codec::unframe(&framed).unwrap()).unwrap(), record);
-    let json = fs::read_to_string(folder.join("effect_resolution.json")).unwrap();
-    assert_eq!(text(&record), json);
-    assert_eq!(codec::encode(&Draft::parse(&json).unwrap().record), framed);
-    let fingerprint = fs::read_to_string(folder.join("fingerprint")).unwrap();
-    assert_eq!(fingerprint.trim(), hex(&version.fingerprint));
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
 }

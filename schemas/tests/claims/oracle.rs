@@ -29,7 +29,7 @@ use runlog_schemas::{
     datum::{Datum, Input, put_bytes, put_long},
     draft::Draft,
     id::{RunId, WriterSeq},
-    payload::Payload,
+    payload::{Payload, wrapped::Batch},
     record::JournalRecord,
     refs::CorrelationEntry,
     schema,
@@ -131,12 +131,17 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// Version 2. Its types are those of version 1, but for the facts.
-static SECOND: LazyLock<Schema> = LazyLock::new(|| Schema::parse_str(schema::JOURNAL_RECORD_V2).unwrap());
+/// The later versions. Their types are those of version 1, but for the facts.
+static LATER: LazyLock<[Schema; 2]> = LazyLock::new(|| {
+    [schema::JOURNAL_RECORD_V2, schema::JOURNAL_RECORD_V3].map(|text| Schema::parse_str(text).unwrap())
+});
 
 /// The schema that a record is written in.
 fn root(record: &JournalRecord) -> &'static Schema {
-    if record.version() == schema::lowest() { &NAMED.root } else { &SECOND }
+    match record.version().number {
+        1 => &NAMED.root,
+        later => &LATER[usize::from(later) - 2],
+    }
 }
 
 /// Writes and reads a record with both codecs.
@@ -154,11 +159,11 @@ fn as_apache_avro_does(record: &JournalRecord) {
 #[test]
 fn a_record_that_is_numbered_again_is_one_of_version_2_with_the_same_content() {
     for (name, record) in full::records() {
-        let framed = codec::encode_renumbered(&record, codec::Framing::SingleObject).unwrap();
+        let framed = codec::encode_renumbered(&record, codec::Framing::SingleObject);
         let unframed = codec::unframe(&framed).unwrap();
         assert_eq!(unframed.version.number, schema::RENUMBERED_SINCE, "{name}");
         let mut left = unframed.datum;
-        GenericDatumReader::builder(&SECOND).build().unwrap().read_value(&mut left).unwrap();
+        GenericDatumReader::builder(&LATER[0]).build().unwrap().read_value(&mut left).unwrap();
         assert!(left.is_empty(), "{name}: apache-avro leaves {} bytes", left.len());
         let (envelope, before) = (codec::read(&framed).unwrap(), codec::encode(&record));
         assert_eq!(envelope.content_hash(), codec::read(&before).unwrap().content_hash(), "{name}");
@@ -186,6 +191,35 @@ proptest! {
         let mut unproven = record.clone();
         unproven.body.facts.principal_proof = None;
         prop_assert_eq!(unproven.content_hash(), record.content_hash());
+    }
+
+    #[test]
+    fn our_bytes_of_records_of_version_3_are_those_of_apache_avro(record in generate::of_version_3()) {
+        prop_assert_eq!(record.version().number, 3);
+        as_apache_avro_does(&record);
+        let draft = Draft::parse(&serde_json::to_string(&record).unwrap()).unwrap();
+        prop_assert_eq!(codec::encode(&draft.record), codec::encode(&record));
+        let framed = codec::encode(&record);
+        prop_assert_eq!(codec::read(&framed).unwrap().content_hash(), record.content_hash());
+    }
+
+    /// A record of a batch has the version of the batch, and the content hash that it has alone.
+    #[test]
+    fn a_record_has_the_same_content_hash_in_a_batch_of_a_later_version(
+        record in generate::decision(),
+        later in generate::of_version_3(),
+        plain in generate::written(),
+    ) {
+        prop_assume!(!matches!(plain.payload, Payload::Batch(_)));
+        let mut batch = full::records().into_iter().find(|(name, _)| name == "batch").unwrap().1;
+        let records = vec![plain, record, later];
+        batch.payload = Batch { records: records.clone() }.into();
+        let framed = codec::encode(&batch);
+        let envelope = codec::unframe(&framed).and_then(|datum| Ok(codec::Envelope::read(datum)?)).unwrap();
+        prop_assert_eq!(envelope.version().number, 3);
+        let hashes = envelope.records().unwrap().iter().map(|record| record.content_hash()).collect::<Vec<_>>();
+        prop_assert_eq!(hashes, records.iter().map(JournalRecord::content_hash).collect::<Vec<_>>());
+        prop_assert_eq!(envelope.content_hash(), batch.content_hash());
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl Model {
                 "reason": if pending { told["reason"].clone() } else { Value::Null },
                 "evidence": seen.evidence(effect),
                 "revision": if pending { told["revision"].clone() } else { Value::Null },
+                "basis": if pending { told["basis"].clone() } else { Value::Null },
             })
         };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {

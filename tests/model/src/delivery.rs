@@ -42,6 +42,9 @@ pub enum What {
         /// Hexadecimal SHA-256 of the datum, of a batch one for each record within, from whoever encoded it: runs are hashed
         /// over these. Without them the run has no hash, since the encoding is not the model's.
         datums: Vec<String>,
+        /// The content hash of the record, of a batch one for each record within, from whoever encoded it. Without them the
+        /// model hashes the JSON, as [`crate::content_hash`] does.
+        contents: Vec<String>,
     },
     /// Bytes that are no record.
     Unreadable {

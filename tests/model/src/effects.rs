@@ -3,7 +3,7 @@
 
 use crate::{
     lifecycles::{self, Family, Said},
-    record::{answers, at, inner, number, payload_member, payload_type, same_payload, text, tool},
+    record::{answers, at, hidden, inner, number, payload_member, payload_type, same_payload, text, tool},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Verdict},
 };
@@ -34,7 +34,9 @@ pub(crate) struct Effect {
     pub(crate) request: usize,
     pub(crate) key: Option<String>,
     /// A key of the receiver's.
-    pub(crate) deduped: bool,
+    pub(crate) dedupe_key: Option<String>,
+    /// The request says that it is safe to repeat.
+    pub(crate) repeatable: bool,
     /// Of a call `pending`, `completed`, `failed`; of the contract's own the state's name.
     pub(crate) status: String,
     pub(crate) ended: bool,
@@ -45,11 +47,16 @@ pub(crate) struct Effect {
     /// The evidence that was adopted.
     pub(crate) adopted: Option<usize>,
     pub(crate) starts: u32,
+    /// The epoch of the last start.
+    pub(crate) last_epoch: u64,
     /// Somebody said that the last start did not happen.
     pub(crate) not_done: bool,
     pub(crate) evidence: Vec<Evidence>,
-    /// Records applied to it, and results kept as evidence: those that made room too.
+    /// Records applied to it, and results kept as evidence: those that made room too. Other content under the id of
+    /// evidence does not count.
     pub(crate) revision: u64,
+    /// The content hash of the newest record that was applied to it or kept as its evidence.
+    pub(crate) newest: String,
 }
 
 /// A refused result.
@@ -61,6 +68,9 @@ pub(crate) struct Evidence {
     pub(crate) index: u32,
     pub(crate) status: String,
     pub(crate) result: Value,
+    content: String,
+    /// Whether no other evidence that is kept has its id.
+    first: bool,
 }
 
 impl Evidence {
@@ -76,8 +86,19 @@ impl Effect {
 
     /// Whether it may run again without anybody's decision.
     pub(crate) fn retry_safe(&self, rules: &Rules) -> bool {
-        let key = self.key.is_some() || self.deduped;
-        self.not_done || rules.fires(Rule::KeyIsRetrySafe, key)
+        let usable =
+            |key: &Option<String>| key.as_ref().is_some_and(|key| !rules.fires(Rule::KeyWithoutText, key.is_empty()));
+        let of_call = self.kind == KINDS[0] && self.dedupe_key.is_some();
+        let deduped = usable(&self.dedupe_key) && !rules.fires(Rule::DedupeKeyOfCall, of_call);
+        self.not_done
+            || rules.fires(Rule::Repeatable, self.repeatable)
+            || rules.fires(Rule::KeyIsRetrySafe, usable(&self.key) || deduped)
+    }
+
+    /// A record about it counts.
+    fn count(&mut self, entry: &Entry) {
+        self.revision += 1;
+        self.newest = entry.content(0, &entry.record);
     }
 
     fn end(&mut self, status: &str, set_by: usize, content: usize) {
@@ -92,18 +113,23 @@ impl Effect {
         self.not_done = self.not_done && !rules.fires(Rule::NotDoneTakenBack, self.not_done);
     }
 
-    /// Evidence beyond what is kept: what says that the effect happened goes last, the oldest first.
-    fn make_room(&mut self, rules: &Rules) {
-        if rules.fires(Rule::EvidenceMakesRoom, self.evidence.len() > EVIDENCE_MAX) {
-            let least = self.evidence.iter().position(|evidence| !evidence.happened());
-            self.evidence.remove(least.unwrap_or(0));
+    /// Evidence beyond what is kept, of the first of each id or of the others: what says that the effect happened goes last,
+    /// the oldest first.
+    fn make_room(&mut self, rules: &Rules, first: bool) {
+        let of_group: Vec<usize> = (0..self.evidence.len()).filter(|at| self.evidence[*at].first == first).collect();
+        if rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
+            let least = of_group.iter().find(|at| !self.evidence[**at].happened());
+            self.evidence.remove(*least.unwrap_or(&of_group[0]));
         }
     }
 
-    /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last.
-    fn adoptable(&self, rules: &Rules) -> Option<usize> {
-        let last = self.evidence.len().checked_sub(1)?;
-        let happened = self.evidence.iter().rposition(Evidence::happened);
+    /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last. A decision
+    /// without a basis reads the first evidence of each id.
+    fn adoptable(&self, rules: &Rules, decision: &Value) -> Option<usize> {
+        let by_id = at(decision, "/facts/basis").is_none();
+        let reads = |evidence: &Evidence| !by_id || evidence.first;
+        let last = self.evidence.iter().rposition(reads)?;
+        let happened = self.evidence.iter().rposition(|evidence| reads(evidence) && evidence.happened());
         let contradicts = happened.is_some_and(|at| at != last);
         if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened } else { Some(last) }
     }
@@ -135,11 +161,12 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
     let entry = &run.entries[at];
     let record = &entry.record;
     match entry.kind.as_str() {
-        "tool_call_requested" => effects.push(requested(effects, at, record)),
+        "tool_call_requested" => effects.push(requested(effects, at, entry)),
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
-                effect.revision += 1;
+                effect.last_epoch = number(record, "/writer_epoch");
+                effect.count(entry);
                 effect.not_done = effect.not_done && !rules.fires(Rule::AttemptStartsAgain, effect.not_done);
             }
         }
@@ -150,7 +177,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
         }
         "effect_resolution" => {
             if let Some(effect) = pending(effects, record) {
-                effect.revision += 1;
+                effect.count(entry);
                 resolve(rules, effect, at, record);
             }
         }
@@ -173,7 +200,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
     let Some(effect) = known else {
         let asked = family.name == "tool" && matches!(said.state.as_str(), "requested" | "request_modified");
         if family.moves(rules, None, &said.state) && !rules.fires(Rule::ToolNotStarted, asked) {
-            let mut effect = begun(family, &said.key.id, at, &run.entries[at].record);
+            let mut effect = begun(family, &said.key.id, at, &run.entries[at]);
             said.state.clone_into(&mut effect.status);
             effect.ended = ends;
             effects.push(effect);
@@ -191,7 +218,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
         if rules.fires(Rule::IntentAgain, starts(family, &said.state)) {
             effect.starts += 1;
         }
-        effect.revision += 1;
+        effect.count(&run.entries[at]);
         effect.take_back(rules);
         if moves {
             said.state.clone_into(&mut effect.status);
@@ -210,38 +237,42 @@ fn starts(family: &Family, state: &str) -> bool {
 
 /// The key that a record was made with: the envelope's, or the payload's.
 fn key(record: &Value, name: &str) -> Option<String> {
-    let envelope = format!("/{name}");
+    if let Some(key) = record.get(name).and_then(Value::as_str) {
+        return Some(key.to_owned());
+    }
     let payload = match payload_type(record) {
         "effect_intent" | "tool" => format!("/payload/{name}"),
         "output_delivery" if text(record, "/payload/record_type") == "intent" => format!("/payload/record/{name}"),
         _ => String::new(),
     };
-    let found = [envelope, payload].iter().map(|path| text(record, path)).find(|key| !key.is_empty())?.to_owned();
-    Some(found)
+    at(record, &payload).and_then(Value::as_str).filter(|_| !payload.is_empty()).map(str::to_owned)
 }
 
-fn requested(effects: &[Effect], at: usize, record: &Value) -> Effect {
+fn requested(effects: &[Effect], at: usize, entry: &Entry) -> Effect {
+    let record = &entry.record;
     let (tool_name, fingerprint) = tool(record);
     let before = effects.iter().filter(|other| other.fingerprint.as_ref() == Some(&fingerprint)).count();
     Effect {
         tool_name,
         fingerprint: Some(fingerprint),
         occurrence: Some(u32::try_from(before + 1).unwrap_or(u32::MAX)),
-        ..effect("tool_call", text(record, "/record_id"), at, record)
+        ..effect("tool_call", text(record, "/record_id"), at, entry)
     }
 }
 
-fn begun(family: &Family, id: &str, at: usize, record: &Value) -> Effect {
+fn begun(family: &Family, id: &str, at: usize, entry: &Entry) -> Effect {
+    let record = &entry.record;
     let kind = KINDS.into_iter().find(|kind| *kind == family.name).unwrap_or_default();
     let tool_name = match payload_type(record) {
         "effect_intent" => text(record, "/payload/kind"),
         "tool" => text(record, "/payload/canonical_tool_name"),
         _ => "",
     };
-    Effect { tool_name: tool_name.to_owned(), ..effect(kind, id, at, record) }
+    Effect { tool_name: tool_name.to_owned(), ..effect(kind, id, at, entry) }
 }
 
-fn effect(kind: &'static str, id: &str, at: usize, record: &Value) -> Effect {
+fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
+    let record = &entry.record;
     Effect {
         kind,
         id: id.to_owned(),
@@ -250,16 +281,19 @@ fn effect(kind: &'static str, id: &str, at: usize, record: &Value) -> Effect {
         occurrence: None,
         request: at,
         key: key(record, "idempotency_key"),
-        deduped: key(record, "dedupe_key").is_some(),
+        dedupe_key: key(record, "dedupe_key"),
+        repeatable: record["facts"]["repeatable"] == true,
         status: "pending".to_owned(),
         ended: false,
         set_by: at,
         content: None,
         adopted: None,
         starts: 1,
+        last_epoch: number(record, "/writer_epoch"),
         not_done: false,
         evidence: Vec::new(),
         revision: 1,
+        newest: entry.content(0, record),
     }
 }
 
@@ -269,7 +303,7 @@ fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
         "give_up" if rules.fires(Rule::ResolvedGiveUp, true) => effect.end("failed", at, at),
         "not_done" if rules.fires(Rule::ResolvedNotDone, true) => effect.not_done = true,
         "adopt" if rules.fires(Rule::ResolvedAdopt, true) => {
-            if let Some(adopted) = effect.adoptable(rules) {
+            if let Some(adopted) = effect.adoptable(rules, record) {
                 let Evidence { entry, status, .. } = effect.evidence[adopted].clone();
                 effect.end(&status, at, entry);
                 effect.adopted = Some(adopted);
@@ -295,13 +329,22 @@ fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, rea
         let Some((kind, id, status)) = result_of(rules, record) else { continue };
         let about = |effect: &&mut Effect| effect.pending() && effect.kind == kind && effect.id == id;
         let Some(effect) = effects.iter_mut().find(about) else { continue };
-        let same = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
-        if !effect.evidence.iter().any(same) && rules.fires(rule, true) {
-            effect.evidence.push(Evidence { entry: at, index, status, result: record.clone() });
-            effect.revision += 1;
-            effect.make_room(rules);
-            effect.take_back(rules);
+        let content = entry.content(index, record);
+        let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
+        let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
+        let same = effect.evidence.iter().position(|other| same_id(other) && other.content == content);
+        if id_known && (same.is_some() || !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
+            continue;
         }
+        if let Some(same) = same {
+            effect.evidence.remove(same);
+        }
+        let first = !rules.fires(Rule::EvidenceById, id_known);
+        effect.revision += u64::from(first);
+        effect.newest.clone_from(&content);
+        effect.evidence.push(Evidence { entry: at, index, status, result: record.clone(), content, first });
+        effect.make_room(rules, first);
+        effect.take_back(rules);
     }
 }
 
@@ -341,6 +384,7 @@ pub(crate) fn stands(rules: &Rules, run: &Run, said: &Said) -> Option<(String, b
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let kind = payload_type(record);
     let rule = match kind {
+        "tool_call_requested" => return unresolved(rules, run, record),
         "effect_resolution" => Rule::ResolutionTransition,
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => Rule::CallTransition,
         _ => return None,
@@ -360,20 +404,51 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     if rules.fires(rule, answers_nothing || adopts_nothing) {
         return Some(Reason::Transition);
     }
-    let effect = effect.filter(|effect| kind == "effect_resolution" && effect.pending())?;
-    not_as_seen(rules, effect, record)
+    let effect = effect.filter(|effect| effect.pending())?;
+    match kind {
+        "effect_resolution" => not_as_seen(rules, effect, record),
+        "tool_call_attempt" => not_permitted(rules, effect, record),
+        _ => None,
+    }
+}
+
+/// Whether a request says that it waits for calls of earlier epochs that must be decided, and there is one.
+fn unresolved(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
+    if text(record, "/facts/unresolved") != "refuse" {
+        return None;
+    }
+    let epoch = run.writer().epoch;
+    let waits = |effect: &Effect| {
+        let undecided = effect.kind == KINDS[0] && effect.pending() && !effect.retry_safe(rules);
+        undecided && !rules.fires(Rule::IntentOfEpoch, effect.last_epoch == epoch)
+    };
+    let refuses = of(rules, run).iter().any(waits);
+    rules.fires(Rule::IntentRefuses, refuses).then_some(Reason::Unresolved)
+}
+
+/// Whether an attempt that says what it was made at may not run the call again.
+fn not_permitted(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
+    let basis = at(record, "/facts/basis").and_then(Value::as_str)?;
+    let given = number(record, if hidden(record) { "/facts/attempt" } else { "/payload/attempt" });
+    let refused = rules.fires(Rule::AttemptPermitted, !effect.retry_safe(rules))
+        || rules.fires(Rule::AttemptBasis, basis != effect.newest)
+        || rules.fires(Rule::AttemptNumber, given != u64::from(effect.starts) + 1);
+    refused.then_some(Reason::Transition)
 }
 
 /// Whether a decision was made at another state of its effect than the one that it would decide. One that does not say
 /// what it was made at decides whatever there is.
 fn not_as_seen(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
     let fact = |name: &str| at(record, &format!("/facts/{name}"));
-    let says = ["revision", "evidence", "epoch", "principal"].into_iter().any(|name| fact(name).is_some());
-    let revision = fact("revision").and_then(Value::as_u64);
-    if rules.fires(Rule::StaleDecision, revision.is_some_and(|revision| revision < effect.revision)) {
+    let says = ["revision", "evidence", "epoch", "principal", "basis"].into_iter().any(|name| fact(name).is_some());
+    let basis = fact("basis").and_then(Value::as_str);
+    let revision = fact("revision").and_then(Value::as_u64).filter(|_| basis.is_none());
+    if rules.fires(Rule::DecisionBasis, basis.is_some_and(|basis| basis != effect.newest))
+        || rules.fires(Rule::StaleDecision, revision.is_some_and(|revision| revision < effect.revision))
+    {
         return Some(Reason::StaleDecision);
     }
-    let adoptable = effect.adoptable(rules).map(|at| &effect.evidence[at]);
+    let adoptable = effect.adoptable(rules, record).map(|at| &effect.evidence[at]);
     let names =
         |evidence: &Evidence| fact("evidence").and_then(Value::as_str) == Some(text(&evidence.result, "/record_id"));
     let unnamed = says && !adoptable.is_some_and(names);

@@ -238,7 +238,7 @@ fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
 }
 
 fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
-    let What::Record { record, version, datums } = &delivery.what else { return };
+    let What::Record { record, version, datums, contents } = &delivery.what else { return };
     let run_id = text(record, "/run_id");
     let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;
     if rules.fires(Rule::WrongPartition, elsewhere) {
@@ -256,6 +256,7 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
         kind: payload_type(record).to_owned(),
         id: text(record, "/record_id").to_owned(),
         datums: datums.clone(),
+        contents: contents.clone(),
         verdict: Verdict::Refused(Reason::Batch),
         envelope: false,
     };

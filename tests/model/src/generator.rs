@@ -221,14 +221,23 @@ impl Event {
 
 /// A record that is numbered again, as something to append.
 pub(crate) fn renumbered(record: serde_json::Value) -> What {
-    What::Record { record: Arc::new(record), version: 2, datums: Vec::new() }
+    What::Record { version: since(&record).max(2), record: Arc::new(record), datums: Vec::new(), contents: Vec::new() }
 }
 
 /// A record as something to append, in the lowest version that expresses it.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    let since_2 = |record: &serde_json::Value| {
-        ["revision", "evidence", "epoch", "principal"].iter().any(|fact| !record["facts"][fact].is_null())
+    What::Record { version: since(&record), record: Arc::new(record), datums: Vec::new(), contents: Vec::new() }
+}
+
+/// The lowest version that expresses a record: for a batch, its records.
+fn since(record: &serde_json::Value) -> u16 {
+    let says = |facts: &[&str]| facts.iter().any(|fact| !record["facts"][fact].is_null());
+    let own = if says(&["basis", "unresolved", "repeatable"]) {
+        3
+    } else if says(&["revision", "evidence", "epoch", "principal"]) {
+        2
+    } else {
+        1
     };
-    let version = if since_2(&record) || inner(&record).iter().any(since_2) { 2 } else { 1 };
-    What::Record { record: Arc::new(record), version, datums: Vec::new() }
+    inner(record).iter().map(since).max().unwrap_or(1).max(own)
 }

@@ -1,5 +1,6 @@
 //! The hashes that the specification gives formulas for, and where a run lives.
 
+use crate::record;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -29,6 +30,12 @@ fn canonical(value: &Value) -> String {
         Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
         plain => plain.to_string(),
     }
+}
+
+/// A hash of a record's content that is equal for equal content. It is the model's own: where somebody encoded the record,
+/// the content hash of its bytes takes its place.
+pub fn content(record: &Value) -> String {
+    hex(&Sha256::digest(canonical(&record::content(record))))
 }
 
 /// `"v1:" + hex(SHA-256(tool_name ‖ 00 ‖ hex(SHA-256(JCS(arguments)))))`.

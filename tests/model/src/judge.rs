@@ -113,6 +113,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
             kind: payload_type(record).to_owned(),
             id: text(record, "/record_id").to_owned(),
             datums: batch.datums.get(index as usize).cloned().into_iter().collect(),
+            contents: batch.contents.get(index as usize).cloned().into_iter().collect(),
             verdict,
             envelope: false,
             ..batch

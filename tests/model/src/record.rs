@@ -114,6 +114,18 @@ pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     first.keys().filter(content).all(same) && second.keys().filter(content).all(|name| first.contains_key(name))
 }
 
+/// A record without its place and the proof of a principal: what its content hash is over.
+pub(crate) fn content(record: &Value) -> Value {
+    let mut content = record.clone();
+    if let Some(members) = content.as_object_mut() {
+        PLACE.iter().for_each(|name| drop(members.remove(*name)));
+    }
+    if let Some(facts) = content.get_mut("facts").and_then(Value::as_object_mut) {
+        facts.remove("principal_proof");
+    }
+    content
+}
+
 /// Whether two records have the same payload, so that the second one says nothing new.
 pub(crate) fn same_payload(one: &Value, other: &Value) -> bool {
     one["payload"] == other["payload"]

@@ -72,6 +72,28 @@ pub enum Rule {
     ResolutionTransition,
     /// A decision is refused where its effect has a greater revision than it was made at.
     StaleDecision,
+    /// A decision with a basis is refused unless that is the effect's newest record.
+    DecisionBasis,
+    /// An attempt with a basis is refused unless that is the call's newest record.
+    AttemptBasis,
+    /// An attempt with a basis is refused unless the call may run again without a decision.
+    AttemptPermitted,
+    /// An attempt with a basis has the next number.
+    AttemptNumber,
+    /// An intent that says so is refused while a call of an earlier epoch waits for a decision.
+    IntentRefuses,
+    /// Calls of the epoch itself do not wait for one another.
+    IntentOfEpoch,
+    /// A request that says so is safe to repeat.
+    Repeatable,
+    /// A key without text is no key.
+    KeyWithoutText,
+    /// A tool call's dedupe key is no key that its answers return.
+    DedupeKeyOfCall,
+    /// Other content under the id of evidence is evidence, too.
+    EvidenceOfSameId,
+    /// A decision without a basis counts and reads the first evidence of each id.
+    EvidenceById,
     /// A decision that says what it was made at names the evidence that it adopts.
     AdoptNamesEvidence,
     /// So does one that it did not happen, against evidence that it did.
@@ -210,7 +232,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 99] = [
+    pub const ALL: [Self; 110] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -243,6 +265,17 @@ impl Rule {
         Self::SameCompletion,
         Self::ResolutionTransition,
         Self::StaleDecision,
+        Self::DecisionBasis,
+        Self::AttemptBasis,
+        Self::AttemptPermitted,
+        Self::AttemptNumber,
+        Self::IntentRefuses,
+        Self::IntentOfEpoch,
+        Self::Repeatable,
+        Self::KeyWithoutText,
+        Self::DedupeKeyOfCall,
+        Self::EvidenceOfSameId,
+        Self::EvidenceById,
         Self::AdoptNamesEvidence,
         Self::NotDoneNamesEvidence,
         Self::DecisionFenced,

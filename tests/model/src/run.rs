@@ -3,6 +3,7 @@
 
 use crate::{
     effects::Effect,
+    hashes,
     lifecycles::Standing,
     record::{inner, needs_claim, number, numbered, payload_type, same_content, text},
     rule::{Rule, Rules},
@@ -35,6 +36,8 @@ pub(crate) enum Reason {
     WrongPartition,
     /// A decision that was made at an earlier state of its effect.
     StaleDecision,
+    /// An intent that refuses to start while an earlier epoch's call waits for a decision.
+    Unresolved,
 }
 
 impl Reason {
@@ -52,6 +55,7 @@ impl Reason {
             Self::Batch => "batch",
             Self::WrongPartition => "wrong_partition",
             Self::StaleDecision => "stale_decision",
+            Self::Unresolved => "unresolved",
         }
     }
 
@@ -116,6 +120,8 @@ pub(crate) struct Entry {
     pub(crate) id: String,
     /// Of a batch one for each record within; empty where nobody encoded it.
     pub(crate) datums: Vec<String>,
+    /// The record's content hash, of a batch one for each record within; empty where nobody encoded it.
+    pub(crate) contents: Vec<String>,
     pub(crate) verdict: Verdict,
     pub(crate) envelope: bool,
 }
@@ -124,6 +130,11 @@ impl Entry {
     /// Whether the record stands in the run, by itself.
     pub(crate) fn counts(&self) -> bool {
         self.verdict == Verdict::Applied && !self.envelope
+    }
+
+    /// The content hash of its record, or of the record within it at an index.
+    pub(crate) fn content(&self, index: u32, record: &Value) -> String {
+        self.contents.get(index as usize).cloned().unwrap_or_else(|| hashes::content(record))
     }
 
     /// Whether it was judged by its content, so that the same again is a repeat.

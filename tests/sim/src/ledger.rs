@@ -263,9 +263,14 @@ impl Ledger {
             self.model = Some(Model::new(journal));
         }
         let json = serde_json::to_value(&record).unwrap_or_default();
+        let records = match &record.payload {
+            Payload::Batch(batch) => batch.records.as_slice(),
+            _ => std::slice::from_ref(&record),
+        };
+        let contents = records.iter().map(|record| record.content_hash().to_string()).collect();
         self.waiting.push(at);
         self.records.insert(at, Landed { record, outcome: String::new(), reason: None });
-        Delivered::Record { record: Arc::new(json), version, datums: Vec::new() }
+        Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents }
     }
 
     /// Takes note of what the model has judged since. A line for each of them.

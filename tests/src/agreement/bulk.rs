@@ -1,12 +1,15 @@
 //! The bulk build of an index against the live fold: the same log, and every row the same.
 
-use super::{encoding, pure::Product};
+use super::{
+    encoding::{self, history},
+    pure::Product,
+};
 use anyhow::{Context, ensure};
 use runlog_log::{
     Clock, Delivery, Entry, Log, PartitionId,
     memory::{MemoryLog, MemoryOptions, Repeats},
 };
-use runlog_model::{AppendFault, History, Step, history};
+use runlog_model::{AppendFault, History, Step};
 use runlog_projector::{
     Config, Projector,
     index::{

@@ -10,7 +10,7 @@
 use super::{
     EARLIER_EVERY, LOOKS,
     difference::{Difference, Found},
-    encoding,
+    encoding::{self, history},
     in_process::{InProcess, Part},
     model,
 };
@@ -20,7 +20,7 @@ use runlog_log::{
     Clock, Entry, Log, Offset, PartitionId,
     memory::{AppendFault, MemoryLog, MemoryOptions, Repeats},
 };
-use runlog_model::{Event, History, Model, Step, history};
+use runlog_model::{Event, History, Model, Step};
 use runlog_projector::{
     Config, Projector,
     index::{

@@ -1,7 +1,10 @@
 //! Encodes the deliveries of a history, and gives the model the hashes of the encoded bytes.
+//!
+//! The generator names the basis of an attempt or a decision by the model's hash of a record's JSON. The log has content
+//! hashes of encoded records there: [`history`] replaces them.
 
 use anyhow::Context;
-use runlog_model::What;
+use runlog_model::{History, Step, What};
 use runlog_schemas::{
     codec::{self, Envelope, Framing, RECORD_BYTES_MAX},
     datum::Sha256,
@@ -9,7 +12,8 @@ use runlog_schemas::{
     payload::Genesis,
     record::{JournalRecord, RecordKind},
 };
-use std::sync::Arc;
+use serde_json::Value;
+use std::{collections::HashMap, sync::Arc};
 
 /// One delivery, for the model and for the product.
 #[derive(Debug)]
@@ -20,6 +24,48 @@ pub struct Encoded {
     pub log: runlog_log::Delivery,
 }
 
+/// The history of a seed, each basis a content hash.
+pub fn history(seed: u64) -> History {
+    let mut history = runlog_model::history(seed);
+    let mut contents = HashMap::new();
+    for step in &mut history.steps {
+        if let Step::Append { delivery, .. } = step
+            && let What::Record { record, .. } = &mut delivery.what
+        {
+            let named = Value::clone(record);
+            replace_bases(Arc::make_mut(record), &contents);
+            remember_contents(&named, record, &mut contents);
+        }
+    }
+    history
+}
+
+/// The records of a batch; none of another record.
+fn inner(record: &Value) -> &[Value] {
+    record.pointer("/payload/records").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn replace_bases(record: &mut Value, contents: &HashMap<String, String>) {
+    if let Some(basis) = record.pointer_mut("/facts/basis")
+        && let Some(content) = basis.as_str().and_then(|basis| contents.get(basis))
+    {
+        *basis = content.as_str().into();
+    }
+    for record in record.pointer_mut("/payload/records").and_then(Value::as_array_mut).into_iter().flatten() {
+        replace_bases(record, contents);
+    }
+}
+
+/// Remembers the content hash of a record, and of the records within, by the hash that the generator knows them by.
+fn remember_contents(named: &Value, record: &Value, contents: &mut HashMap<String, String>) {
+    for (named, record) in inner(named).iter().zip(inner(record)) {
+        remember_contents(named, record, contents);
+    }
+    if let Ok(draft) = Draft::parse(&record.to_string()) {
+        contents.insert(runlog_model::content_hash(named), draft.record.content_hash().to_string());
+    }
+}
+
 /// Encodes the record of a delivery.
 pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     let (value, what) = match &delivery.what {
@@ -27,10 +73,10 @@ pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
             let written = Draft::parse(&record.to_string()).with_context(|| format!("not taken: {record}"))?.record;
             let value = match version {
                 1 => codec::encode(&written),
-                _ => codec::encode_renumbered(&written, Framing::SingleObject)?,
+                _ => codec::encode_renumbered(&written, Framing::SingleObject),
             };
-            let datums = datums(&value)?.iter().map(Sha256::to_string).collect();
-            (value, What::Record { record: Arc::clone(record), version: *version, datums })
+            let (datums, contents) = hashes(&value)?;
+            (value, What::Record { record: Arc::clone(record), version: *version, datums, contents })
         }
         What::Unreadable { reason, bytes, .. } => {
             let value = unreadable(reason, *bytes)?;
@@ -52,13 +98,15 @@ pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     Ok(Encoded { model: runlog_model::Delivery { what, ..delivery.clone() }, log })
 }
 
-/// The hashes that the run is hashed over: a batch counts as its records.
-fn datums(value: &[u8]) -> anyhow::Result<Vec<Sha256>> {
+/// The hashes that the run is hashed over, and the content hashes: a batch counts as its records.
+fn hashes(value: &[u8]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let envelope = Envelope::read(codec::unframe(value)?)?;
-    match envelope.kind {
-        RecordKind::Batch => Ok(envelope.records()?.iter().map(Envelope::record_hash).collect()),
-        _ => Ok(vec![envelope.record_hash()]),
-    }
+    let records = match envelope.kind {
+        RecordKind::Batch => envelope.records()?,
+        _ => vec![envelope],
+    };
+    let datums = records.iter().map(|record| record.record_hash().to_string()).collect();
+    Ok((datums, records.iter().map(|record| record.content_hash().to_string()).collect()))
 }
 
 /// Bytes that cannot be read for this reason, different ones for different numbers.

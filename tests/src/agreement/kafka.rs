@@ -17,7 +17,7 @@ use super::{
     appender::{Acknowledged, Appender, How, Order},
     compare, describe_history,
     difference::{Difference, Found},
-    encoding,
+    encoding::{self, history},
     http::{Asker, Http, Part},
     model, pure,
     witness::Witness,
@@ -29,7 +29,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, admin};
-use runlog_model::{AppendFault, Delivery, Event, History, Model, Step, What, history};
+use runlog_model::{AppendFault, Delivery, Event, History, Model, Step, What};
 use runlog_schemas::{codec::RECORD_BYTES_MAX, datum::hex};
 use serde_json::{Value, json};
 use std::{
@@ -260,7 +260,7 @@ impl Trial {
     /// Tells the appender, and waits for nothing but room.
     fn send(&mut self, index: usize) -> anyhow::Result<()> {
         let mut delivery = self.sends[index].delivery.clone();
-        if let What::Record { record, version, datums } = &delivery.what
+        if let What::Record { record, version, datums, contents } = &delivery.what
             && record["payload"]["type"] == "skip"
         {
             // What it names may be on its way.
@@ -269,7 +269,8 @@ impl Trial {
             let mut record = Value::clone(record);
             record["payload"]["offset"] =
                 json!(self.places.get(&(delivery.partition, named)).copied().unwrap_or(named));
-            delivery.what = What::Record { record: record.into(), version: *version, datums: datums.clone() };
+            let (datums, contents) = (datums.clone(), contents.clone());
+            delivery.what = What::Record { record: record.into(), version: *version, datums, contents };
         }
         let written = encoding::encode(&delivery)?;
         self.known.insert(written.log.value.clone(), written.model.what);

@@ -39,10 +39,11 @@ const FAMILIES: [(&str, Index); 6] = [
 ];
 
 /// The product's reasons by the words that the model has for them: no document fixes how they are worded.
-const REASONS: [(&str, &str); 5] = [
+const REASONS: [(&str, &str); 6] = [
     ("the run is ", "ended"),
     ("an effect may have happened and nobody recorded", "reconcile_required"),
     ("resolved as not done", "not_done"),
+    ("its request says that it is safe to repeat", "repeatable"),
     ("has an idempotency or dedupe key", "key"),
     ("the effect may have happened and has no", "unknown_outcome"),
 ];

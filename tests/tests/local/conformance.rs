@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::Mutex, thread};
 use tempfile::tempdir;
 
 /// Rules of the model that no client of HTTP alone can show, and why.
-const NOT_SHOWN: [(Rule, &str); 8] = [
+const NOT_SHOWN: [(Rule, &str); 16] = [
     (Rule::WrongPartition, "a server chooses the partition: what it chooses is partition_of_run"),
     (Rule::DeadLetter, "a server appends no bytes that are no record"),
     (Rule::Stopped, "nor a record of a schema that it does not know"),
@@ -25,6 +25,14 @@ const NOT_SHOWN: [(Rule, &str); 8] = [
     (Rule::Genesis, "a journal begins before anybody asks"),
     (Rule::Redelivered, "what the log delivers again nobody is told"),
     (Rule::Erasure, "nothing encrypts yet"),
+    (Rule::DecisionBasis, "a server writes version 3 of the schema only where it is configured to"),
+    (Rule::AttemptBasis, "likewise"),
+    (Rule::AttemptPermitted, "likewise"),
+    (Rule::AttemptNumber, "likewise"),
+    (Rule::IntentRefuses, "likewise"),
+    (Rule::IntentOfEpoch, "likewise"),
+    (Rule::Repeatable, "likewise"),
+    (Rule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 
 fn report(url: &str) -> anyhow::Result<Value> {

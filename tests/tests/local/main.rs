@@ -35,6 +35,7 @@ mod newest_first;
 mod one_connection;
 mod openapi_describes;
 mod paused_is_stale;
+mod permissions;
 mod ports_bob_core;
 mod ports_codetether;
 mod ports_examples;

@@ -7,7 +7,6 @@ use runlog_schemas::{
     draft::{Draft, Invalid},
     id::{PartitionId, RunId},
     payload::{Payload, Skip},
-    schema,
 };
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -63,9 +62,12 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let needs = match &draft.record.payload {
         // An older server voids a record that can be read, too.
         Payload::Skip(_) => Some(Feature::Force),
-        // It leaves out what a decision was made at.
-        _ if draft.record.version() != schema::lowest() => Some(Feature::Revisions),
-        _ => None,
+        // It leaves out facts of later versions.
+        _ => match draft.record.version().number {
+            1 => None,
+            2 => Some(Feature::Revisions),
+            _ => Some(Feature::Bases),
+        },
     };
     let given = draft.record.body.record_id;
     let to = match draft.record.payload {

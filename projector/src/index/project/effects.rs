@@ -4,10 +4,11 @@ use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow, EvidenceRow, ended, pending, pending_one},
+    runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
-    id::{RecordId, RunId},
+    id::{ContentHash, Epoch, RecordId, RunId},
     judge::{
         PendingEffect, Reason,
         lifecycle::{Family, LifecycleStatus, State, StateChange, StatusReport},
@@ -20,26 +21,32 @@ use runlog_schemas::{
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    content_hash: ContentHash,
     call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if let Some(call) = call {
-        requested(record, at, call, changes);
-        return Ok(());
+        return requested(record, at, content_hash, call, changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
-        answered(record, id, row, changes);
+        answered(record, id, EffectRow { revision: row.revision + 1, newest: content_hash, ..row }, changes)?;
     }
     Ok(())
 }
 
-fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
-    row.revision += 1;
+/// Projects an answer to the pending effect `row`, which counts it already.
+fn answered<R: Rows>(
+    record: RunRecord<'_, '_>,
+    id: RecordId<&str>,
+    mut row: EffectRow,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let before = row.undecided_since();
     let key = pending(record.run_id, row.kind, id);
     let decision = record.facts.status.as_deref().unwrap_or_default();
-    let Some(payload_type) = record.facts.payload_type.known() else { return };
+    let Some(payload_type) = record.facts.payload_type.known() else { return Ok(()) };
     let end = match (payload_type, decision) {
         (PayloadType::ToolCallCompleted, _) | (PayloadType::EffectResolution, "done") => {
             Some(LifecycleStatus::Completed.into())
@@ -47,7 +54,9 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
         (PayloadType::ToolCallFailed, _) | (PayloadType::EffectResolution, "give_up") => {
             Some(LifecycleStatus::Failed.into())
         }
-        (PayloadType::EffectResolution, "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
+        (PayloadType::EffectResolution, "adopt") => {
+            row.adopted_by(&record.facts).map(|evidence| evidence.status.clone())
+        }
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
             row.start(record.writer_epoch);
@@ -57,8 +66,9 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
             row.cleared = true;
             None
         }
-        _ => return,
+        _ => return Ok(()),
     };
+    let after = if end.is_some() { None } else { row.undecided_since() };
     match end {
         Some(status) => {
             row.status = status;
@@ -68,15 +78,23 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
         }
         None => changes.put(key, &row),
     }
+    count_undecided(record.run_id, before, after, changes)
 }
 
-fn requested<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, call: CallRow, changes: &mut Changes<'_, R>) {
+fn requested<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    content_hash: ContentHash,
+    call: CallRow,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        ..begun(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at)
+        ..begun(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
+    count_undecided(record.run_id, None, row.undecided_since(), changes)
 }
 
 /// An effect that begins with `record`.
@@ -86,6 +104,7 @@ fn begun(
     status: OrOther<LifecycleStatus>,
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    content_hash: ContentHash,
 ) -> EffectRow {
     EffectRow {
         kind,
@@ -95,15 +114,18 @@ fn begun(
         status,
         set_by: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
-        has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
+        dedupe_key: record.dedupe_key.map(str::to_owned),
+        repeatable: record.facts.repeatable == Some(true),
         cleared: false,
         attempts: 1,
         started_in: Some(record.writer_epoch),
+        last_started_in: record.writer_epoch,
         journal_seq: record.journal_seq,
         offset: at.offset,
         index: at.index,
         evidence: Vec::new(),
         revision: 1,
+        newest: content_hash,
     }
 }
 
@@ -112,6 +134,7 @@ pub(super) fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
+    content_hash: ContentHash,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some(kind) = EffectKind::of(step.family) else { return Ok(()) };
@@ -123,13 +146,14 @@ pub(super) fn stepped<R: Rows>(
     };
     let behind = step.change_from(before.as_ref().map(|row| &row.status));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
-    let begins = || begun(kind, tool_name, step.status.clone(), record, at);
+    let begins = || begun(kind, tool_name, step.status.clone(), record, at, content_hash);
     if behind == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
         let row = EffectRow {
             status: step.status.clone(),
             set_by: Some(record.payload_hash()),
             revision: row.revision + 1,
+            newest: content_hash,
             ..row
         };
         changes.remove(open);
@@ -144,6 +168,7 @@ pub(super) fn stepped<R: Rows>(
                 status: if behind == StateChange::Open { step.status.clone() } else { row.status },
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),
                 revision: row.revision + 1,
+                newest: content_hash,
                 ..row
             }
         }
@@ -153,7 +178,32 @@ pub(super) fn stepped<R: Rows>(
     Ok(())
 }
 
-/// The pending effect that a decision on `id` is judged by: that of the first kind that has one.
+/// Updates the run's number of tool calls that must be decided: [`EffectRow::undecided_since`] of one changed.
+fn count_undecided<R: Rows>(
+    run_id: RunId<&str>,
+    before: Option<Epoch>,
+    after: Option<Epoch>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if before == after {
+        return Ok(());
+    }
+    let key = runs::key(run_id);
+    let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
+    let head = &mut row.head;
+    if let Some(epoch) = before {
+        head.undecided_calls = head.undecided_calls.saturating_sub(1);
+        head.undecided_calls_of_epoch = head.undecided_calls_of_epoch.saturating_sub(u64::from(epoch == head.epoch));
+    }
+    if let Some(epoch) = after {
+        head.undecided_calls += 1;
+        head.undecided_calls_of_epoch += u64::from(epoch == head.epoch);
+    }
+    changes.put(key, &row);
+    Ok(())
+}
+
+/// The pending effect that an attempt or a decision on `id` is judged by: the first kind that has one.
 pub(super) fn pending_effect<R: Rows>(
     run_id: RunId<&str>,
     id: RecordId<&str>,
@@ -202,13 +252,11 @@ pub fn evidence<R: Rows>(
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
     let key = pending(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
-    if row.evidence.iter().any(|evidence| evidence.record_id == record.record_id) {
-        return Ok(());
-    }
-    super::contents::kept(record, at, changes);
-    row.revision += 1;
-    row.evidence.push(EvidenceRow {
+    let before = row.undecided_since();
+    let (added, evicted) = row.add_evidence(EvidenceRow {
         record_id: record.record_id.to_owned(),
+        content_hash: record.content_hash(),
+        is_first_of_id: false,
         status,
         reason,
         offset: at.offset,
@@ -216,12 +264,15 @@ pub fn evidence<R: Rows>(
         logged_at_millis: at.logged_at_millis,
         framed: at.row_bytes(),
     });
-    if let Some(gone) = row.make_room() {
+    if !added {
+        return Ok(());
+    }
+    super::contents::kept(record, at, changes);
+    if let Some(gone) = evicted {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
-    // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
-    row.cleared = false;
     changes.put(key, &row);
+    count_undecided(record.run_id, before, row.undecided_since(), changes)?;
     if kind == EffectKind::ToolCall
         && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?
     {

@@ -5,15 +5,16 @@ use crate::index::store::{
     Rows,
     records::{RecordRow, by_id, key},
 };
-use runlog_schemas::judge::FirstJudgement;
+use runlog_schemas::{id::ContentHash, judge::FirstJudgement};
 
-/// Keeps the record and remembers its id.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+/// Keeps the record and remembers its id. Returns its content hash.
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) -> ContentHash {
     let row = RecordRow::encode(at.logged_at_millis, at.framed);
     changes.put_encoded(key(record.run_id, at.offset, at.index), row);
-    let seen =
-        FirstJudgement { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
+    let content_hash = record.content_hash();
+    let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);
+    content_hash
 }
 
 /// Remembers the id of a batch, whose place is that of the first of its records: these are kept, each for itself.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::index::store::{self, Rows, tool_calls::CallRow};
 use runlog_schemas::{
+    id::ContentHash,
     judge::{
         self, Reason, Verdict,
         lifecycle::{Family, StatusReport},
@@ -38,13 +39,13 @@ pub(super) fn settle<R: Rows>(
     match verdict {
         Verdict::Applied { head, no_op } => {
             runs::applied(record, at, head, changes);
-            records::applied(record, at, changes);
+            let content_hash = records::applied(record, at, changes);
             contents::kept(record, at, changes);
             events::applied(record, at, changes);
             if no_op {
                 facts::repeated(record, at, changes)?;
             } else {
-                indexed(record, at, call, changes)?;
+                indexed(record, at, content_hash, call, changes)?;
             }
             Ok(Effect::Applied)
         }
@@ -68,13 +69,14 @@ pub(super) fn settle<R: Rows>(
 fn indexed<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    content_hash: ContentHash,
     call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
             let requested = tool_calls::applied(record, at, call, changes)?;
-            effects::applied(record, at, requested, changes)?;
+            effects::applied(record, at, content_hash, requested, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::requested(record, at, changes);
             }
@@ -84,7 +86,7 @@ fn indexed<R: Rows>(
         RecordKind::Retraction => facts::retracted(record, at, changes)?,
         _ if record.facts.payload_type == PayloadType::Recovery => markers::applied(record, at, changes),
         _ => match StatusReport::of(&record) {
-            Some(step) => stepped(record, &step, at, changes)?,
+            Some(step) => stepped(record, &step, at, content_hash, changes)?,
             None => facts::repeated(record, at, changes)?,
         },
     }
@@ -96,10 +98,11 @@ fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
+    content_hash: ContentHash,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match (step.family, evolving::index(step.family)) {
-        (_, None) => effects::stepped(record, step, at, changes),
+        (_, None) => effects::stepped(record, step, at, content_hash, changes),
         (Family::WriteBack, _) => write_backs::applied(record, step, at, changes),
         (Family::Pool, _) => pools::applied(record, step, at, changes),
         (_, Some(index)) => evolving::applied(index, record, step, at, changes),

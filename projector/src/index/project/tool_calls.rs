@@ -91,7 +91,7 @@ pub fn ended_as<R: Rows>(
             let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
             let effect: Option<EffectRow> =
                 changes.get(&store::effects::pending(record.run_id, EffectKind::ToolCall, request))?;
-            let evidence = effect.as_ref().and_then(EffectRow::adopted);
+            let evidence = effect.as_ref().and_then(|effect| effect.adopted_by(&record.facts));
             evidence.map(|evidence| {
                 if evidence.status == LifecycleStatus::Completed { CallStatus::Completed } else { CallStatus::Failed }
             })

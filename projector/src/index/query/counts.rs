@@ -7,7 +7,7 @@ use crate::index::{
         effects::{self, EffectRow},
     },
 };
-use runlog_schemas::judge::{Class, class};
+use runlog_schemas::judge::Class;
 use std::ops::{AddAssign, ControlFlow};
 
 /// The highest count; a longer list counts as this many.
@@ -40,7 +40,7 @@ pub fn of<R: Rows>(rows: &R) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     each(rows, &effects::prefix(false), |key, row| {
         let row: EffectRow = store::decode(key, row)?;
-        match class(row.has_key, row.cleared).0 {
+        match row.class().0 {
             Class::ReconcileRequired => counts.reconcile_required += 1,
             _ => counts.retry_safe += 1,
         }

@@ -12,7 +12,7 @@ use runlog_schemas::{
     answer::{Effect, EffectState, Evidence, OrOther, Pending},
     id::{RecordId, RunId},
     judge::{
-        Class, class,
+        Class,
         lifecycle::{EffectStatus, LifecycleStatus},
     },
 };
@@ -32,7 +32,7 @@ pub fn pending<R: Rows>(
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
-        let (class, reason) = class(row.has_key, row.cleared);
+        let (class, reason) = row.class();
         Ok(Some(Pending {
             kind: row.kind.into(),
             id,
@@ -43,9 +43,11 @@ pub fn pending<R: Rows>(
             reason: reason.into(),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
             revision: row.revision,
+            basis: Some(row.newest),
             attempts: row.attempts,
             journal_seq: row.journal_seq,
             idempotency_key: row.idempotency_key,
+            dedupe_key: row.dedupe_key,
         }))
     })?;
     found.sort_by_key(|pending| pending.journal_seq);
@@ -57,7 +59,7 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
     let (prefix, mut found) = (pending_of(run_id), false);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
         let row: EffectRow = store::decode(key, row)?;
-        found = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+        found = row.class().0 == Class::ReconcileRequired;
         Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(found)
@@ -106,7 +108,7 @@ pub fn page<R: Rows>(
                 return Ok(None);
             }
             let row: EffectRow = store::decode(key, row)?;
-            let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+            let unsafe_one = row.class().0 == Class::ReconcileRequired;
             Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row, !ended)))
         })?;
         found.extend(effects);
@@ -122,7 +124,7 @@ pub fn page<R: Rows>(
 }
 
 fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
-    let (class, reason) = class(row.has_key, row.cleared);
+    let (class, reason) = row.class();
     Effect {
         run_id,
         position: place.position(row.offset, row.index),
@@ -137,6 +139,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
             revision: pending.then_some(row.revision),
+            basis: pending.then_some(row.newest),
         },
     }
 }

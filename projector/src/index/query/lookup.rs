@@ -14,6 +14,7 @@ use runlog_schemas::{
     answer::{CallError, Lookup, LookupStatus},
     id::{Fingerprint, Offset, RecordId, RunId},
     payload::{Payload, PayloadType},
+    record::Facts,
 };
 
 /// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. Four gets, and one per record whose content is
@@ -95,7 +96,7 @@ impl<R: Rows> Fill<'_, R> {
         let facts = &record.body.facts;
         // The facts name the decision even if its content was dropped.
         if facts.payload_type == PayloadType::EffectResolution && facts.status.as_deref() == Some("adopt") {
-            return self.adopted(answer);
+            return self.adopted(facts, answer);
         }
         if let Some(payload) = self.payload(record, ended, answer) {
             outcome(payload, answer);
@@ -133,10 +134,10 @@ impl<R: Rows> Fill<'_, R> {
     }
 
     /// Fills in the result of the adopted evidence.
-    fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
+    fn adopted(&self, decision: &Facts, answer: &mut Lookup) -> Result<(), Error> {
         let effect: Option<EffectRow> =
             self.rows.get(&store::effects::ended(self.run_id, EffectKind::ToolCall, self.id))?;
-        let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
+        let Some(evidence) = effect.as_ref().and_then(|effect| effect.adopted_by(decision)) else { return Ok(()) };
         let at = (evidence.offset, evidence.index);
         let record = super::envelope(&evidence.framed.0)?;
         let payload_type = &record.facts.payload_type;

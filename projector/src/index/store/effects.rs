@@ -9,12 +9,13 @@ pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
     datum,
     datum::Sha256,
-    id::{Epoch, Fingerprint, JournalSeq, Offset, RecordId, RunId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
-        PendingEffect, Reason,
+        self, Class, PendingEffect, Reason,
         lifecycle::{EffectStatus, LifecycleStatus, State},
     },
     or_other::OrOther,
+    record::Facts,
 };
 
 /// The index.
@@ -69,11 +70,11 @@ pub fn prefix(ended: bool) -> Key {
     Key::new(INDEX, u8::from(ended))
 }
 
-/// The most evidence stored per effect.
+/// The most evidence stored per effect: once for the first of each record id, once for the others.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// Whether a result says that the effect happened.
-fn happened(status: &OrOther<LifecycleStatus>) -> bool {
+pub fn happened(status: &OrOther<LifecycleStatus>) -> bool {
     status.as_str().parse().is_ok_and(EffectStatus::happened)
 }
 
@@ -92,10 +93,12 @@ pub struct EffectRow {
     pub status: OrOther<LifecycleStatus>,
     /// The payload hash of the record that set the status; none for calls, whose own rows have it.
     pub set_by: Option<Sha256>,
-    /// The idempotency or dedupe key of its request.
+    /// The idempotency key of its request.
     pub idempotency_key: Option<String>,
-    /// Whether it has an idempotency or dedupe key.
-    pub has_key: bool,
+    /// The dedupe key of its request.
+    pub dedupe_key: Option<String>,
+    /// Whether its request says that it is safe to repeat.
+    pub repeatable: bool,
     /// Whether a record said, since the effect was last started, that it did not happen.
     pub cleared: bool,
     /// How many times it was started.
@@ -103,6 +106,8 @@ pub struct EffectRow {
     /// The epoch of all starts since the last clearance, or since the request; none if there were several epochs. Only that
     /// epoch's writer can know that the effect did not happen.
     pub started_in: Option<Epoch>,
+    /// The epoch of the last start.
+    pub last_started_in: Epoch,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
     /// The request's offset.
@@ -112,8 +117,10 @@ pub struct EffectRow {
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
     /// Number of records applied to it (its request and decisions included) or stored as its evidence (evicted evidence
-    /// included). A decision made at a smaller revision is refused.
+    /// included, evidence under the id of other kept evidence not). A decision made at a smaller revision is refused.
     pub revision: u64,
+    /// The content hash of the newest record that was applied to it or stored as its evidence.
+    pub newest: ContentHash,
 }
 datum!(EffectRow {
     kind,
@@ -123,46 +130,106 @@ datum!(EffectRow {
     status,
     set_by,
     idempotency_key,
-    has_key,
+    dedupe_key,
+    repeatable,
     cleared,
     attempts,
     started_in,
+    last_started_in,
     journal_seq,
     offset,
     index,
     evidence,
     revision,
+    newest,
 });
 
 impl EffectRow {
     /// It was started in `epoch`.
     pub fn start(&mut self, epoch: Epoch) {
         self.started_in = if self.cleared { Some(epoch) } else { self.started_in.filter(|other| *other == epoch) };
+        self.last_started_in = epoch;
         // A `not_done` decision asserted that the effect is not running. It has started again.
         self.cleared = false;
     }
 
-    /// Evicts evidence beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest of
-    /// all if every one says so. [`Self::adopted`] so returns the same as over all evidence.
-    pub fn make_room(&mut self) -> Option<EvidenceRow> {
-        if self.evidence.len() <= EVIDENCE_MAX {
+    /// Whether it may run again without a decision, and why.
+    pub fn class(&self) -> (Class, &'static str) {
+        let usable = |key: &Option<String>| key.as_ref().is_some_and(|key| !key.is_empty());
+        let is_call = self.kind == EffectKind::ToolCall;
+        let has_key = usable(&self.idempotency_key) || (!is_call && usable(&self.dedupe_key));
+        judge::class(has_key, self.cleared, self.repeatable)
+    }
+
+    /// The epoch that last started a tool call which must be decided before it runs again; none for other effects.
+    pub fn undecided_since(&self) -> Option<Epoch> {
+        let undecided = self.kind == EffectKind::ToolCall && self.class().0 == Class::ReconcileRequired;
+        undecided.then_some(self.last_started_in)
+    }
+
+    /// Stores a refused result, unless the same is stored: the same record id and content hash. Returns whether it is
+    /// stored now, and what it evicted.
+    ///
+    /// The first of each record id is stored and counted by itself, as decisions without a basis are judged by it.
+    pub fn add_evidence(&mut self, mut row: EvidenceRow) -> (bool, Option<EvidenceRow>) {
+        let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
+        let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
+        row.is_first_of_id = !self.evidence.iter().any(|other| other.is_first_of_id && same_id(other));
+        match same {
+            Some(_) if !row.is_first_of_id => return (false, None),
+            Some(at) => drop(self.evidence.remove(at)),
+            None => {}
+        }
+        self.revision += u64::from(row.is_first_of_id);
+        self.newest = row.content_hash;
+        // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
+        self.cleared = false;
+        let first = row.is_first_of_id;
+        self.evidence.push(row);
+        (true, self.evict(first))
+    }
+
+    /// Evicts evidence beyond [`EVIDENCE_MAX`] among the first of each id, or among the others: the oldest that does not
+    /// say that the effect happened, or the oldest if all say so. [`Self::adopted_by`] so returns the same as over all
+    /// evidence.
+    fn evict(&mut self, first: bool) -> Option<EvidenceRow> {
+        let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;
+        if self.evidence.iter().filter(group).count() <= EVIDENCE_MAX {
             return None;
         }
-        let least = self.evidence.iter().position(|evidence| !happened(&evidence.status));
-        Some(self.evidence.remove(least.unwrap_or(0)))
+        let least = self.evidence.iter().position(|one| group(&one) && !happened(&one.status));
+        let oldest = || self.evidence.iter().position(|one| group(&one));
+        Some(self.evidence.remove(least.or_else(oldest)?))
     }
 
-    /// The evidence that a decision to adopt it adopts. Where refused results contradict one another, one that says
-    /// that the effect happened wins over any later failure; among equals the last wins.
-    pub fn adopted(&self) -> Option<&EvidenceRow> {
-        let happened = self.evidence.iter().rev().find(|evidence| happened(&evidence.status));
-        happened.or_else(|| self.evidence.last())
+    /// The evidence that a decision with these facts to adopt it adopts. A decision without a basis reads the first evidence
+    /// of each record id.
+    pub fn adopted_by(&self, facts: &Facts) -> Option<&EvidenceRow> {
+        self.adoptable(facts.basis.is_none())
     }
 
-    /// What the judge needs for a decision on it, while it is pending.
+    /// The evidence that would be adopted: of all, or of the first of each record id. If refused results contradict one
+    /// another, one that says that the effect happened wins over any later failure; among equals the last wins.
+    pub fn adoptable(&self, by_id: bool) -> Option<&EvidenceRow> {
+        let read = |evidence: &&EvidenceRow| !by_id || evidence.is_first_of_id;
+        let happened = self.evidence.iter().rev().filter(read).find(|evidence| happened(&evidence.status));
+        happened.or_else(|| self.evidence.iter().rev().find(read))
+    }
+
+    /// What the judge needs for attempts and decisions on it, while it is pending.
     pub fn pending(&self) -> PendingEffect {
-        let adoptable = self.adopted().map(|evidence| (evidence.record_id.clone(), happened(&evidence.status)));
-        PendingEffect { revision: self.revision, adoptable }
+        let named = |by_id| {
+            let evidence = self.adoptable(by_id)?;
+            Some((evidence.record_id.clone(), happened(&evidence.status)))
+        };
+        PendingEffect {
+            revision: self.revision,
+            newest: self.newest,
+            class: self.class().0,
+            attempts: self.attempts,
+            adoptable: named(false),
+            adoptable_by_id: named(true),
+        }
     }
 
     /// What the judge needs of it.
@@ -177,6 +244,10 @@ impl EffectRow {
 pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
+    /// Its content hash.
+    pub content_hash: ContentHash,
+    /// Whether no other stored evidence had this record id: decisions without a basis read and count only these.
+    pub is_first_of_id: bool,
     /// Its statement about the effect.
     pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
@@ -191,4 +262,14 @@ pub struct EvidenceRow {
     #[serde(skip)]
     pub framed: super::records::Bytes,
 }
-datum!(EvidenceRow { record_id, status, reason, offset, index, logged_at_millis, framed });
+datum!(EvidenceRow {
+    record_id,
+    content_hash,
+    is_first_of_id,
+    status,
+    reason,
+    offset,
+    index,
+    logged_at_millis,
+    framed,
+});

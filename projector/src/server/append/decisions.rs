@@ -160,7 +160,10 @@ fn vouches(store: &Store, run_id: RunId<&str>, Body { record_id, facts, .. }: &B
 /// of the writer whose own decision it is. Other records do not need to.
 pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
-    record.body.record_kind != RecordKind::EffectResolution || facts.revision.is_some() || facts.epoch.is_some()
+    record.body.record_kind != RecordKind::EffectResolution
+        || facts.basis.is_some()
+        || facts.revision.is_some()
+        || facts.epoch.is_some()
 }
 
 fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {

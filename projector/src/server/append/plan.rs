@@ -105,6 +105,15 @@ impl Projector {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
             }
+            let (version, written) = (record.version().number, self.shared.config.write_schema);
+            if version > written && !known {
+                let message = format!(
+                    "record {} needs schema version {version}, and this server writes at most version {written} \
+                     (--write-schema)",
+                    record.body.record_id
+                );
+                return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
+            }
             if let Some(principal) = caller.principal() {
                 let first = first.as_ref().map(|first| first.content_hash);
                 attribution::attribute(&mut record, principal, proofs.as_ref(), first);
@@ -118,7 +127,7 @@ impl Projector {
             let entry =
                 if again.is_some() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
             // As a fold keeps it.
-            let version = if again.is_some() { entry::renumbered_version(&record) } else { record.version() };
+            let version = if again.is_some() { record.renumbered_version() } else { record.version() };
             let framed = codec::reframe_as(&entry.value, version);
             let envelope = query::envelope(&framed)?;
             if !judged {

@@ -1,7 +1,8 @@
 //! What answers a call, and what an operator decides of it.
 
 use super::{
-    super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, attempt, completed, failed, resolution,
+    super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, attempt, claim, completed, failed, request,
+    resolution,
 };
 
 #[test]
@@ -69,7 +70,7 @@ fn a_resolution_is_judged_by_its_id_and_its_content_and_by_nothing_else() {
 #[test]
 fn a_decision_is_refused_as_stale_where_the_effect_has_a_greater_revision_and_only_there() {
     let mut run = Run::claimed("a");
-    run.pending.insert(id("call"), PendingEffect { revision: 3, adoptable: None });
+    run.pending.insert(id("call"), pending(3, None));
     let at = |revision| move |record: &mut JournalRecord| record.body.facts.revision = Some(revision);
     assert_eq!(run.changed("r1", resolution("call", "not_done"), at(2)), Refused(Reason::StaleDecision));
     assert_eq!(run.changed("r2", resolution("call", "not_done"), at(3)), Applied);
@@ -82,7 +83,7 @@ fn a_decision_is_refused_as_stale_where_the_effect_has_a_greater_revision_and_on
 fn a_decision_names_the_evidence_that_it_adopts_or_decides_against() {
     let mut run = Run::claimed("a");
     run.calls.get_mut("call").unwrap().has_evidence = true;
-    run.pending.insert(id("call"), PendingEffect { revision: 2, adoptable: Some((id("e"), true)) });
+    run.pending.insert(id("call"), pending(2, Some((id("e"), true))));
     let naming = |evidence: &'static str| {
         move |record: &mut JournalRecord| {
             record.body.facts.revision = Some(2);
@@ -96,7 +97,7 @@ fn a_decision_names_the_evidence_that_it_adopts_or_decides_against() {
         }
     }
     assert_eq!(run.changed("n", resolution("call", "not_done"), naming("e")), Applied);
-    run.pending.insert(id("call"), PendingEffect { revision: 2, adoptable: Some((id("e"), false)) });
+    run.pending.insert(id("call"), pending(2, Some((id("e"), false))));
     assert_eq!(run.changed("f", resolution("call", "not_done"), naming("")), Applied);
     assert_eq!(run.changed("a", resolution("call", "adopt"), naming("e")), Applied);
 }
@@ -104,7 +105,7 @@ fn a_decision_names_the_evidence_that_it_adopts_or_decides_against() {
 #[test]
 fn a_writers_own_decision_holds_in_its_epoch_only() {
     let mut run = Run::claimed("a");
-    run.pending.insert(id("call"), PendingEffect { revision: 1, adoptable: None });
+    run.pending.insert(id("call"), pending(1, None));
     let (writer_id, epoch) = (run.head.writer_id.clone(), run.head.epoch);
     let of = |writer_id: OrEmpty<WriterId>, written: Epoch, named: Epoch| {
         move |record: &mut JournalRecord| {
@@ -121,6 +122,84 @@ fn a_writers_own_decision_holds_in_its_epoch_only() {
         assert_eq!(run.changed(name, resolution("call", "not_done"), change), Refused(Reason::Fenced), "{name}");
     }
     assert_eq!(run.changed("r4", resolution("call", "not_done"), of(writer_id, epoch, epoch)), Applied);
+}
+
+#[test]
+fn an_attempt_with_a_basis_needs_permission_the_newest_record_and_the_next_number() {
+    let mut run = Run::claimed("a");
+    let (newest, older) = (ContentHash(Sha256::of(b"newest")), ContentHash(Sha256::of(b"older")));
+    let safe = PendingEffect { newest, class: Class::RetrySafe, ..pending(3, None) };
+    let stated = |basis, attempt| {
+        move |record: &mut JournalRecord| {
+            (record.body.facts.basis, record.body.facts.attempt) = (Some(basis), attempt);
+        }
+    };
+    for (name, effect, basis, number) in [
+        ("undecided", PendingEffect { class: Class::ReconcileRequired, ..safe.clone() }, newest, Some(2)),
+        ("changed since", safe.clone(), older, Some(2)),
+        ("number taken", safe.clone(), newest, Some(1)),
+        ("number ahead", safe.clone(), newest, Some(3)),
+        ("no number", safe.clone(), newest, None),
+    ] {
+        run.pending.insert(id("call"), effect);
+        let word = run.changed(name, attempt("call"), stated(basis, number));
+        assert_eq!(word, Refused(Reason::Transition), "{name}");
+    }
+    run.pending.insert(id("call"), safe);
+    assert_eq!(run.changed("permitted", attempt("call"), stated(newest, Some(2))), Applied);
+    run.pending.insert(id("call"), pending(3, None));
+    assert_eq!(run.add("without a basis", attempt("call")), Applied);
+}
+
+#[test]
+fn a_decision_with_a_basis_is_stale_unless_it_names_the_newest_record() {
+    let mut run = Run::claimed("a");
+    run.calls.get_mut("call").unwrap().has_evidence = true;
+    let (newest, older) = (ContentHash(Sha256::of(b"newest")), ContentHash(Sha256::of(b"older")));
+    let by_id = Some((id("e"), false));
+    let effect = PendingEffect { newest, adoptable: Some((id("e"), true)), ..pending(2, by_id) };
+    run.pending.insert(id("call"), effect);
+    let stated = |basis, evidence: &'static str| {
+        move |record: &mut JournalRecord| {
+            let facts = &mut record.body.facts;
+            (facts.basis, facts.revision) = (Some(basis), Some(1));
+            facts.evidence = (!evidence.is_empty()).then(|| id(evidence));
+        }
+    };
+    let decided = || resolution("call", "not_done");
+    assert_eq!(run.changed("older", decided(), stated(older, "e")), Refused(Reason::StaleDecision));
+    // All evidence counts, not only the first of each record id.
+    assert_eq!(run.changed("unnamed", decided(), stated(newest, "")), Refused(Reason::Transition));
+    assert_eq!(run.changed("newest", decided(), stated(newest, "e")), Applied);
+}
+
+#[test]
+fn an_intent_that_refuses_unresolved_calls_waits_for_calls_of_earlier_epochs_alone() {
+    let mut run = Run::claimed("a");
+    let stated = |unresolved| move |record: &mut JournalRecord| record.body.facts.unresolved = unresolved;
+    let cases = [(2, 2, None), (2, 1, Some(Reason::Unresolved)), (0, 0, None)];
+    for (nth, (all, of_epoch, refused)) in cases.into_iter().enumerate() {
+        (run.head.undecided_calls, run.head.undecided_calls_of_epoch) = (all, of_epoch);
+        let word = run.changed(&format!("refuse {nth}"), request(), stated(Some(Unresolved::Refuse)));
+        assert_eq!(word, refused.map_or(Applied, Refused), "{all} {of_epoch}");
+        for other in [None, Some(Unresolved::Allow)] {
+            assert_eq!(run.changed(&format!("{other:?} {nth}"), request(), stated(other)), Applied);
+        }
+    }
+    (run.head.undecided_calls, run.head.undecided_calls_of_epoch) = (1, 1);
+    assert_eq!(run.take(&claim("claim b", "b", 2)), Applied);
+    assert_eq!(run.changed("after a claim", request(), stated(Some(Unresolved::Refuse))), Refused(Reason::Unresolved));
+}
+
+fn pending(revision: u64, adoptable: Option<(RecordId, bool)>) -> PendingEffect {
+    PendingEffect {
+        revision,
+        newest: ContentHash::default(),
+        class: Class::ReconcileRequired,
+        attempts: 1,
+        adoptable: adoptable.clone(),
+        adoptable_by_id: adoptable,
+    }
 }
 
 fn id(text: &str) -> RecordId {

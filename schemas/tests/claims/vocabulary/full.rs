@@ -4,14 +4,14 @@
 use super::sample;
 use runlog_schemas::{
     datum::{Datum, Sha256},
-    id::{Illegal, OrEmpty, PrevHash, RunId},
+    id::{ContentHash, Illegal, OrEmpty, PrevHash, RunId},
     json::Json,
     messages::MessageSpan,
     payload::{
         ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, PayloadType, RunClaim, RunLifecycle,
         Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
-    record::{Facts, JournalRecord, RecordKind, Sequencing, Validity},
+    record::{Facts, JournalRecord, RecordKind, Sequencing, Unresolved, Validity},
     refs::{
         CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
         SourceKind, SourceRef, TrustClass,
@@ -47,6 +47,31 @@ pub(crate) fn decision() -> JournalRecord {
     facts.principal = Some("principal-1".into());
     facts.principal_proof = Some(Sha256::of(b"proof-1"));
     record
+}
+
+/// The records that need this version: decisions of version 2; attempts, decisions and requests of version 3, alone and in
+/// a batch whose other records need version 1.
+pub(crate) fn of_version(number: u16) -> Vec<(&'static str, JournalRecord)> {
+    if number == 2 {
+        return vec![("effect_resolution", decision())];
+    }
+    let of = |tag: &str| {
+        record(payloads().into_iter().nth(Payload::TYPES.iter().position(|at| *at == tag).unwrap()).unwrap())
+    };
+    let basis = Some(ContentHash(Sha256::of(b"newest")));
+    let (mut decided, mut attempt, mut request) = (decision(), of("tool_call_attempt"), of("tool_call_requested"));
+    decided.body.facts.basis = basis;
+    let Payload::ToolCallAttempt(ToolCallAttempt { attempt: nth, .. }) = attempt.payload else { panic!("an attempt") };
+    (attempt.body.facts.basis, attempt.body.facts.attempt) = (basis, Some(nth));
+    (request.body.facts.unresolved, request.body.facts.repeatable) = (Some(Unresolved::Refuse), Some(true));
+    let records = vec![of("conversation_turn"), request.clone(), attempt.clone()];
+    let batch = record(Batch { records }.into());
+    vec![
+        ("effect_resolution", decided),
+        ("tool_call_attempt", attempt),
+        ("tool_call_requested", request),
+        ("batch", batch),
+    ]
 }
 
 /// The records of a payload type, made from the schema: one for each variant, the later ones in a plain envelope.

@@ -4,7 +4,7 @@ use super::sample;
 use proptest::{collection::vec, option::of, prelude::*, sample::select};
 use runlog_schemas::{
     datum::{Datum, Sha256},
-    id::{ID_BYTES_MAX, OrEmpty, PrevHash, RunId},
+    id::{ContentHash, ID_BYTES_MAX, OrEmpty, PrevHash, RunId},
     json::Json,
     messages::{self, MessageSpan},
     or_other::OrOther,
@@ -13,7 +13,7 @@ use runlog_schemas::{
         RunLifecycle, Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
         wrapped::Batch,
     },
-    record::{Body, EventIndexProjection, Facts, JournalRecord, RecordKind, Sequencing, Validity},
+    record::{Body, EventIndexProjection, Facts, JournalRecord, RecordKind, Sequencing, Unresolved, Validity},
     refs::{
         CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
         SourceKind, SourceRef, TrustClass,
@@ -173,6 +173,48 @@ prop_compose! {
         record.body.facts = Facts { revision, evidence, epoch, principal, principal_proof, ..facts };
         record
     }
+}
+
+/// A record that needs version 3: an attempt or a decision with a basis, or a request that says what it needs.
+pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
+    let stated = (
+        decision(),
+        any::<[u8; 32]>().prop_map(|hash| ContentHash(Sha256(hash))),
+        of(select(Unresolved::ALL)),
+        any::<i32>().prop_map(|number| number.unsigned_abs() & 0x7fff_ffff),
+        0..3_u8,
+    );
+    stated.prop_map(|(decision, basis, unresolved, attempt, which)| {
+        let run_id = decision.body.run_id.borrow().unwrap();
+        let record_id = decision.body.record_id.clone();
+        let request_record_id = decision.body.facts.answers.clone().unwrap();
+        let mut record = match which {
+            0 => decision,
+            1 => {
+                let payload = ToolCallAttempt { request_record_id, attempt, reason: "r".into() };
+                let mut record = JournalRecord::new(run_id, record_id, "agent", payload.into());
+                record.body.facts.attempt = Some(attempt);
+                record
+            }
+            _ => {
+                let request = ToolCallRequested {
+                    request_id: "q".into(),
+                    call_id: "c".into(),
+                    parent_id: None,
+                    vendor: None,
+                    tool_name: "t".into(),
+                    args_sha256: String::new(),
+                    fingerprint: OrEmpty::NONE,
+                    arguments: Some(Json::of(&1).unwrap()),
+                };
+                let mut record = JournalRecord::new(run_id, record_id, "agent", request.seal().unwrap().into());
+                (record.body.facts.unresolved, record.body.facts.repeatable) = (unresolved, Some(unresolved.is_none()));
+                return record;
+            }
+        };
+        record.body.facts.basis = Some(basis);
+        record
+    })
 }
 
 prop_compose! {

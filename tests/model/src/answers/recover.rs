@@ -16,10 +16,11 @@ impl Seen<'_> {
     /// An effect whose end is not recorded.
     pub(crate) fn pending(&self, effect: &Effect) -> Value {
         let safe = effect.retry_safe(&self.model.rules);
-        let reason = match (safe, effect.not_done) {
-            (true, true) => "not_done",
-            (true, false) => "key",
-            _ => "unknown_outcome",
+        let reason = match safe {
+            true if effect.not_done => "not_done",
+            true if effect.repeatable => "repeatable",
+            true => "key",
+            false => "unknown_outcome",
         };
         json!({
             "kind": effect.kind,
@@ -31,9 +32,11 @@ impl Seen<'_> {
             "reason": reason,
             "evidence": self.evidence(effect),
             "revision": effect.revision,
+            "basis": effect.newest,
             "attempts": effect.starts,
             "journal_seq": effects::request_seq(self.run, effect),
             "idempotency_key": effect.key,
+            "dedupe_key": effect.dedupe_key,
         })
     }
 

@@ -161,7 +161,18 @@ impl World {
             "tool_name": tool_name, "arguments": arguments,
         }});
         if self.random.percent(35) {
-            said["idempotency_key"] = format!("{tool_name}-{}", arguments["day"]).into();
+            let key = if self.random.percent(8) { String::new() } else { format!("{tool_name}-{}", arguments["day"]) };
+            said["idempotency_key"] = key.into();
+        }
+        if self.random.percent(4) {
+            said["dedupe_key"] = "dedupe".into();
+        }
+        if self.random.percent(25) {
+            said["facts"] = match self.random.below(4) {
+                0 => json!({"repeatable": true}),
+                1 => json!({"unresolved": "allow"}),
+                _ => json!({"unresolved": "refuse"}),
+            };
         }
         said
     }
@@ -219,8 +230,26 @@ impl World {
             return self.request();
         }
         let attempt = call.as_ref().map_or(2, |call| call.starts + 1);
+        let attempt = if self.random.percent(6) { attempt + 1 } else { attempt };
+        let basis = call.as_ref().filter(|_| self.random.percent(60)).map(|call| self.basis(run, call));
         let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
-        json!({"payload": {"type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again"}})
+        let mut said = json!({"payload": {
+            "type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again",
+        }});
+        if let Some(basis) = basis {
+            said["facts"] = json!({"basis": basis});
+        }
+        said
+    }
+
+    /// What an attempt or a decision says that it was made at: mostly the effect's newest record, sometimes another one.
+    pub(super) fn basis(&mut self, run: usize, effect: &Effect) -> String {
+        if self.random.percent(85) {
+            return effect.newest.clone();
+        }
+        let entries = self.run(run).map(|run| run.entries.as_slice()).unwrap_or_default();
+        let contents: Vec<String> = entries.iter().map(|entry| entry.content(0, &entry.record)).collect();
+        self.random.pick(&contents).unwrap_or_else(|| "b".repeat(64))
     }
 
     fn effect(&mut self, run: usize) -> Value {
@@ -370,7 +399,7 @@ impl World {
 
     pub(super) fn told_late(&mut self, run: usize, effect: &Effect, status: &str) -> Value {
         let number = self.random.below(3);
-        json!({"payload": match (effect.kind, status) {
+        let mut said = json!({"payload": match (effect.kind, status) {
             ("tool_call", "failed") => {
                 json!({"type": "tool_call_failed", "request_record_id": effect.id, "error_kind": "busy", "error_message": "late"})
             }
@@ -380,7 +409,14 @@ impl World {
             ("effect", status) => payloads::effect_result(&effect.id, status),
             ("tool", status) => payloads::tool(&self.runs[run], &effect.id, status, false),
             (_, status) => payloads::delivery(&effect.id, status, "late"),
-        }})
+        }});
+        // Processes that name a result after its call give it the same id.
+        if let Some(known) = self.random.pick(&effect.evidence)
+            && self.random.percent(25)
+        {
+            said["record_id"] = crate::record::text(&known.result, "/record_id").into();
+        }
+        said
     }
 
     fn contract_checkpoint(&mut self, run: usize) -> Value {

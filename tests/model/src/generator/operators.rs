@@ -160,6 +160,11 @@ impl World {
         if self.random.percent(25) {
             facts["epoch"] = self.random.below(3).into();
         }
+        if let Some(effect) = effect.cloned()
+            && self.random.percent(40)
+        {
+            facts["basis"] = self.basis(run, &effect).into();
+        }
         if self.random.percent(10) {
             facts["principal"] = "jo@desk".into();
             facts["principal_proof"] = "a".repeat(64).into();

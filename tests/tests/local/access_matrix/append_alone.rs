@@ -125,15 +125,16 @@ async fn append_alone_clears_no_effect_that_another_epoch_started() {
     assert_eq!(site.end().await, end, "no record was appended");
     // A decision of the epoch before is fenced, for any sender.
     assert_eq!(thief.post(&of_before).await.json()["reason"], "fenced");
-    // An attempt does not make the earlier start its own.
-    assert_eq!(thief.append("pay-2", &attempt("pay")).await, "applied");
+    // Nobody permitted an attempt.
+    let tried = thief.post(&thief.record("pay-2", &attempt("pay"))).await;
+    assert_eq!((tried.status, &tried.json()["kind"]), (409, &json!("reconcile_required")), "{tried:?}");
     forbidden(&thief.post(&thief.not_done("after an attempt", "pay")).await, "resolve");
     for effect in ["pay", "mail", "book"] {
         assert_eq!(class(&site, effect).await, "reconcile_required", "{effect}");
     }
     // Whoever may resolve may.
     let mut desk = thief.not_done("the desk's", "pay");
-    desk["facts"] = json!({ "revision": 2 });
+    desk["facts"] = json!({ "revision": 1 });
     assert_eq!(site.ask("post", RECORDS, Some(&token_of(9).1), Some(&desk)).await.json()["outcome"], "applied");
     assert_eq!(class(&site, "pay").await, "retry_safe");
 }

@@ -1,0 +1,313 @@
+//! Permission to run a call again over HTTP: an attempt, a decision and an intent are refused unless the journal permits
+//! them, whatever their client believes. Each claim holds on a server that writes schema version 2, where the server checks,
+//! and on one that writes version 3, where the judge does.
+
+use anyhow::{Context, ensure};
+use runlog_tests::server::{Launch, Server};
+use serde_json::{Value, json};
+use std::path::Path;
+use tempfile::tempdir;
+
+const RUN: &str = "r";
+const RECORDS: &str = "/v1/runs/r/records";
+
+fn start(dir: &Path, write_schema: &str) -> anyhow::Result<Server> {
+    Launch::local(dir).partitions(1).with("--write-schema").with(write_schema).start()
+}
+
+/// A process that claimed the run.
+struct Writer<'a> {
+    server: &'a Server,
+    id: Value,
+    epoch: Value,
+}
+
+impl<'a> Writer<'a> {
+    fn claim(server: &'a Server) -> anyhow::Result<Self> {
+        let (status, claim) = server.post("/v1/runs/r/claims", &json!({}))?;
+        ensure!(status == 200, "{claim}");
+        Ok(Self { server, id: claim["writer_id"].clone(), epoch: claim["epoch"].clone() })
+    }
+
+    fn record(&self, id: &str, payload: &Value, facts: &Value) -> Value {
+        let mut record = json!({ "run_id": RUN, "record_id": id, "writer_id": self.id, "writer_epoch": self.epoch,
+            "payload": payload });
+        if !facts.is_null() {
+            record["facts"] = facts.clone();
+        }
+        record
+    }
+
+    fn post(&self, record: &Value) -> anyhow::Result<(u16, Value)> {
+        self.server.post(RECORDS, record)
+    }
+
+    /// The outcome of a record and why it was refused, or the kind of the error.
+    fn append(&self, id: &str, payload: &Value, facts: &Value) -> anyhow::Result<String> {
+        said(self.post(&self.record(id, payload, facts))?)
+    }
+
+    /// A request with some members of its own, as a key.
+    fn intent(&self, id: &str, members: &Value, facts: &Value) -> anyhow::Result<String> {
+        let mut record = self.record(
+            id,
+            &json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "pay",
+                "arguments": { "invoice": id } }),
+            facts,
+        );
+        for (name, value) in members.as_object().into_iter().flatten() {
+            record[name] = value.clone();
+        }
+        said(self.post(&record)?)
+    }
+
+    fn attempt(&self, id: &str, call: &str, number: u32, facts: &Value) -> anyhow::Result<String> {
+        let payload =
+            json!({ "type": "tool_call_attempt", "request_record_id": call, "attempt": number, "reason": "again" });
+        self.append(id, &payload, facts)
+    }
+
+    fn completed(&self, id: &str, call: &str, booking: &str) -> anyhow::Result<String> {
+        let payload =
+            json!({ "type": "tool_call_completed", "request_record_id": call, "result": { "booking": booking } });
+        self.append(id, &payload, &Value::Null)
+    }
+
+    fn failed(&self, id: &str, call: &str) -> anyhow::Result<String> {
+        let payload = json!({ "type": "tool_call_failed", "request_record_id": call, "error_kind": "busy",
+            "error_message": "try later" });
+        self.append(id, &payload, &Value::Null)
+    }
+}
+
+fn said((status, answer): (u16, Value)) -> anyhow::Result<String> {
+    let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    Ok(match status {
+        200 => format!("{} {}", text("outcome"), text("reason")).trim_end().to_owned(),
+        _ => text("kind"),
+    })
+}
+
+fn pending(server: &Server, call: &str) -> anyhow::Result<Value> {
+    let (_, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
+    let all = recovery["pending"].as_array().with_context(|| format!("{recovery}"))?;
+    all.iter().find(|pending| pending["id"] == call).cloned().with_context(|| format!("{recovery}"))
+}
+
+fn decide(server: &Server, call: &str, decision: &str, members: &Value) -> anyhow::Result<String> {
+    let mut body = json!({ "decision": decision, "who": "jo", "why": "looked" });
+    for (name, value) in members.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    said(server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?)
+}
+
+/// Decides that a call did not happen, at what it is now.
+fn not_done(server: &Server, call: &str) -> anyhow::Result<String> {
+    decide(server, call, "not_done", &json!({ "revision": pending(server, call)?["revision"] }))
+}
+
+fn both(claim: impl Fn(&Server, &Writer<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for write_schema in ["2", "3"] {
+        let folder = tempdir()?;
+        let server = start(folder.path(), write_schema)?;
+        claim(&server, &Writer::claim(&server)?).with_context(|| format!("--write-schema {write_schema}"))?;
+    }
+    Ok(())
+}
+
+macro_rules! says {
+    ($answer:expr, $expected:expr) => {{
+        let (answer, expected): (String, &str) = ($answer?, $expected);
+        ensure!(answer == expected, "{}: {answer}, not {expected}", stringify!($answer));
+    }};
+}
+
+const NONE: Value = Value::Null;
+
+#[test]
+fn an_attempt_needs_permission_and_the_next_number() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("pay", &NONE, &NONE), "applied");
+        says!(writer.attempt("a2", "pay", 2, &NONE), "reconcile_required");
+        says!(not_done(server, "pay"), "applied");
+        says!(writer.attempt("a3", "pay", 3, &NONE), "invalid");
+        says!(writer.attempt("a2", "pay", 2, &NONE), "applied");
+        // The clearance is used.
+        says!(writer.attempt("a2", "pay", 2, &NONE), "repeat");
+        says!(writer.attempt("b2", "pay", 2, &NONE), "reconcile_required");
+        says!(writer.attempt("not-permitted", "pay", 3, &NONE), "reconcile_required");
+        ensure!(pending(server, "pay")?["attempts"] == 2);
+        let (_, records) = server.get(RECORDS)?;
+        ensure!(!records.to_string().contains("not-permitted"), "nothing refused was appended: {records}");
+        says!(writer.completed("end", "pay", "B-1"), "applied");
+        says!(writer.attempt("late", "pay", 4, &NONE), "refused transition");
+        let batch = json!({ "type": "batch", "records": [writer.record("in", &json!({ "type": "tool_call_attempt",
+            "request_record_id": "pay", "attempt": 2, "reason": "again" }), &NONE)] });
+        says!(writer.append("batch", &batch, &NONE), "invalid");
+        Ok(())
+    })
+}
+
+#[test]
+fn only_a_key_with_text_that_the_answer_returns_permits_an_attempt() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("keyed", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+        says!(writer.attempt("k2", "keyed", 2, &NONE), "applied");
+        says!(writer.attempt("k2 of another", "keyed", 2, &NONE), "invalid");
+        says!(writer.attempt("k3", "keyed", 3, &NONE), "applied");
+        says!(writer.intent("deduped", &json!({ "dedupe_key": "order-7" }), &NONE), "applied");
+        says!(writer.attempt("d2", "deduped", 2, &NONE), "reconcile_required");
+        let deduped = pending(server, "deduped")?;
+        ensure!(deduped["class"] == "reconcile_required" && deduped["dedupe_key"] == "order-7", "{deduped}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_result_that_comes_after_a_decision_revokes_the_permission_to_run_again() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let second = Writer::claim(server)?;
+        says!(not_done(server, "pay"), "applied");
+        ensure!(pending(server, "pay")?["class"] == "retry_safe");
+        says!(first.completed("pay-result", "pay", "B-1"), "refused fenced");
+        says!(second.attempt("again", "pay", 2, &NONE), "reconcile_required");
+        ensure!(pending(server, "pay")?["class"] == "reconcile_required");
+        Ok(())
+    })
+}
+
+#[test]
+fn another_result_under_the_id_of_evidence_is_evidence_too() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let second = Writer::claim(server)?;
+        says!(first.failed("pay-result", "pay"), "refused fenced");
+        says!(not_done(server, "pay"), "applied");
+        says!(second.attempt("again", "pay", 2, &NONE), "applied");
+        Writer::claim(server)?;
+        let seen = pending(server, "pay")?;
+        says!(second.completed("pay-result", "pay", "B-1"), "refused fenced");
+        // The same again is no other result.
+        says!(second.completed("pay-result", "pay", "B-1"), "refused fenced");
+        let now = pending(server, "pay")?;
+        let statuses: Vec<_> =
+            now["evidence"].as_array().into_iter().flatten().map(|evidence| evidence["status"].clone()).collect();
+        ensure!(statuses == ["failed", "completed"] && now["basis"] != seen["basis"], "{now}");
+        let blind = decide(server, "pay", "not_done", &json!({ "revision": seen["revision"] }))?;
+        ensure!(blind == "invalid" || blind == "conflict", "{blind}");
+        let seen = json!({ "revision": now["revision"], "evidence": "pay-result" });
+        let writes_basis = server.get("/v1/journal")?.1["features"].to_string().contains("bases");
+        // Without a basis the judge would adopt the failure.
+        says!(decide(server, "pay", "adopt", &seen), if writes_basis { "applied" } else { "invalid" });
+        if writes_basis {
+            let (_, call) = server.get("/v1/runs/r/calls/pay")?;
+            ensure!(call["result"] == json!({ "booking": "B-1" }), "{call}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_decision_at_a_revision_that_the_effect_does_not_have_is_refused() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("pay", &NONE, &NONE), "applied");
+        let revision = pending(server, "pay")?["revision"].as_u64().context("a revision")?;
+        for wrong in [revision + 1, 1_000_000, i64::MAX.unsigned_abs()] {
+            says!(decide(server, "pay", "not_done", &json!({ "revision": wrong })), "invalid");
+        }
+        says!(not_done(server, "pay"), "applied");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_attempt_or_a_decision_at_an_older_basis_is_refused_by_the_judge() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = start(folder.path(), "3")?;
+    let first = Writer::claim(&server)?;
+    says!(first.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+    let basis = json!({ "basis": pending(&server, "pay")?["basis"] });
+    let second = Writer::claim(&server)?;
+    says!(first.failed("pay-result", "pay"), "refused fenced");
+    says!(second.attempt("a2", "pay", 2, &basis), "refused transition");
+    let decision = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "give_up", "who": "jo",
+        "why": "looked" });
+    says!(second.append("d", &decision, &basis), "refused stale_decision");
+    let basis = json!({ "basis": pending(&server, "pay")?["basis"] });
+    says!(second.attempt("b2", "pay", 2, &basis), "applied");
+    Ok(())
+}
+
+#[test]
+fn an_intent_waits_for_calls_of_earlier_processes_if_it_says_so() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = start(folder.path(), "3")?;
+    let first = Writer::claim(&server)?;
+    let (refuse, allow) = (json!({ "unresolved": "refuse" }), json!({ "unresolved": "allow" }));
+    says!(first.intent("one", &NONE, &refuse), "applied");
+    says!(first.intent("two", &NONE, &refuse), "applied");
+    says!(first.completed("two-result", "two", "B-2"), "applied");
+    let second = Writer::claim(&server)?;
+    says!(second.intent("three", &NONE, &refuse), "refused unresolved");
+    says!(second.intent("four", &NONE, &allow), "applied");
+    says!(second.intent("five", &NONE, &NONE), "applied");
+    says!(not_done(&server, "one"), "applied");
+    says!(second.intent("six", &NONE, &refuse), "applied");
+    // The old process did it after all.
+    says!(first.completed("one-result", "one", "B-1"), "refused fenced");
+    says!(second.intent("seven", &NONE, &refuse), "refused unresolved");
+    Ok(())
+}
+
+#[test]
+fn a_request_that_says_so_runs_again_without_a_decision() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = start(folder.path(), "3")?;
+    let first = Writer::claim(&server)?;
+    says!(first.intent("look", &NONE, &json!({ "repeatable": true })), "applied");
+    let second = Writer::claim(&server)?;
+    let look = pending(&server, "look")?;
+    ensure!(look["class"] == "retry_safe" && look["idempotency_key"].is_null(), "{look}");
+    says!(second.attempt("look 2", "look", 2, &NONE), "applied");
+    says!(second.attempt("look 3", "look", 3, &NONE), "applied");
+    Ok(())
+}
+
+#[test]
+fn a_server_writes_no_later_version_than_it_may_and_reads_them_all() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let features =
+        |server: &Server| -> anyhow::Result<String> { Ok(server.get("/v1/journal")?.1["features"].to_string()) };
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    ensure!(!features(&server)?.contains("bases"));
+    let (status, problem) = first.post(&first.record(
+        "look",
+        &json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "look", "arguments": 1 }),
+        &json!({ "repeatable": true }),
+    ))?;
+    let (id, epoch) = (first.id.clone(), first.epoch.clone());
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    ensure!(status == 400 && detail.contains("version 3") && detail.contains("--write-schema"), "{problem}");
+    server.terminate()?;
+    let server = start(folder.path(), "3")?;
+    ensure!(features(&server)?.contains("bases"));
+    says!(
+        Writer { server: &server, id: id.clone(), epoch: epoch.clone() }.intent(
+            "look",
+            &NONE,
+            &json!({ "repeatable": true })
+        ),
+        "applied"
+    );
+    server.terminate()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    ensure!(pending(&server, "look")?["class"] == "retry_safe");
+    says!(
+        Writer { server: &server, id: id.clone(), epoch: epoch.clone() }.attempt("look 2", "look", 2, &NONE),
+        "applied"
+    );
+    Ok(())
+}

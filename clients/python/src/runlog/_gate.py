@@ -105,6 +105,10 @@ class Gate:
 
     def run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
         """Runs `effect` unless the journal has the call's answer, and records how it ended."""
+        with self.session.recent.call():
+            return (yield from self._run(effect))
+
+    def _run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
         slot = yield from self._slot()
         try:
             admitted = yield from self._admit(slot)
@@ -271,7 +275,7 @@ class Gate:
             if not kept and self.key is None:
                 session.outbox.returned.append(found)
         yield from session.acquire()
-        session.replay.mark_answered(found.id)
+        session.mark_answered(found.id)
         session.lock.release()
         if answer["status"] == "failed":
             failed = Failed(answer["error"]["kind"], answer["error"]["message"])
@@ -325,7 +329,7 @@ class Gate:
                 raise _ran(error, request, Happened.UNRECORDED) from error
             raise _ran(error, request, kept) from error
         flight.recorded()
-        session.replay.mark_answered(request)
+        session.mark_answered(request)
 
     def _result(self, request: str, result: Any, failure: Failed | None) -> tuple[Record, int]:
         redaction = self.config.redaction

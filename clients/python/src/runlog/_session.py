@@ -8,7 +8,7 @@ operation ─▶ lock ─▶ make_ready: send unacknowledged records again
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from ._api import Api, Object
 from ._checkpoint import MessageList
 from ._json import Json
 from ._outbox import NeverStarted, Outbox
+from ._recent import Recent
 from ._records import Record, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, recorded_call
 from ._wire import Acquire, Steps
@@ -45,6 +46,7 @@ class Session:
         self.writer = Writer(api, run_id)
         self.outbox = Outbox()
         self.replay = Replay({"completed": [], "pending": []}, ())
+        self.recent = Recent()
         self.base = MessageList()
         self.covered: int = 0
         """The number that the last checkpoint covers."""
@@ -135,32 +137,39 @@ class Session:
 
     def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[Object]:
         """Records messages and state. Only messages that the last checkpoint does not have are written."""
-        yield from self.acquire()
-        try:
-            yield from self.make_ready()
-            writer, redaction = self.writer, self.api.config.redaction
-            if redaction is not None:
-                messages = [redaction.json(None, message) for message in messages]
-                state = redaction.json(None, state)
-            covered = writer.next_journal_seq - 1
-            fields: dict[str, Json] = {
-                "checkpoint_seq": writer.next_checkpoint_seq,
-                "covers_journal_seq": covered,
-                "unanswered": self.replay.unanswered(),
-                "turn": turn,
-            }
-            checkpoint_id = new_id()
-            payload, following = _checkpoint.build(self.base, checkpoint_id, messages, fields, state)
+        # Before the wait for the lock: an answer that arrives meanwhile is not in the messages.
+        with self.recent.checkpoint() as lacking:
+            yield from self.acquire()
             try:
-                [outcome] = yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
-            except Conflict:
-                # The base may be wrong: the next one is written whole.
-                self.base = MessageList()
-                raise
-            self.base, self.covered = following, covered
-            return outcome
-        finally:
-            self.lock.release()
+                yield from self.make_ready()
+                return (yield from self._append_checkpoint(messages, state, turn, lacking))
+            finally:
+                self.lock.release()
+
+    def _append_checkpoint(
+        self, messages: Sequence[Json], state: Json, turn: int, lacking: Iterable[str]
+    ) -> Steps[Object]:
+        writer, redaction = self.writer, self.api.config.redaction
+        if redaction is not None:
+            messages = [redaction.json(None, message) for message in messages]
+            state = redaction.json(None, state)
+        covered = writer.next_journal_seq - 1
+        fields: dict[str, Json] = {
+            "checkpoint_seq": writer.next_checkpoint_seq,
+            "covers_journal_seq": covered,
+            "unanswered": list(dict.fromkeys((*self.replay.unanswered(), *lacking))),
+            "turn": turn,
+        }
+        checkpoint_id = new_id()
+        payload, following = _checkpoint.build(self.base, checkpoint_id, messages, fields, state)
+        try:
+            [outcome] = yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
+        except Conflict:
+            # The base may be wrong: the next one is written whole.
+            self.base = MessageList()
+            raise
+        self.base, self.covered = following, covered
+        return outcome
 
     def prune(self, covered_before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
         """Hides the checkpoints that cover less than a number; by default, than the last one does."""
@@ -321,6 +330,11 @@ class Session:
         held = self.outbox.remove(request)
         if held is not None:
             self.replay.restore(held.key, held.call)
+
+    def mark_answered(self, call_id: str) -> None:
+        """The agent receives the answer of a call. The lock is held."""
+        self.replay.mark_answered(call_id)
+        self.recent.answered(call_id)
 
     def refresh(self) -> Steps[None]:
         """Learns of decisions that were made since."""

@@ -52,7 +52,9 @@ class Run(BaseRun):
     def checkpoint(self, messages: Sequence[object] = (), state: object = None, *, turn: int = 0) -> None:
         """Records the state of the loop. Pass all messages; only new ones are written.
 
-        Let no call be answered between taking `messages` and `state` and the end of this method."""
+        While calls are in flight, the checkpoint lists as unanswered every call that was answered since the handle was last
+        without one: a process that resumes at it gets their answers from the journal, once more. Otherwise let no call be
+        answered between taking `messages` and `state` and the start of this method."""
         self._driver.drive(self._checkpoint(messages, state, turn))
 
     def batch(self, payloads: Sequence[object]) -> list[str]:

@@ -1,0 +1,55 @@
+"""Calls that were answered since no call was in flight: a checkpoint that is taken meanwhile may lack their answers.
+
+call a    ├──────┤ answered
+call b       ├───────────────┤
+checkpoint          ├─┤          lists a as unanswered: its messages may precede the answer
+checkpoint                     ├─┤  lists neither: no call is in flight
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+class Recent:
+    """Counts the calls in flight, and remembers which calls were answered meanwhile."""
+
+    def __init__(self) -> None:
+        # Reentrant, because a signal handler may take a checkpoint.
+        self._lock = threading.RLock()
+        self._in_flight = 0
+        self._answered: dict[str, None] = {}
+        self._checkpoints: list[dict[str, None]] = []
+
+    @contextmanager
+    def call(self) -> Generator[None, None, None]:
+        """A call is in flight."""
+        with self._lock:
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+                if self._in_flight == 0:
+                    self._answered.clear()
+
+    @contextmanager
+    def checkpoint(self) -> Generator[dict[str, None], None, None]:
+        """A checkpoint is taken: the calls, by id, whose answers its messages may lack. Calls are added as they are answered."""
+        with self._lock:
+            lacking = self._answered.copy()
+            self._checkpoints.append(lacking)
+        try:
+            yield lacking
+        finally:
+            with self._lock:
+                self._checkpoints = [other for other in self._checkpoints if other is not lacking]
+
+    def answered(self, call_id: str) -> None:
+        """A call was answered."""
+        with self._lock:
+            for calls in (self._answered, *self._checkpoints):
+                calls[call_id] = None

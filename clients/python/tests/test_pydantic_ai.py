@@ -177,6 +177,43 @@ async def test_another_question_is_refused_until_a_checkpoint_and_then_a_new_one
         assert again.run_id == second.run_id != first.run_id and len(travel.effects) == 6
 
 
+async def test_an_agent_goes_on_after_checkpoints_that_were_taken_in_the_middle_of_it(url, run_id):
+    class Saving(Travel):
+        """Takes a checkpoint in the middle of each request, of the trips that are booked."""
+
+        killed = False
+
+        async def model(self, messages, info):
+            await self.run.checkpoint(self.booked)
+            response = super().model(messages, info)
+            if self.killed and len(self.asked) == 3:
+                raise ConnectionError("killed")
+            return response
+
+        async def book_two(self, run):
+            self.run, self.booked = run, run.recovery.messages
+            for trip in ("to London", "to Paris")[len(self.booked) :]:
+                self.booked = [*self.booked, (await self.agent.run(trip)).output]
+
+    first, second, third, fourth = Saving(), Saving(), Saving(), Saving()
+    first.killed = True
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id) as run:
+            with pytest.raises(ConnectionError):
+                await first.book_two(run)
+        for travel in (second, third):
+            async with rl.run(run_id) as run:
+                await travel.book_two(run)
+                assert travel.booked == ["booked", "booked"]
+        assert (first.asked, second.asked, third.asked) == ([1, 3, 5], [5, 1, 3, 5], [])
+        assert sorted(first.effects + second.effects + third.effects) == sorted(ALL * 2)
+        async with rl.run(run_id) as run:
+            # No agent runs now, so that its next run is another one.
+            await run.checkpoint([])
+            await fourth.book_two(run)
+            assert fourth.asked == [1, 3, 5]
+
+
 async def test_agents_that_run_at_once_and_agents_within_tools(url, run_id):
     inner = Travel()
     outer = Agent(

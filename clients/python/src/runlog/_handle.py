@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from ._api import Api, Object
 from ._gate import Answer, Call, Ends, Gate
 from ._json import Json, to_json
 from ._records import new_id
+from ._replay import key_of
 from ._session import BATCH_RECORDS_MAX, Session
 from ._wire import Steps
 from .errors import Usage
@@ -85,6 +87,22 @@ class BaseRun:
     def checkpoint_id(self) -> str | None:
         """The id of the run's last checkpoint: the one that was resumed at, or that this handle took."""
         return self._session.base.checkpoint_id
+
+    @property
+    def quiet_checkpoint_id(self) -> str | None:
+        """The same, but of those that this handle took only the last one beside which no call was in flight."""
+        return self._session.quiet_checkpoint
+
+    def step(self) -> AbstractContextManager[None]:
+        """Counts as a call in flight: `with run.step()` around calls whose answers come into the messages together. A
+        checkpoint that is taken inside, as an autosave, covers none of them."""
+        return self._session.recent.call()
+
+    def uncovered_keys(self, tool: str) -> list[str]:
+        """The keys of the recorded calls of a tool that `quiet_checkpoint_id` does not cover, as of the claim, in the order of
+        their requests."""
+        keys = (key_of(call) for call in self._session.uncovered)
+        return [key[1] for key in keys if key is not None and key[0] == tool]
 
     @property
     def pending(self) -> list[Object]:

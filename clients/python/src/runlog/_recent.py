@@ -23,6 +23,10 @@ class Recent:
         self._answered: dict[str, None] = {}
         self._checkpoints: list[dict[str, None]] = []
 
+    def is_quiet(self) -> bool:
+        """Whether no call is in flight."""
+        return self._in_flight == 0
+
     @contextmanager
     def call(self) -> Generator[None, None, None]:
         """A call is in flight."""

@@ -48,6 +48,10 @@ class Session:
         self.replay = Replay({"completed": [], "pending": []}, ())
         self.recent = Recent()
         self.base = MessageList()
+        self.quiet_checkpoint: str | None = None
+        """The last checkpoint that was taken while no call was in flight."""
+        self.uncovered: list[Object] = []
+        """The recorded calls that it does not cover, as of the claim, in the order of their requests."""
         self.covered: int = 0
         """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
@@ -86,6 +90,8 @@ class Session:
             keyed = (yield from self._recovery(from_start=True, content=False))["completed"]
         self.replay = Replay(recovery, keyed)
         self.base = MessageList.of(recovery["checkpoint"])
+        self.quiet_checkpoint = self.base.checkpoint_id
+        self.uncovered = sorted((*recovery["completed"], *recovery["pending"]), key=lambda call: call["journal_seq"])
         checkpoint: Object = recovery["checkpoint"] or {}
         self.covered = int(checkpoint.get("covers_journal_seq") or 0)
         if recovery["status"] != "open":
@@ -138,11 +144,15 @@ class Session:
     def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[Object]:
         """Records messages and state. Only messages that the last checkpoint does not have are written."""
         # Before the wait for the lock: an answer that arrives meanwhile is not in the messages.
+        quiet = self.recent.is_quiet()
         with self.recent.checkpoint() as lacking:
             yield from self.acquire()
             try:
                 yield from self.make_ready()
-                return (yield from self._append_checkpoint(messages, state, turn, lacking))
+                outcome = yield from self._append_checkpoint(messages, state, turn, lacking)
+                if quiet and not lacking:
+                    self.quiet_checkpoint, self.uncovered = self.base.checkpoint_id, []
+                return outcome
             finally:
                 self.lock.release()
 

@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import re
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -81,16 +82,36 @@ class _AgentRun:
 
 @dataclass(slots=True)
 class _AgentRuns:
-    """The agent runs of a handle since its last checkpoint."""
+    """The agent runs of a handle since its last checkpoint. One that is taken while an agent runs begins no new count: the
+    agent's calls are still those of the run that it interrupts."""
 
     checkpoint: str | None
+    base: str
+    """The checkpoint from which they are counted."""
+    first: int = 1
     runs: dict[str, _AgentRun] = field(default_factory=dict[str, _AgentRun])
+
+    @staticmethod
+    def of_run(run: Run) -> _AgentRuns:
+        """Those of a handle that was just opened: they go on with the first one that its checkpoint does not cover."""
+        checkpoint = run.quiet_checkpoint_id
+        name = re.compile(f"/{re.escape(run.id)}:([^:/]+):([0-9]+)/[0-9]+$")
+        found = [match for key in run.uncovered_keys(MODEL) if (match := name.search(key))]
+        if not found:
+            return _AgentRuns(checkpoint, checkpoint or "start")
+        # Calls of an older count were left by a process that did not go on with them.
+        base = found[-1][1]
+        return _AgentRuns(checkpoint, base, min(int(match[2]) for match in found if match[1] == base))
+
+    def is_running(self) -> bool:
+        """Whether an agent runs now."""
+        return any(agent_run.entered and agent_run.owner is not None for agent_run in self.runs.values())
 
     def next_id(self, run_id: str) -> str:
         """The first id that is free: numbers in the order in which agent runs begin."""
         task = asyncio.current_task()
-        for number in itertools.count(1):
-            name = f"{run_id}:{self.checkpoint or 'start'}:{number}"
+        for number in itertools.count(self.first):
+            name = f"{run_id}:{self.base}:{number}"
             found = self.of(name)
             if found.is_free(task):
                 found.owner, found.entered = task, False
@@ -107,8 +128,15 @@ _agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDiction
 
 def _runs_of(run: Run) -> _AgentRuns:
     found = _agent_runs.get(run)
-    if found is None or found.checkpoint != run.checkpoint_id:
-        found = _agent_runs[run] = _AgentRuns(run.checkpoint_id)
+    if found is None:
+        found = _agent_runs[run] = _AgentRuns.of_run(run)
+    checkpoint = run.quiet_checkpoint_id
+    if found.checkpoint != checkpoint:
+        if found.is_running():
+            # It began while the checkpoint was taken.
+            found.checkpoint = checkpoint
+        else:
+            found = _agent_runs[run] = _AgentRuns(checkpoint, checkpoint or "start")
     return found
 
 
@@ -175,12 +203,13 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         """Begins an agent run. One that fails may be made again, and what it has is not asked for again."""
         if not self.in_durable_context:
             return await super().wrap_run(ctx, handler=handler)
-        agent_run = _runs_of(cast("Run", self._find_run())).of(ctx.run_id)
+        run = cast("Run", self._find_run())
+        agent_run = _runs_of(run).of(ctx.run_id)
         agent_run.entered = True
         agent_run.counts.clear()
         try:
             # What is answered from the journal is kept out of traces.
-            with replay_scope():
+            with replay_scope(), run.step():
                 result = await super().wrap_run(ctx, handler=handler)
             agent_run.finished = True
             return result

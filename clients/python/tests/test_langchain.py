@@ -63,3 +63,17 @@ async def test_a_tool_that_ended_is_not_called_again_if_its_message_was_not_stor
             result = await running[1]
         assert sorted(booked) == ["1A", "1B"]
         assert [message.content for message in result["messages"]][1:] == ["", "booked 1A", "booked 1B", "done"]
+
+
+async def test_an_empty_key_of_a_tool_is_refused_before_anything_is_recorded(url, run_id):
+    async def book(seat: str) -> str:
+        """Books a seat."""
+        pytest.fail("ran")
+
+    agent = create_agent(
+        Scripted(), [book], middleware=[RunlogMiddleware(key=lambda name, args: args.get("order", ""))]
+    )
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(runlog.Usage, match="key of book is empty"):
+            await agent.ainvoke({"messages": [{"role": "user", "content": "two seats"}]})
+        assert (await rl.recover(run_id)).pending == []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import runlog
 from conftest import command
 from runlog import (
     Active,
@@ -26,6 +27,7 @@ from runlog import (
     ReconcileRequired,
     sync,
 )
+from runlog._replay import RecordedCall, Replay
 
 AGENT = Path(__file__).with_name("agent.py")
 
@@ -356,8 +358,6 @@ def test_errors_keep_what_they_say_when_they_are_pickled():
 
 
 async def test_a_tool_of_the_wrong_kind_is_refused_before_anything_is_recorded(url, run_id):
-    import runlog
-
     @runlog.tool
     async def tool(call, args):
         return 1
@@ -374,3 +374,30 @@ async def test_a_tool_of_the_wrong_kind_is_refused_before_anything_is_recorded(u
         with pytest.raises(runlog.Usage):
             plain(run, {})
         assert run.pending == [] and await tool(run, {}) == 1
+
+
+def test_an_empty_key_is_refused_by_name_before_anything_is_recorded(url, run_id):
+    @runlog.tool(key=lambda args: args.get("order", ""))
+    def charge(call, args):
+        pytest.fail("ran")
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        for make in (
+            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key=""),
+            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key="", unique=True),
+            lambda: charge(run, {}),
+            lambda: charge({}),
+        ):
+            with pytest.raises(runlog.Usage, match=r"key of charge is empty.*or None") as refused:
+                make()
+            assert refused.value.happened is Happened.NOTHING
+        assert rl.recover(run_id).pending == []
+    # Outside of a run the receiver would get it.
+    with pytest.raises(runlog.Usage, match="key of charge is empty"):
+        charge({})
+
+
+def test_a_recorded_call_with_an_empty_key_is_one_without_a_key():
+    recorded = {"id": "r", "tool_name": "charge", "fingerprint": "f", "journal_seq": 2, "idempotency_key": ""}
+    found = Replay({"completed": [recorded], "pending": []}, [recorded]).take(None, "f")
+    assert isinstance(found, RecordedCall) and found.id == "r"

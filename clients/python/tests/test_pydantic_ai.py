@@ -324,6 +324,15 @@ async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):
     assert calls(url, run_id) == [MODEL] and travel.asked == []
 
 
+async def test_an_empty_key_of_a_tool_is_refused_before_anything_is_recorded(url, run_id):
+    travel = Travel(key=lambda name, args: args.get("order", ""))
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(runlog.Usage, match="key of find is empty"):
+            await travel.agent.run("to London")
+        assert (await rl.recover(run_id)).pending == [] and travel.effects == []
+    assert calls(url, run_id) == [MODEL]
+
+
 def test_a_run_of_the_sync_client_is_refused(url, run_id):
     travel = Travel()
     with runlog.sync.connect(url) as rl, rl.run(run_id), pytest.raises(runlog.Usage):

@@ -20,7 +20,7 @@ from ._api import Object
 from ._json import Json, args_sha256, encode, fingerprint, to_json
 from ._outbox import InFlight, Slot
 from ._records import Record, new_id
-from ._replay import CallKey, KeyConflict, PendingCall, RecordedCall
+from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
 from ._wire import Acquire, Perform, Steps
 from ._writer import took_effect
@@ -91,6 +91,7 @@ class Gate:
     def __init__(
         self, session: Session, tool: str, arguments: object, key: str | None, ends: Ends, *, unique: bool = False
     ) -> None:
+        self.key = call_key(tool, key)
         self.session, self.tool, self.ends = session, tool, ends
         self.unique = unique and key is None
         self.config = session.api.config
@@ -101,7 +102,6 @@ class Gate:
             raise Invalid(f"the arguments of {tool} have no canonical JSON: {error}") from error
         self.fingerprint = fingerprint(tool, self.hash)
         self.arguments: Json = self.config.redaction.json(tool, value) if self.config.redaction else value
-        self.key: CallKey = (tool, key) if key is not None else None
 
     def run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
         """Runs `effect` unless the journal has the call's answer, and records how it ended."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from .errors import Usage
+
 Object = dict[str, Any]
 CallKey: TypeAlias = tuple[str, str] | None
 """The tool and the idempotency key of a call that has one."""
@@ -54,10 +56,19 @@ def recorded_call(pending: Object) -> RecordedCall | None:
     return RecordedCall(pending["id"], found, pending_call(pending)) if found else None
 
 
+def call_key(tool: str, key: str | None) -> CallKey:
+    """The key of a call that is made. Raises `Usage` for an empty one: a receiver cannot tell calls by it."""
+    if key == "":
+        raise Usage(
+            f"the idempotency key of {tool} is empty: give a key that only this call has, or None for a call without one"
+        )
+    return (tool, key) if key is not None else None
+
+
 def key_of(call: Object) -> CallKey:
-    """The key of a completed or pending call."""
+    """The key of a completed or pending call. An empty one, which older clients recorded, is none."""
     key = call.get("idempotency_key")
-    return (call["tool_name"], key) if key is not None else None
+    return (call["tool_name"], key) if key else None
 
 
 class Replay:

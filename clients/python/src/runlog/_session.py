@@ -19,7 +19,7 @@ from ._json import Json
 from ._outbox import NeverStarted, Outbox
 from ._recent import Recent
 from ._records import Record, new_id, payload_of, payload_type
-from ._replay import CallKey, PendingCall, RecordedCall, Replay, recorded_call
+from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
 from ._wire import Acquire, Steps
 from ._writer import Writer, took_effect
 from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, Unavailable
@@ -317,10 +317,7 @@ class Session:
         now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
         pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
         if pending is not None and (call := recorded_call(pending)) is not None:
-            key = intent.key
-            if pending.get("idempotency_key") is not None:
-                key = (pending["tool_name"], pending["idempotency_key"])
-            self.replay.restore(key, call)
+            self.replay.restore(key_of(pending) or intent.key, call)
         elif intent.call.fingerprint:
             self.replay.restore(intent.key, RecordedCall(intent.call.id, intent.call.fingerprint))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 
 from ._gate import Call, Ends
 from ._records import new_id
+from ._replay import call_key
 from .errors import Usage
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ class _Tool(Generic[A, R]):
             raise Usage(f"{self.name} is {here} function, the run is that of {there} connection")
 
     def key_of(self, args: A) -> str | None:
-        """The idempotency key of a call."""
-        return self._key(args) if self._key is not None else None
+        """The idempotency key of a call. Raises `Usage` for an empty one."""
+        key = call_key(self.name, self._key(args) if self._key is not None else None)
+        return key[1] if key is not None else None
 
     def answer(self, answer: Any) -> R:
         """The result of a call; one from the journal as the function's return type."""
@@ -156,6 +158,7 @@ def tool(
     run the function is called plainly, unless `strict` is set.
 
     * `key`: the idempotency key of a call, from its `args`. It makes a call that may have happened safe to repeat.
+      Not empty; `None` for a call without one.
     * `failed_on`: exceptions that mean that the effect did not happen, finally. They are recorded and raised as `Failed`.
     * `unknown_on`: exceptions among those that mean that it may have happened.
 

@@ -40,7 +40,7 @@ class Run(BaseRun):
         """Runs `effect` unless the journal has the answer of this call, and records how it ended.
 
         A call without a key that is made again with the same arguments is another call. With `unique` it is the same one: the
-        arguments have an id, for example.
+        arguments have an id, for example. An empty key raises `Usage`.
 
         The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
         `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is

@@ -260,6 +260,15 @@ class Api:
         page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
         return ([], None) if page is None else (page["records"], page.get("next_cursor"))
 
+    def end_reason(self, run_id: str, status: str) -> Steps[str | None]:
+        """Why a run ended as `status`; `None` if no lifecycle record says so."""
+        terms = query(family="run", kind=status, whole=True, consistency="latest")
+        page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
+        for line in page["records"] if page is not None else ():
+            if line["payload_type"] == "run_lifecycle" and (record := line.get("record")) is not None:
+                return str(record["payload"]["reason"])
+        return None
+
     def runs(self, prefix: str) -> Steps[list[str]]:
         """The ids of the runs that begin with a prefix, in order."""
         path, found = f"/v1/runs{query(prefix=prefix, limit=1000, consistency='latest')}", list[str]()

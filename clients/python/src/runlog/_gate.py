@@ -159,7 +159,7 @@ class Gate:
         session = self.session
         yield from session.acquire()
         try:
-            yield from session.make_ready()
+            yield from session.make_ready(may_have_ended=True)
             if session.replay.unresolved() is not None:
                 yield from session.refresh()
             found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
@@ -190,6 +190,10 @@ class Gate:
     def _intend(self, slot: Slot) -> Steps[tuple[InFlight, Object]]:
         """A new call: nothing new runs while an older effect is unresolved."""
         session = self.session
+        if (ended := session.writer.ended) is not None:
+            raise session.writer.after_end(
+                ended, f"no recorded call answers this one of {self.tool}, and nothing new runs"
+            )
         if not session.allow_unresolved and (blocking := session.replay.unresolved()) is not None:
             raise self._reconcile(blocking, "an earlier tool", "no new effect runs before it is resolved")
         payload: Object = {
@@ -221,6 +225,12 @@ class Gate:
                 return None, 0, {"call": found}
             if not pending.retry_safe:
                 raise self._reconcile(found.id, self.tool, pending.reason, pending)
+            if (ended := session.writer.ended) is not None:
+                what = (
+                    f"call {found.id} of {self.tool} did not end, and is not run again; find out whether it happened, then "
+                    f"`runlog effects resolve {session.run_id} {found.id} …`"
+                )
+                raise session.writer.after_end(ended, what, found.id)
             attempt = pending.attempts + 1
             payload: Object = {
                 "type": "tool_call_attempt",

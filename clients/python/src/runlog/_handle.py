@@ -11,7 +11,6 @@ from ._api import Api, Object
 from ._gate import Answer, Call, Ends, Gate
 from ._json import Json, to_json
 from ._records import new_id
-from ._replay import key_of
 from ._session import BATCH_RECORDS_MAX, Session
 from ._wire import Steps
 from .errors import Usage
@@ -69,9 +68,14 @@ class BaseRun:
     is_async = False
 
     def __init__(self, session: Session, recovery: Object) -> None:
-        self._session = session
-        self.recovery = Recovery.of(recovery)
-        """The state of the run after the claim."""
+        self._session, self._recovery = session, Recovery.of(recovery)
+
+    @property
+    def recovery(self) -> Recovery:
+        """The state of the run after the claim. A process that reads it resumes at its checkpoint: calls without a key that
+        the checkpoint covers are new ones from then on. Any other process begins at the run's start."""
+        self._session.replay.at_checkpoint = True
+        return self._recovery
 
     @property
     def id(self) -> str:
@@ -101,13 +105,19 @@ class BaseRun:
     def uncovered_keys(self, tool: str) -> list[str]:
         """The keys of the recorded calls of a tool that `quiet_checkpoint_id` does not cover, as of the claim, in the order of
         their requests."""
-        keys = (key_of(call) for call in self._session.uncovered)
-        return [key[1] for key in keys if key is not None and key[0] == tool]
+        return [key[1] for key in self._session.uncovered if key is not None and key[0] == tool]
+
+    def replayed_keys(self, tool: str) -> list[str]:
+        """The keys of the recorded calls of a tool in a run that ended, if this process begins at its start; else none."""
+        session = self._session
+        return (
+            session.replay.keys(tool) if session.writer.ended is not None and not session.replay.at_checkpoint else []
+        )
 
     @property
     def pending(self) -> list[Object]:
         """Calls that may have happened, as of the claim."""
-        return self.recovery.pending
+        return self._recovery.pending
 
     @property
     def held(self) -> tuple[int, int]:
@@ -126,7 +136,7 @@ class BaseRun:
         message = {"type": "conversation_turn", "message_id": new_id(), "kind": kind, "content": value}
         return self._session.append(message)
 
-    def _checkpoint(self, messages: Sequence[object], state: object, turn: int) -> Steps[Object]:
+    def _checkpoint(self, messages: Sequence[object], state: object, turn: int) -> Steps[None]:
         return self._session.checkpoint([to_json(message) for message in messages], to_json(state), turn)
 
     def _batch(self, payloads: Sequence[object]) -> Steps[list[str]]:
@@ -149,7 +159,7 @@ class BaseRun:
     def _prune(self, before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
         return self._session.prune(before, preserve_latest_terminal)
 
-    def _end(self, status: str, reason: str) -> Steps[Object]:
+    def _end(self, status: str, reason: str) -> Steps[None]:
         if status not in _STATUSES:
             raise Usage(f"a run ends as one of {', '.join(_STATUSES)}, not {status!r}")
         return self._session.end(status, reason)

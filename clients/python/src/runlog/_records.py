@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 
-from ._json import Json
+from ._json import Json, encode
 from .config import Config
 
 Record = dict[str, Json]
@@ -20,6 +21,11 @@ def bytes_of(told: str | Mapping[str, str]) -> bytes:
 def new_id() -> str:
     """A new id, from the system's randomness."""
     return str(uuid.uuid4())
+
+
+def digest(*parts: object) -> str:
+    """The value of a correlation entry: short, whatever the parts are."""
+    return hashlib.sha256(encode([str(part) for part in parts]).encode()).hexdigest()
 
 
 class Records:

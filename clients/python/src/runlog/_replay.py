@@ -1,7 +1,8 @@
 """Decides which recorded call answers a call that an agent makes, and so whether an effect runs again. Pure.
 
-A call without a key takes the earliest request with its fingerprint that has no key, is not covered by the checkpoint and
-was not taken yet. A call with a key takes the request with that key in its tool. If there is none, the call is new.
+A call without a key takes the earliest request with its fingerprint that has no key and was not taken yet. A process that
+read its recovery resumes at the checkpoint, and takes no request that this covers. A call with a key takes the request with
+that key in its tool. If there is none, the call is new.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Replay:
         """Requests of unique calls that this process made or took, by fingerprint."""
         self._unanswered: dict[str, int] = {}
         self._unresolved: set[str] = set()
+        self._covered: dict[str, int] = {}
+        """Requests without a key that the checkpoint covers and that were not taken yet."""
+        self.at_checkpoint = False
+        """Whether the process resumes at the checkpoint."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
             (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"]))
             for done in recovery["completed"]
@@ -90,11 +95,17 @@ class Replay:
             self._mark_uncertain(pending)
             if (call := recorded_call(pending)) is not None:
                 found.append((pending["journal_seq"], key_of(pending), call))
+        uncovered = {call.id for _, _, call in found}
         for done in ended:
-            if (key := key_of(done)) is not None:
-                self._keyed.setdefault(key, RecordedCall(done["id"], done["fingerprint"]))
+            call, key = RecordedCall(done["id"], done["fingerprint"]), key_of(done)
+            if key is not None:
+                self._keyed.setdefault(key, call)
+            elif call.id not in uncovered:
+                self._covered[call.id] = done["journal_seq"]
+                found.append((done["journal_seq"], None, call))
         for journal_seq, key, call in sorted(found, key=lambda entry: entry[0]):
-            self._unanswered[call.id] = journal_seq
+            if call.id not in self._covered:
+                self._unanswered[call.id] = journal_seq
             if key is not None:
                 self._keyed.setdefault(key, call)
             else:
@@ -110,11 +121,31 @@ class Replay:
         if key is not None:
             found = self._keyed.get(key)
             return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
+        self._skip_covered()
         queue = self._keyless.get(fingerprint)
         if queue:
-            return queue.popleft()
+            taken = queue.popleft()
+            if taken.id in self._covered:
+                # The process begins at the start. So none of these has an answer that it received.
+                self._unanswered.update(self._covered)
+                del self._covered[taken.id]
+            return taken
         known = self._unique.get(fingerprint) if unique else None
         return RecordedCall(known, fingerprint) if known is not None else None
+
+    def _skip_covered(self) -> None:
+        """Removes what the checkpoint covers, if the process resumes there."""
+        if not self.at_checkpoint or not self._covered:
+            return
+        covered, self._covered = self._covered, {}
+        for call_id in covered:
+            self._unanswered.pop(call_id, None)
+        for fingerprint, queue in self._keyless.items():
+            self._keyless[fingerprint] = deque(call for call in queue if call.id not in covered)
+
+    def keys(self, tool: str) -> list[str]:
+        """The keys of the recorded calls of a tool."""
+        return [key for of, key in self._keyed if of == tool]
 
     def put_back(self, key: CallKey, call: RecordedCall) -> None:
         """Puts back a request whose answer did not reach the agent, so that it answers the next call."""
@@ -182,6 +213,7 @@ class Replay:
 
     def unanswered(self) -> list[str]:
         """Requests whose answer the agent has not received, oldest first."""
+        self._skip_covered()
         return sorted(self._unanswered, key=self._unanswered.__getitem__)
 
     def unresolved(self) -> str | None:

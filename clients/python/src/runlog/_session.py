@@ -48,10 +48,12 @@ class Session:
         self.replay = Replay({"completed": [], "pending": []}, ())
         self.recent = Recent()
         self.base = MessageList()
+        self.state: Json = None
+        """The state of the last checkpoint."""
         self.quiet_checkpoint: str | None = None
         """The last checkpoint that was taken while no call was in flight."""
-        self.uncovered: list[Object] = []
-        """The recorded calls that it does not cover, as of the claim, in the order of their requests."""
+        self.uncovered: list[CallKey] = []
+        """The keys of the recorded calls that it does not cover, as of the claim, in the order of their requests."""
         self.covered: int = 0
         """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
@@ -84,15 +86,17 @@ class Session:
         if not ended:
             yield from writer.claim_after(head["epoch"] if head else 0)
         recovery = yield from self._recovery(from_start=from_start, content=True)
-        # A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
-        keyed: Sequence[Object] = ()
+        # A key identifies its call forever, and a process that does not resume at the checkpoint begins at the start.
+        from_the_start: Sequence[Object] = ()
         if recovery["checkpoint"] is not None and not from_start:
-            keyed = (yield from self._recovery(from_start=True, content=False))["completed"]
-        self.replay = Replay(recovery, keyed)
+            from_the_start = (yield from self._recovery(from_start=True, content=False))["completed"]
+        self.replay = Replay(recovery, from_the_start)
         self.base = MessageList.of(recovery["checkpoint"])
         self.quiet_checkpoint = self.base.checkpoint_id
-        self.uncovered = sorted((*recovery["completed"], *recovery["pending"]), key=lambda call: call["journal_seq"])
+        calls = sorted((*recovery["completed"], *recovery["pending"]), key=lambda call: call["journal_seq"])
+        self.uncovered = [key_of(call) for call in calls]
         checkpoint: Object = recovery["checkpoint"] or {}
+        self.state = checkpoint.get("state")
         self.covered = int(checkpoint.get("covers_journal_seq") or 0)
         if recovery["status"] != "open":
             writer.end(recovery["status"])
@@ -130,35 +134,44 @@ class Session:
         finally:
             self.lock.release()
 
-    def end(self, status: str, reason: str) -> Steps[Object]:
-        """Ends the run."""
+    def end(self, status: str, reason: str) -> Steps[None]:
+        """Ends the run, unless it has ended in this way already."""
         yield from self.acquire()
         try:
-            yield from self.make_ready()
-            [outcome] = yield from self.writer.append([self.writer.records.make(lifecycle(status, reason))])
+            yield from self.make_ready(may_have_ended=True)
+            if self.writer.ended is not None:
+                yield from self._check_same_end(self.writer.ended, status, reason)
+                return
+            yield from self.writer.append([self.writer.records.make(lifecycle(status, reason))])
             self.writer.end(status)
-            return outcome
         finally:
             self.lock.release()
 
-    def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[Object]:
-        """Records messages and state. Only messages that the last checkpoint does not have are written."""
+    def _check_same_end(self, ended: str, status: str, reason: str) -> Steps[None]:
+        recorded = yield from self.api.end_reason(self.run_id, ended)
+        # The journal of another SDK has no reason.
+        if status != ended or recorded not in (reason, None):
+            what = f"it cannot end as {status} for the reason {reason!r}, because it ended for the reason {recorded!r}"
+            raise self.writer.after_end(ended, what)
+
+    def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[None]:
+        """Records messages and state. Only messages that the last checkpoint does not have are written. A run that has ended
+        takes only its last checkpoint again."""
         # Before the wait for the lock: an answer that arrives meanwhile is not in the messages.
         quiet = self.recent.is_quiet()
         with self.recent.checkpoint() as lacking:
             yield from self.acquire()
             try:
-                yield from self.make_ready()
-                outcome = yield from self._append_checkpoint(messages, state, turn, lacking)
-                if quiet and not lacking:
+                yield from self.make_ready(may_have_ended=True)
+                yield from self._append_checkpoint(messages, state, turn, lacking)
+                if quiet and not lacking and self.writer.ended is None:
                     self.quiet_checkpoint, self.uncovered = self.base.checkpoint_id, []
-                return outcome
             finally:
                 self.lock.release()
 
     def _append_checkpoint(
         self, messages: Sequence[Json], state: Json, turn: int, lacking: Iterable[str]
-    ) -> Steps[Object]:
+    ) -> Steps[None]:
         writer, redaction = self.writer, self.api.config.redaction
         if redaction is not None:
             messages = [redaction.json(None, message) for message in messages]
@@ -172,14 +185,16 @@ class Session:
         }
         checkpoint_id = new_id()
         payload, following = _checkpoint.build(self.base, checkpoint_id, messages, fields, state)
+        if writer.ended is not None and following.hashes == self.base.hashes and state == self.state:
+            return
         try:
-            [outcome] = yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
+            yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
         except Conflict:
-            # The base may be wrong: the next one is written whole.
-            self.base = MessageList()
+            if writer.ended is None:
+                # The base may be wrong: the next one is written whole.
+                self.base = MessageList()
             raise
-        self.base, self.covered = following, covered
-        return outcome
+        self.base, self.state, self.covered = following, state, covered
 
     def prune(self, covered_before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
         """Hides the checkpoints that cover less than a number; by default, than the last one does."""
@@ -213,7 +228,7 @@ class Session:
         """Settles what earlier operations left behind."""
         yield from self.acquire()
         try:
-            yield from self.make_ready()
+            yield from self.make_ready(may_have_ended=True)
         finally:
             self.lock.release()
 
@@ -236,21 +251,26 @@ class Session:
 
     # Settling
 
-    def make_ready(self) -> Steps[None]:
-        """Settles unacknowledged records, interrupted calls and released results. The lock is held."""
+    def make_ready(self, *, may_have_ended: bool = False) -> Steps[None]:
+        """Settles unacknowledged records, interrupted calls and released results. The lock is held.
+
+        Raises why nothing can be appended any more; with `may_have_ended` not because the run ended."""
         if self.writer.over is None:
             with suppress(Fenced, Conflict):
                 yield from self._settle_unacknowledged()
         if self.writer.over is not None:
             with suppress(Error):
                 yield from self._append_all_evidence()
-            self.writer.check_over()
+            if self.writer.ended is None or not may_have_ended:
+                self.writer.check_over()
         abandoned, returned = self.outbox.take_interrupted()
         # In reverse, because each goes to the front.
         for key, call in reversed(abandoned):
             self.replay.restore(key, call)
         for call in reversed(returned):
             self.replay.put_back(None, call)
+        if self.writer.over is not None:
+            return
         yield from self._settle_never_started()
         yield from self._record_released()
         yield from self.writer.sync_if_unsure()

@@ -51,6 +51,8 @@ class Writer:
         self.next_checkpoint_seq = 1
         self.over: Error | None = None
         """Why nothing can be appended any more: the run was lost, or it ended."""
+        self.ended: str | None = None
+        """How the run ended, if it did and no other process has it."""
         self.unacknowledged: list[Record] | None = None
         """Records that were sent without an answer. They may be in the log."""
         self.numbers_unsure = False
@@ -123,13 +125,17 @@ class Writer:
     def lose(self, error: Error) -> Error:
         """Another process writes the run."""
         if not self.lost:
-            self.over = error
+            self.over, self.ended = error, None
         return error
 
     def end(self, status: str) -> None:
         """The run ended."""
-        message = f"run {self.run_id} is {status}: this handle is read-only"
-        self.over = Conflict(message, action=Action.FIX_THE_INPUT, run_id=self.run_id)
+        self.ended, self.over = status, self.after_end(status, "it answers recorded calls, and nothing new is recorded")
+
+    def after_end(self, status: str, what: str, call: str | None = None) -> Conflict:
+        """The error for an operation that a run which ended refuses."""
+        message = f"run {self.run_id} is {status}: {what}"
+        return Conflict(message, action=Action.FIX_THE_INPUT, run_id=self.run_id, record_id=call)
 
     def check_over(self) -> None:
         """Raises if nothing can be appended any more."""

@@ -74,7 +74,10 @@ class Run(BaseRun):
         await self._driver.drive(self._prune(before, preserve_latest_terminal))
 
     async def end(self, status: str = "completed", reason: str = "") -> None:
-        """Ends the run as `completed`, `failed` or `cancelled`. After that the handle is read-only."""
+        """Ends the run as `completed`, `failed` or `cancelled`.
+
+        A run that has ended answers recorded calls, its last checkpoint and the same end again. All else raises `Conflict`, and
+        nothing runs or is recorded."""
         await self._driver.drive(self._end(status, reason))
 
     async def leave(self) -> None:
@@ -107,7 +110,8 @@ class Runlog:
         """Claims a run, new or not, and recovers it.
 
         * `unless_active`: raise `Active` if the run has a record that is younger than this many seconds.
-        * `from_start`: resume at the start, not at the checkpoint: all recorded calls are answered from the journal.
+        * `from_start`: resume at the start, not at the checkpoint: all recorded calls are answered from the journal. So does a
+          handle whose `recovery` was never read.
         * `allow_unresolved`: run new effects even while an older one has to be decided.
         """
         slots = self._driver.semaphore(self.config.calls_max)

@@ -89,6 +89,8 @@ class _AgentRuns:
     base: str
     """The checkpoint from which they are counted."""
     first: int = 1
+    recorded: Sequence[str] = ()
+    """The ids that come before: of a run that has ended, which this process goes through from its start."""
     runs: dict[str, _AgentRun] = field(default_factory=dict[str, _AgentRun])
 
     @staticmethod
@@ -96,6 +98,12 @@ class _AgentRuns:
         """Those of a handle that was just opened: they go on with the first one that its checkpoint does not cover."""
         checkpoint = run.quiet_checkpoint_id
         name = re.compile(f"/{re.escape(run.id)}:([^:/]+):([0-9]+)/[0-9]+$")
+        replayed = [match for key in run.replayed_keys(MODEL) if (match := name.search(key))]
+        if replayed:
+            bases = dict.fromkeys(match[1] for match in replayed)
+            counts = {base: sorted({int(match[2]) for match in replayed if match[1] == base}) for base in bases}
+            recorded = [f"{run.id}:{base}:{number}" for base, numbers in counts.items() for number in numbers]
+            return _AgentRuns(checkpoint, checkpoint or "start", recorded=recorded)
         found = [match for key in run.uncovered_keys(MODEL) if (match := name.search(key))]
         if not found:
             return _AgentRuns(checkpoint, checkpoint or "start")
@@ -110,8 +118,8 @@ class _AgentRuns:
     def next_id(self, run_id: str) -> str:
         """The first id that is free: numbers in the order in which agent runs begin."""
         task = asyncio.current_task()
-        for number in itertools.count(self.first):
-            name = f"{run_id}:{self.base}:{number}"
+        counted = (f"{run_id}:{self.base}:{number}" for number in itertools.count(self.first))
+        for name in itertools.chain(self.recorded, counted):
             found = self.of(name)
             if found.is_free(task):
                 found.owner, found.entered = task, False

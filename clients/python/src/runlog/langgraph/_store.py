@@ -20,9 +20,10 @@ from langgraph.checkpoint.serde.types import ERROR
 
 from .._api import Object
 from .._json import Json, encode
+from .._records import digest
 from .._wire import Steps
 from ..errors import Invalid
-from ._threads import FAMILY, Index, Marker, Thread, digest
+from ._threads import FAMILY, Index, Marker, Thread
 
 ITEMS_MAX = 32_768
 """A longer list is stored as one value."""

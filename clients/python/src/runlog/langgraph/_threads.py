@@ -10,7 +10,6 @@ A checkpoint record whose loop checkpoint never arrived is not complete, and not
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from .. import _checkpoint
 from .._api import Api, Object, query, run_path
 from .._checkpoint import MessageList
 from .._json import Json, encode
-from .._records import Record, bytes_of, new_id
+from .._records import Record, bytes_of, digest, new_id
 from .._session import Releasable
 from .._wire import Acquire, Steps
 from .._writer import Writer
@@ -110,6 +109,8 @@ class Head:
     epoch: int
     next_checkpoint_seq: int
     index: Index
+    status: str
+    """`open`, or how the run ended."""
     loop: Object | None = None
     """The run's latest loop checkpoint with its messages, if it was asked for."""
 
@@ -117,11 +118,6 @@ class Head:
     def version(self) -> tuple[int, int]:
         """It changes with every claim and every checkpoint."""
         return self.epoch, self.next_checkpoint_seq
-
-
-def digest(*parts: object) -> str:
-    """The value of a correlation entry: short, whatever the parts are."""
-    return hashlib.sha256(encode([str(part) for part in parts]).encode()).hexdigest()
 
 
 class Thread:
@@ -159,7 +155,8 @@ class Thread:
         checkpoint: Object | None = found["checkpoint"]
         self._check_latest(checkpoint, found["next_checkpoint_seq"])
         loop = checkpoint if full else None
-        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], Index.of(checkpoint), loop)
+        index = Index.of(checkpoint)
+        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], index, found["status"], loop)
 
     def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
         """An older checkpoint is answered in place of one whose content is lost."""
@@ -312,6 +309,8 @@ class Thread:
             raise self._fenced()
         takes_base64 = "base64" in (yield from self.api.features())
         head = yield from self.head()
+        if head is not None and head.status != "open":
+            raise Writer(self.api, self.run_id).after_end(head.status, "its thread can be read, and not written")
         claiming = self._claiming
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
             if parent is not None and head is not None:

@@ -14,7 +14,7 @@ import pytest
 import runlog
 from conftest import command
 from faults import Interrupted
-from runlog import Config, Error, ReconcileRequired, Unavailable, sync
+from runlog import Config, Error, Fenced, ReconcileRequired, Unavailable, sync
 from runlog._drive import SyncDriver, SyncHttp
 from runlog._wire import Acquire, Perform
 from test_processes import run_agent, start
@@ -40,6 +40,38 @@ def test_of_eight_processes_on_one_run_one_makes_each_call(url, run_id, tmp_path
     run_agent(url, run_id, ledger, "go")
     assert ledger.read_text().split("\n").count("pay") <= 1
     assert '"error"' not in command(url, "anomalies", run_id, "--json").stdout
+
+
+def test_a_result_that_arrives_after_a_decision_revokes_the_permission_to_run_again(url, run_id):
+    started, going, ran = threading.Event(), threading.Event(), []
+
+    def slow(call):
+        started.set()
+        assert going.wait(60)
+        return "B-1"
+
+    with (
+        sync.connect(url) as first,
+        sync.connect(url) as second,
+        sync.connect(url) as third,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        booking = pool.submit(first.open(run_id).call, "book", {}, slow)
+        assert started.wait(60)
+        [pending] = second.open(run_id).pending
+        decided = command(
+            url, "effects", "resolve", run_id, pending["id"], "--not-done", "--who", "jo", "--why", "dead", "--yes"
+        )
+        assert decided.returncode == 0, decided.stderr
+        run = third.open(run_id)
+        assert [call["class"] for call in run.pending] == ["retry_safe"]
+        going.set()
+        with pytest.raises(Fenced):
+            booking.result(60)
+        for tool in ("other", "book"):
+            with pytest.raises(ReconcileRequired):
+                run.call(tool, {}, lambda call: ran.append(call.id))
+    assert ran == []
 
 
 def test_eight_threads_of_one_handle_make_each_call_once(url, run_id):

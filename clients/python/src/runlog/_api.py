@@ -36,7 +36,7 @@ PAUSE_MAX = 1.0
 SLACK = 5.0
 """The client waits this much longer than the deadline that it sends to the server."""
 RECOVERY_PAGE = 1000
-_NOTHING_APPENDED = frozenset(("usage", "invalid", "too_large", "missing_content", "overloaded"))
+_NOTHING_APPENDED = frozenset(("usage", "invalid", "too_large", "missing_content", "overloaded", "reconcile_required"))
 _LATER = frozenset((408, 425, 429))
 
 

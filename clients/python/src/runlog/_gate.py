@@ -160,7 +160,7 @@ class Gate:
         yield from session.acquire()
         try:
             yield from session.make_ready(may_have_ended=True)
-            if session.replay.unresolved() is not None:
+            if session.replay.unresolved() is not None or session.replay.has_revocable():
                 yield from session.refresh()
             found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
             if isinstance(found, KeyConflict):

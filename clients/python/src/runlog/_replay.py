@@ -220,8 +220,13 @@ class Replay:
         """A pending request that blocks new effects, if any."""
         return min(self._unresolved, default=None)
 
+    def has_revocable(self) -> bool:
+        """Whether a pending request may run again only by a decision, which evidence can revoke."""
+        calls = (call for queue in self._keyless.values() for call in queue)
+        return any(call.pending is not None and call.pending.retry_safe for call in calls)
+
     def refresh(self, recovery: Object) -> None:
-        """Updates pending requests from the journal: decisions may have been recorded in the meantime."""
+        """Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime."""
         still = {pending["id"]: pending for pending in recovery["pending"]}
         self._unresolved = {
             call_id for call_id in self._unresolved if call_id in still and still[call_id]["class"] != "retry_safe"
@@ -231,6 +236,8 @@ class Replay:
             if call.pending is None:
                 return call
             pending = still.get(call.id)
+            if pending is not None and pending["class"] != "retry_safe":
+                self._unresolved.add(call.id)
             return replace(call, pending=pending_call(pending) if pending else None)
 
         for fingerprint, queue in self._keyless.items():

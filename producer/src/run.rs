@@ -96,17 +96,20 @@ impl Run {
     /// Pass the whole message list: only what the last checkpoint does not have is written, wherever it is in the list. Keep
     /// the [`Json`] values of messages that stay: they are recognised without being read.
     ///
-    /// Let no call be answered between taking `state` and the end of this method: the checkpoint covers every call that was
-    /// answered before it is numbered. If `state` does not have an answer, a process that resumes here does not have it either;
-    /// it asks for the call again, which looks new to it, and the effect runs twice. Calls that are not answered are safe.
+    /// If this method is called while no call is in flight, `state` must have the answers of all calls that have returned: the
+    /// checkpoint covers them, and a process that resumes here would run the effect of one that is missing again. While calls are
+    /// in flight, `state` may lack answers, as that of an autosave does: those since no call was in flight are listed too, and the
+    /// journal answers these calls once more. Calls that are answered after this method is called are always listed.
     ///
     /// An error here should not end the agent's loop. If the append failed or was cancelled, the next operation reopens the
     /// handle, which writes the checkpoint after all; if another process has the run, that operation says so. `TooLarge`: new
     /// messages and state do not fit a record, or the list exceeds [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX)
     /// or [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX).
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
-    pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
-        self.session.time_limited(self.session.checkpoint(state)).await
+    pub fn checkpoint<'a>(&'a self, state: &'a LoopState) -> impl Future<Output = Result<Position, Error>> + Send + 'a {
+        // Now, and not when it is polled: calls may be answered in between.
+        let in_flight = self.session.activity.begin();
+        async move { self.session.time_limited(self.session.checkpoint(state, in_flight)).await }
     }
 
     /// Hides the checkpoints of this run that cover less than `covered_before` (exclusive) from answers. With

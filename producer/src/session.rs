@@ -12,6 +12,7 @@ use crate::{
     error::{Action, Error, SideEffect},
     transport::{Transport, in_flight::SharedPermit, request::RecoveryQuery, run_without_records},
 };
+use activity::{Activity, InFlight};
 use appender::RunAppender;
 use checkpoint::{CheckpointBase, LoopState};
 use claim::{Claim, not_writer};
@@ -36,6 +37,7 @@ use tokio::{
 use unjudged::Unjudged;
 use writer_state::WriterState;
 
+pub(crate) mod activity;
 pub(crate) mod appender;
 pub(crate) mod build;
 pub(crate) mod checkpoint;
@@ -81,6 +83,7 @@ pub(crate) struct Session {
     pub(crate) allow_unresolved: bool,
     state: Mutex<SessionState>,
     pub(crate) outbox: SharedOutbox,
+    pub(crate) activity: Activity,
     /// A permit for each call that may be in flight.
     call_slots: Arc<Semaphore>,
 }
@@ -151,6 +154,7 @@ impl Session {
             run_id: appender.run_id.clone(),
             allow_unresolved: options.allow_unresolved,
             outbox: outbox.clone(),
+            activity: Activity::default(),
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
@@ -338,14 +342,15 @@ impl Session {
         Ok(acked.position)
     }
 
-    pub(crate) async fn checkpoint(&self, loop_state: &LoopState) -> Result<Position, Error> {
+    /// Appends a checkpoint of a state that is as old as `in_flight`.
+    pub(crate) async fn checkpoint(&self, loop_state: &LoopState, in_flight: InFlight) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
         self.confirm_base(&mut state).await?;
         let SessionState { appender, replay, checkpoint_base, .. } = &mut *state;
         let id = self.config.record_id()?;
         let numbers = (appender.next_checkpoint_seq, appender.next_journal_seq);
-        let unanswered = replay.unanswered();
+        let unanswered = replay.unanswered(in_flight.period());
         let run_id = self.run_id.borrow();
         let (checkpoint, mut next) =
             checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;

@@ -15,6 +15,7 @@ use crate::{
     metrics::metric,
     session::{
         Session,
+        activity::InFlight,
         outbox::{InFlightCall, SharedOutbox},
         replay::{CallKey, RecordedCall},
     },
@@ -172,12 +173,13 @@ impl<'a> Tool<'a> {
         F: FnOnce(Call) -> Fut,
         Fut: Future<Output = Ended>,
     {
-        let (request, fingerprint) = self.request()?;
         let session = self.session;
+        let busy = session.activity.begin();
+        let (request, fingerprint) = self.request()?;
         let admitted = async {
             let slot = session.call_slot().await?;
             match Box::pin(self.admit(request, fingerprint, slot)).await? {
-                Admission::Recorded(recorded) => self.recorded(recorded).await.map(Err),
+                Admission::Recorded(recorded) => self.recorded(recorded, &busy).await.map(Err),
                 Admission::Run(in_flight, attempt) => Ok(Ok((in_flight, attempt))),
             }
         };
@@ -189,7 +191,7 @@ impl<'a> Tool<'a> {
         in_flight.start();
         self.session.config.count(metric::EFFECTS);
         let ended = effect(call).await;
-        let recorded = Box::pin(self.record(&mut in_flight, ended));
+        let recorded = Box::pin(self.record(&mut in_flight, ended, &busy));
         let recorded = session.config.time_limited(session.run_id.borrow(), SideEffect::Held, recorded).await;
         // A result that is cancelled after its effect is held, if the outbox has space: see `record`.
         let unheld = |error: &Error| {
@@ -226,7 +228,7 @@ impl<'a> Tool<'a> {
     }
 
     /// Reads the recorded answer.
-    async fn recorded(&self, taken: TakenCall) -> Result<Answer, Error> {
+    async fn recorded(&self, taken: TakenCall, busy: &InFlight) -> Result<Answer, Error> {
         let session = self.session;
         let id = taken.id.clone();
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
@@ -253,14 +255,14 @@ impl<'a> Tool<'a> {
                 "its recorded answer was not found",
             ));
         }
-        session.lock().await?.replay.mark_answered(id.borrow());
+        session.lock().await?.replay.mark_answered(id.borrow(), busy.period());
         taken.keep();
         session.config.count(metric::RECORDED);
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
 
     /// Appends the result of the effect, which is held until it is in the log.
-    async fn record(&self, in_flight: &mut InFlightCall, ended: Ended) -> Result<Answer, Error> {
+    async fn record(&self, in_flight: &mut InFlightCall, ended: Ended, busy: &InFlight) -> Result<Answer, Error> {
         let session = self.session;
         let (payload, result, error) = match self.outcome(in_flight.id(), ended) {
             Ok(outcome) => outcome,
@@ -305,7 +307,7 @@ impl<'a> Tool<'a> {
         match guard.appender.append_result(in_flight.id(), record_id, payload).await {
             Ok(acked) => {
                 in_flight.mark_recorded();
-                guard.replay.mark_answered(in_flight.id().borrow());
+                guard.replay.mark_answered(in_flight.id().borrow(), busy.period());
                 Ok(Answer { result, error, recorded: false, position: Some(acked.position) })
             }
             // The backend reported that it was refused: it is in the log.

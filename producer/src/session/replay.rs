@@ -59,6 +59,10 @@ pub(crate) struct Replay {
     keyed: HashMap<(String, String), RecordedCall>,
     /// Requests whose answer this agent has not received, oldest first by `journal_seq`.
     unanswered: BTreeMap<JournalSeq, RecordId>,
+    /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
+    answered: BTreeMap<JournalSeq, RecordId>,
+    /// See [`Activity`](super::activity::Activity).
+    period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
     unresolved: BTreeSet<RecordId>,
 }
@@ -136,6 +140,7 @@ impl Replay {
     /// Removes a request that is not in the journal: it was refused, or never appended.
     pub(crate) fn forget(&mut self, id: &RecordId) {
         self.unanswered.retain(|_, unanswered| unanswered != id);
+        self.answered.retain(|_, answered| answered != id);
         self.unresolved.remove(id);
         self.keyed.retain(|_, recorded| recorded.id != *id);
         self.keyless.values_mut().for_each(|queue| queue.retain(|recorded| recorded.id != *id));
@@ -176,9 +181,10 @@ impl Replay {
         }
     }
 
-    /// The agent has received the request's answer.
-    pub(crate) fn mark_answered(&mut self, id: RecordId<&str>) {
-        self.unanswered.retain(|_, unanswered| *unanswered != id);
+    /// The agent receives the request's answer in this busy period.
+    pub(crate) fn mark_answered(&mut self, id: RecordId<&str>, period: u64) {
+        self.begin_period(period);
+        self.answered.extend(self.unanswered.extract_if(.., |_, unanswered| *unanswered == id));
         self.unresolved.remove(id.as_str());
         if let Some(recorded) = self.keyed.values_mut().find(|recorded| recorded.id == id) {
             recorded.pending = None;
@@ -193,9 +199,20 @@ impl Replay {
         }
     }
 
-    /// Requests whose answer the agent has not received, by ascending `journal_seq`.
-    pub(crate) fn unanswered(&self) -> Vec<RecordId> {
-        self.unanswered.values().cloned().collect()
+    /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq`.
+    pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
+        self.begin_period(period);
+        let mut all: Vec<_> = self.unanswered.iter().chain(&self.answered).collect();
+        all.sort_unstable_by_key(|(journal_seq, _)| **journal_seq);
+        all.into_iter().map(|(_, id)| id.clone()).collect()
+    }
+
+    /// No call was in flight between two periods: what was answered in an earlier one, the agent has received.
+    fn begin_period(&mut self, period: u64) {
+        if self.period != period {
+            self.period = period;
+            self.answered.clear();
+        }
     }
 
     /// A pending request that blocks new effects, if any.

@@ -23,8 +23,8 @@
 //!   only one result.
 //! * Agents: some calls are equal to earlier ones, some keys are used with other arguments, some lives run new effects
 //!   while an older one is unresolved. Agents write records while a call is in flight, and do not always ask what became of
-//!   one that they dropped. They save which steps are done, also when a call was dropped, resume there, and hide old
-//!   checkpoints.
+//!   one that they dropped. They save which steps are done, also when a call was dropped or while calls are in
+//!   flight, resume there, and hide old checkpoints.
 //! * A [`Writer`](runlog_producer::Writer) beside each of some processes, over the same connection, whose writes are
 //!   dropped at any time: single records, batches, checkpoints and prunes of another run. Some batches of handles and writers
 //!   have a record under an id that has other content, so that they are refused however often they are written.
@@ -36,7 +36,8 @@
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a call is in
 //!   flight; a call is dropped before its effect and again within it, while a server reads from a deposed leader; a reopening
-//!   is dropped while another call is about to be read back.
+//!   is dropped while another call is about to be read back; a call is answered beside a longer one, and a state from before both is
+//!   saved.
 //!
 //! # What is checked
 //!
@@ -94,7 +95,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, as they are counted. None of them is left out in a hundred seeds or more.
-pub const FAULTS: [&str; 40] = [
+pub const FAULTS: [&str; 41] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -111,6 +112,7 @@ pub const FAULTS: [&str; 40] = [
     "bytes that are no record",
     "call cancelled",
     "call cancelled once its effect began",
+    "checkpoint of a state older than answers",
     "decision at an older revision",
     "decision without a revision",
     "disconnected in mid-request",

@@ -24,6 +24,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
+mod autosave;
 mod failures;
 mod steps;
 
@@ -49,6 +50,8 @@ pub(crate) struct Process {
     last: bool,
     /// The steps that its agent is done with.
     done: Mutex<BTreeSet<u32>>,
+    /// How many calls are in flight, and the steps that its agent was done with when the first of them began.
+    calls: Mutex<(u32, BTreeSet<u32>)>,
     /// Whether one step is under way at the most.
     alone: AtomicBool,
     opens: AtomicU32,
@@ -81,6 +84,7 @@ impl Process {
             life,
             last,
             done: Mutex::default(),
+            calls: Mutex::default(),
             alone: AtomicBool::default(),
             opens,
             reopens,
@@ -202,25 +206,14 @@ impl Process {
         self.stage.count("resumed at a checkpoint");
         self.tell(|| format!("resumes behind step {:?}", self.done().last()));
         let messages: Vec<Value> = checkpoint.messages.iter().flatten().map(Json::to_value).collect();
-        if messages != self.messages().iter().map(Json::to_value).collect::<Vec<_>>() {
+        if messages != messages_of(&self.done()).iter().map(Json::to_value).collect::<Vec<_>>() {
             self.fail(format!("the messages of checkpoint {id:?} are {messages:?}, not those of its state {state}"));
         }
     }
 
-    fn messages(&self) -> Vec<Json> {
-        self.done().iter().map(|step| Json::from(json!({ "done": step }))).collect()
-    }
-
     /// Saves which steps are done.
     async fn checkpoint(&self, run: &Run) -> Result<Position, Error> {
-        let done: Vec<u32> = self.done().iter().copied().collect();
-        let state = LoopState {
-            session_id: "session".to_owned(),
-            turn: done.len() as u64,
-            messages: self.messages(),
-            state: Some(Json::from(json!({ "done": done }))),
-            tool_calls_count: 0,
-        };
+        let state = state_of(&self.done());
         run.checkpoint(&state).await
     }
 
@@ -244,8 +237,9 @@ impl Process {
             let share = dice.between(0, 100);
             sleep(Duration::from_millis(step.think * share / 100)).await;
             self.alone.store(group.len() == 1, Ordering::Relaxed);
-            let all = std::mem::take(&mut group).into_iter().map(|step| self.step(run, step));
-            let all = futures_util::future::join_all(all).await;
+            let group = std::mem::take(&mut group);
+            let all = group.iter().map(|step| self.step(run, *step));
+            let (all, ()) = tokio::join!(futures_util::future::join_all(all), self.autosave(run, &group));
             if all.contains(&false) {
                 return false;
             }
@@ -285,5 +279,20 @@ impl Process {
             self.fail(format!("step {} does not come to its end", step.id));
         }
         false
+    }
+}
+
+fn messages_of(done: &BTreeSet<u32>) -> Vec<Json> {
+    done.iter().map(|step| Json::from(json!({ "done": step }))).collect()
+}
+
+/// The state of an agent that is done with these steps.
+fn state_of(done: &BTreeSet<u32>) -> LoopState {
+    LoopState {
+        session_id: "session".to_owned(),
+        turn: done.len() as u64,
+        messages: messages_of(done),
+        state: Some(Json::from(json!({ "done": done }))),
+        tool_calls_count: 0,
     }
 }

@@ -45,6 +45,9 @@ pub enum Event {
     Cut { life: u32, step: u32, polls: u32 },
     /// The same, when its effect has begun and the future waits after so many polls since then.
     CutInEffect { life: u32, step: u32, polls: u32 },
+    /// So many milliseconds after a life has begun several steps at a time, one of them this one, it saves its state as of before
+    /// the calls that are in flight then.
+    Autosave { life: u32, step: u32, after: u64 },
     /// The process of a life stands still before this poll of a step.
     Pause { life: u32, step: u32, polls: u32, ms: u64 },
     /// What becomes of the nth append to the log.

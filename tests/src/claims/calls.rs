@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
-use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, Run, SideEffect};
+use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, LoopState, Run, SideEffect};
 use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -133,6 +133,44 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
     }
 }
 
+/// Its message list may be older than their answers: an autosave, a signal handler or a parallel branch saves it. Once no call is in
+/// flight, a checkpoint covers them.
+#[allow(clippy::async_yields_async, reason = "the checkpoint is awaited once the long call is answered")]
+pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("autosave").await);
+    let (happened, happens) = oneshot::channel();
+    let (end, ends) = oneshot::channel::<()>();
+    let effect = |_| async {
+        happened.send(()).expect("somebody waits");
+        ends.await.expect("it ends");
+        Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst) + 1)))
+    };
+    let (long, before) = (seat(2), LoopState::default());
+    let long = run.tool("book", &long).once(effect);
+    let beside = async {
+        happens.await.expect("it happens");
+        book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
+        // Of a state without either answer. The long call is answered before the checkpoint is appended.
+        let saving = run.checkpoint(&before);
+        end.send(()).expect("an effect waits");
+        saving
+    };
+    let (answer, saving) = tokio::join!(long, beside);
+    assert_eq!(value(answer.expect("an answer")), 2);
+    saving.await.expect("saved");
+    let next = backend.open("autosave").await;
+    for (args, result) in [(1, 1), (2, 2)] {
+        let answer = book(&next, &ran, "book", None, &seat(args)).await.expect("an answer");
+        assert!(answer.recorded, "seat {args}: its effect ran again");
+        assert_eq!(value(answer), result);
+    }
+    backend.checkpoint(&next).await;
+    let last = backend.open("autosave").await;
+    assert!(last.recovery().checkpoint.is_some(), "it resumes there");
+    let answer = book(&last, &ran, "book", None, &seat(1)).await.expect("an answer");
+    assert_eq!(value(answer), 3, "the last checkpoint covers both, so this is another call");
+}
+
 /// It stands for one call of one tool in one run.
 pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     let ran = AtomicU32::new(0);
@@ -242,6 +280,7 @@ macro_rules! call_claims {
             concurrent_calls_are_requested_in_order_and_completed_in_any,
             an_intent_that_got_no_answer_stops_the_calls_after_it,
             a_result_after_a_takeover_is_evidence_for_the_new_writer,
+            a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them,
             a_key_is_scoped_to_its_tool_and_its_run,
             a_running_call_is_not_started_again,
             an_effect_with_an_unknown_outcome_leaves_its_call_pending,

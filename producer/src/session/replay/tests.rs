@@ -148,8 +148,26 @@ fn a_request_is_unanswered_until_the_agent_has_its_answer() {
         |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
     replay.add(4.into(), "pay", Some("k"), call("old"));
     replay.add(9.into(), "pay", None, call("refused"));
-    assert_eq!(replay.unanswered(), ["old", "new", "refused"].map(id));
-    replay.mark_answered(id("new").borrow());
+    assert_eq!(replay.unanswered(0), ["old", "new", "refused"].map(id));
+    replay.mark_answered(id("new").borrow(), 0);
     replay.forget(&id("refused"));
-    assert_eq!(replay.unanswered(), [id("old")]);
+    assert_eq!(replay.unanswered(1), [id("old")]);
+}
+
+#[test]
+fn an_answered_request_counts_as_unanswered_until_the_busy_period_of_its_answer_ends() {
+    let call =
+        |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
+    let mut replay = Replay::default();
+    for (seq, request) in [(1, "first"), (2, "second"), (3, "third"), (4, "refused")] {
+        replay.add(JournalSeq::from(seq), "pay", None, call(request));
+    }
+    replay.mark_answered(id("second").borrow(), 0);
+    replay.mark_answered(id("first").borrow(), 0);
+    replay.mark_answered(id("refused").borrow(), 0);
+    replay.forget(&id("refused"));
+    assert_eq!(replay.unanswered(0), ["first", "second", "third"].map(id), "in the order of the requests");
+    replay.mark_answered(id("third").borrow(), 1);
+    assert_eq!(replay.unanswered(1), [id("third")]);
+    assert!(replay.unanswered(2).is_empty());
 }

@@ -70,7 +70,11 @@ impl Process {
         }
         let at = tries(step, tried);
         self.stage.ledger().works(self.life.id, step.run, step.id, true);
-        let came = self.guarded("call", at, (ms, Some(&begun)), tool.once_or_unknown(effect)).await;
+        let calling = async {
+            let _calling = self.calling();
+            tool.once_or_unknown(effect).await
+        };
+        let came = self.guarded("call", at, (ms, Some(&begun)), calling).await;
         self.stage.ledger().works(self.life.id, step.run, step.id, false);
         let effect = *started.lock().unwrap_or_else(PoisonError::into_inner);
         match came {

@@ -35,6 +35,11 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
         let (at, ms) = (dice.between(0, FAULTS_END / 2), dice.between(20_000, FAULTS_END / 2));
         events.push(Event::Overloaded { server: coin(&mut dice), at, ms });
     }
+    for run in 0..RUNS {
+        if dice.percent(30) {
+            autosave(&mut dice, run, events);
+        }
+    }
 }
 
 fn coin(dice: &mut Dice) -> u32 {
@@ -115,6 +120,21 @@ fn interrupt_effect(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         events.push(Event::DeposedAt { server: coin(dice), life, step, ms: dice.between(1_000, 8_000) });
     }
     events.push(Event::Mixed { percent: dice.between(40, 100) });
+}
+
+/// A call is answered beside a longer one, and meanwhile its process saves the state from before both.
+fn autosave(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
+    let steps = steps(events, run);
+    let pairs = steps.windows(2).filter(|pair| pair[0].with_next && matches!(pair[1].what, What::Call { .. }));
+    let longer: Vec<Step> = pairs.map(|pair| pair[1]).collect();
+    let Some(step) = one(dice, &longer) else { return };
+    if let What::Call { key, ends, like, .. } = step.what {
+        let ms = dice.between(1_000, 8_000);
+        replace(events, Step { what: What::Call { key, ms, ends, like }, ..step });
+    }
+    for Life { id: life, .. } in lives(events, run) {
+        events.push(Event::Autosave { life, step: step.id, after: dice.between(50, 4_000) });
+    }
 }
 
 /// A call stands still between its intent and its effect, while another one is dropped and the reopening that follows, too.

@@ -218,6 +218,8 @@ fn a_decision_at_a_revision_that_the_effect_does_not_have_is_refused() -> anyhow
             says!(decide(server, "pay", "not_done", &json!({ "revision": wrong })), "invalid");
         }
         says!(not_done(server, "pay"), "applied");
+        says!(decide(server, "pay", "give_up", &json!({ "revision": revision })), "conflict");
+        ensure!(pending(server, "pay")?["class"] == "retry_safe");
         Ok(())
     })
 }

@@ -25,11 +25,15 @@ use std::{sync::Arc, time::Duration};
 /// The first schema version whose records have a basis.
 pub(super) const BASIS_SINCE: u16 = 3;
 
+/// Whether a record is an attempt without a basis.
+fn is_attempt_without_basis(record: &JournalRecord) -> bool {
+    record.body.facts.basis.is_none() && matches!(record.payload, Payload::ToolCallAttempt(_))
+}
+
 /// Whether a record is an attempt or a decision without a basis.
 fn lacks_basis(record: &JournalRecord) -> bool {
-    let facts = &record.body.facts;
     let decides = record.body.record_kind == RecordKind::EffectResolution;
-    facts.basis.is_none() && (decides || matches!(record.payload, Payload::ToolCallAttempt(_)))
+    (decides && record.body.facts.basis.is_none()) || is_attempt_without_basis(record)
 }
 
 impl Projector {
@@ -47,7 +51,7 @@ impl Projector {
     ) -> Result<Vec<Draft>, Error> {
         for draft in &drafts {
             if let Payload::Batch(batch) = &draft.record.payload
-                && let Some(attempt) = batch.records.iter().find(|record| lacks_basis(record))
+                && let Some(attempt) = batch.records.iter().find(|record| is_attempt_without_basis(record))
             {
                 let message = "an attempt is judged by the newest state of its call: send it alone, not in a batch";
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(attempt.body.record_id.borrow()));
@@ -89,6 +93,10 @@ fn fill_basis(store: &Store, run_id: RunId<&str>, record: &mut JournalRecord, wr
         record.body.facts.attempt = writes_basis.then_some(attempt.attempt);
     } else {
         check_decision(&row, run_id, effect.borrow(), &record.body.facts, writes_basis)?;
+        if record.body.facts.revision.is_some_and(|revision| revision < row.revision) {
+            // The judge refuses it as stale. With the basis of now it would not be.
+            return Ok(());
+        }
     }
     record.body.facts.basis = writes_basis.then_some(row.newest);
     Ok(())

@@ -62,13 +62,14 @@ async fn on_disk(projector: &Projector, offset: Offset) -> Duration {
 }
 
 fn publish(server: &Server, from: usize, count: usize) -> anyhow::Result<()> {
-    for number in from..from + count {
-        let payload =
-            json!({ "type": "conversation_turn", "message_id": format!("m{number}"), "kind": "user", "content": "c" });
-        let record = json!({ "run_id": "r", "record_id": format!("record-{number}"), "payload": payload });
-        let (status, said) = server.post("/v1/runs/r/records", &record)?;
-        ensure!(status == 200 && said["outcome"] == "applied", "{status} {said}");
-    }
+    let record = |number| {
+        json!({ "run_id": "r", "record_id": format!("record-{number}"), "payload": {
+            "type": "conversation_turn", "message_id": format!("m{number}"), "kind": "user", "content": "c" } })
+    };
+    let records: Vec<Value> = (from..from + count).map(record).collect();
+    let (status, said) = server.post("/v1/runs/r/records", &json!(records))?;
+    let applied = said.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "applied"));
+    ensure!(status == 200 && applied, "{status} {said}");
     Ok(())
 }
 
@@ -93,9 +94,10 @@ fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> an
     let before = shown(&server, "latest")?;
     ensure!(before.len() == 25, "{before:?}");
     server.kill()?;
-    // What is on disk: all up to the orderly end, and nothing of what came later.
+    // All up to the orderly end is on disk. What came later is not, unless a flush came before the kill.
     let paused = launch.clone().paused().start()?;
-    ensure!(shown(&paused, "eventual")? == before[..5], "{:?}", shown(&paused, "eventual"));
+    let on_disk = shown(&paused, "eventual")?;
+    ensure!(on_disk.len() >= 5 && before.starts_with(&on_disk), "{on_disk:?}");
     paused.kill()?;
     let server = launch.start()?;
     ensure!(shown(&server, "latest")? == before, "{:?}", shown(&server, "latest"));

@@ -106,28 +106,25 @@ fn key(scenario: &mut Scenario<'_>) -> Checked {
     for (name, payload) in
         [("idempotency_key", request("book", &json!({"seat": 1}))), ("dedupe_key", effect_intent("e"))]
     {
-        let mut run = scenario.run();
-        let record = run.record(payload).with(name, "key-1");
-        scenario.send(&mut run, &record)?.applied()?;
-        class(scenario, &run, "retry_safe")?;
+        class_with_key(scenario, payload, (name, "key-1"), "retry_safe")?;
     }
     Ok(())
 }
 
 fn empty_key(scenario: &mut Scenario<'_>) -> Checked {
-    with_key(scenario, "idempotency_key", "")
+    class_with_key(scenario, request("book", &json!({"seat": 1})), ("idempotency_key", ""), "reconcile_required")
 }
 
 fn dedupe_key_of_call(scenario: &mut Scenario<'_>) -> Checked {
-    with_key(scenario, "dedupe_key", "key-1")
+    class_with_key(scenario, request("book", &json!({"seat": 1})), ("dedupe_key", "key-1"), "reconcile_required")
 }
 
-/// A call with a key that permits nothing.
-fn with_key(scenario: &mut Scenario<'_>, name: &str, key: &str) -> Checked {
+/// Checks the class of a pending effect whose request has this key.
+fn class_with_key(scenario: &mut Scenario<'_>, payload: Value, (name, key): (&str, &str), expected: &str) -> Checked {
     let mut run = scenario.run();
-    let record = run.record(request("book", &json!({"seat": 1}))).with(name, key);
+    let record = run.record(payload).with(name, key);
     scenario.send(&mut run, &record)?.applied()?;
-    class(scenario, &run, "reconcile_required").map(drop)
+    class(scenario, &run, expected).map(drop)
 }
 
 fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {

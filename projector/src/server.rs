@@ -424,7 +424,7 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
         features: Feature::ALL
             .iter()
             .copied()
-            .filter(|feature| *feature != Feature::Bases || app.0.shared.config.write_schema >= 3)
+            .filter(|feature| *feature != Feature::Bases || app.0.shared.config.writes_basis())
             .map(OrOther::from)
             .collect(),
     })

@@ -9,18 +9,20 @@
 //! through [`reframe`] first, so that index rows name their schema and need no registry.
 
 use crate::{
-    datum::{self, Datum, Input, Malformed, Sha256},
+    datum::{Datum, Input, Malformed, Sha256},
     id::{ContentHash, Epoch, JournalSeq, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::{Payload, PayloadType, StoredPayload, wrapped::Batch},
     record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
-    schema::{self, Version},
+    schema::Version,
 };
-use std::borrow::Cow;
 
 mod event;
+mod framing;
 
 pub use event::{Entity, Event};
+pub use framing::{Framing, NoRegistry, Schemas, Unframed, confluent_id, reframe, reframe_as, size, unframe};
+use framing::{SINGLE_OBJECT_BYTES, single_object};
 
 /// The largest framed record, bytes: what a producer may append and a reader takes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -77,16 +79,6 @@ impl From<Malformed> for Unreadable {
     }
 }
 
-/// How a writer frames its records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framing {
-    /// Avro's single-object encoding.
-    #[default]
-    SingleObject,
-    /// Confluent's, with the registry's id of the schema version.
-    Confluent(u32),
-}
-
 /// Frames `record` as an Avro single object.
 pub fn encode(record: &JournalRecord) -> Vec<u8> {
     encode_as(record, Framing::SingleObject)
@@ -112,119 +104,6 @@ pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Vec<u8> {
 
 /// The last of the facts that version 2 added, a proof, encoded: its branch and 32 bytes.
 const PROOF_BYTES: usize = 33;
-
-impl Framing {
-    fn put(self, version: &Version, out: &mut Vec<u8>) {
-        match self {
-            Self::SingleObject => single_object(version, out),
-            Self::Confluent(id) => {
-                out.push(CONFLUENT);
-                out.extend_from_slice(&id.to_be_bytes());
-            }
-        }
-    }
-}
-
-fn single_object(version: &Version, out: &mut Vec<u8>) {
-    out.extend_from_slice(&SINGLE_OBJECT);
-    out.extend_from_slice(&version.fingerprint);
-}
-
-/// The size that counts against [`RECORD_BYTES_MAX`], bytes: that of the single-object form, whatever the framing.
-pub fn size(framed: &[u8]) -> usize {
-    let shorter = SINGLE_OBJECT_BYTES - CONFLUENT_BYTES;
-    framed.len() + if framed.first() == Some(&CONFLUENT) { shorter } else { 0 }
-}
-
-const SINGLE_OBJECT: [u8; 2] = [0xC3, 0x01];
-const SINGLE_OBJECT_BYTES: usize = 10;
-const CONFLUENT: u8 = 0x00;
-const CONFLUENT_BYTES: usize = 5;
-
-/// A schema registry: which version an id names, and how records are framed.
-pub trait Schemas: std::fmt::Debug + Send + Sync {
-    /// The version of an id. Does not block: [`Unreadable::Unresolved`] while the registry has not answered.
-    fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
-
-    /// How to frame records of a version. Does not block: the error says why it is not known yet.
-    fn framing(&self, version: &'static Version) -> Result<Framing, String>;
-
-    /// Blocks until an answer may have arrived, at most for `longest`. May return early.
-    fn wait(&self, longest: std::time::Duration);
-}
-
-/// No registry: ids cannot be looked up, and none are written.
-#[derive(Clone, Copy, Debug)]
-pub struct NoRegistry;
-
-impl Schemas for NoRegistry {
-    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
-        Err(Unreadable::UnknownSchema(format!("id {id} (no registry is configured)")))
-    }
-
-    fn framing(&self, _: &'static Version) -> Result<Framing, String> {
-        Ok(Framing::SingleObject)
-    }
-
-    fn wait(&self, _: std::time::Duration) {}
-}
-
-/// The id of a record in the Confluent framing.
-pub fn confluent_id(framed: &[u8]) -> Option<u32> {
-    match framed {
-        [CONFLUENT, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
-        _ => None,
-    }
-}
-
-/// The same record as an Avro single object, which names its schema without a registry. Copies only other framings.
-pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
-    if size(framed) > RECORD_BYTES_MAX {
-        return Err(Unreadable::TooLarge(framed.len()));
-    }
-    let Some(id) = confluent_id(framed) else { return Ok(Cow::Borrowed(framed)) };
-    Ok(reframe_as(framed, schemas.version(id)?))
-}
-
-/// As [`reframe`], of a record that was written with this version of the schema.
-pub fn reframe_as<'a>(framed: &'a [u8], version: &'static Version) -> Cow<'a, [u8]> {
-    if confluent_id(framed).is_none() {
-        return Cow::Borrowed(framed);
-    }
-    let datum = &framed[CONFLUENT_BYTES..];
-    let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + datum.len());
-    single_object(version, &mut out);
-    out.extend_from_slice(datum);
-    Cow::Owned(out)
-}
-
-/// A datum and the version of the schema that it was written with.
-#[derive(Clone, Copy, Debug)]
-pub struct Unframed<'a> {
-    /// The version.
-    pub version: &'static Version,
-    /// The datum.
-    pub datum: &'a [u8],
-}
-
-/// Strips the framing of a single object. An id is unknown here: see [`reframe`].
-pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
-    if bytes.len() > RECORD_BYTES_MAX {
-        return Err(Unreadable::TooLarge(bytes.len()));
-    }
-    if let Some(id) = confluent_id(bytes) {
-        let version = NoRegistry.version(id)?;
-        return Ok(Unframed { version, datum: &bytes[CONFLUENT_BYTES..] });
-    }
-    match bytes {
-        [0xC3, 0x01, rest @ ..] if rest.len() >= 8 => {
-            let (fingerprint, datum) = rest.split_at(8);
-            let unknown = || Unreadable::UnknownSchema(format!("fingerprint {}", datum::hex(fingerprint)));
-            Ok(Unframed { version: schema::by_fingerprint(fingerprint).ok_or_else(unknown)?, datum })
-        }
-        _ => Err(Unreadable::NotFramed),
-    }
-}
 
 /// A record's envelope, borrowed from its datum; the fields that judging, projecting and numbering need.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,12 +18,12 @@ pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 /// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions that say what they were made at.
 pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
-/// The released versions, as `avsc/RELEASED` lists them.
-pub const RELEASED: &str = include_str!("../avsc/RELEASED");
-
 /// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state
 /// what must be decided before they start and whether they are safe to repeat.
 pub const JOURNAL_RECORD_V3: &str = include_str!("../avsc/v3/JournalRecord.avsc");
+
+/// The released versions, as `avsc/RELEASED` lists them.
+pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 
 /// Every version that is read, oldest first: its number and its schema.
 pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2), (3, JOURNAL_RECORD_V3)];
@@ -35,6 +35,9 @@ pub const WRITTEN_BY_DEFAULT: u16 = 2;
 /// The first version whose records are judged anew where they were refused for their numbers (`judge`). An older reader
 /// stops at such a record; it would judge it differently.
 pub const RENUMBERED_SINCE: u16 = 2;
+
+/// The first version whose attempts and decisions have a basis.
+pub const BASIS_SINCE: u16 = 3;
 
 /// A version of the record's schema.
 #[derive(Debug, PartialEq, Eq)]

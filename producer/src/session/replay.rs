@@ -35,9 +35,14 @@ pub(crate) struct PendingCall {
 impl RecordedCall {
     /// A pending effect of the journal. `None` for an effect without a fingerprint, which no call of an agent can match.
     pub(crate) fn from_pending(pending: &Pending) -> Option<Self> {
-        let Pending { id, fingerprint, reason, attempts, .. } = pending.clone();
-        let open = PendingCall { retry_safe: pending.class == Class::RetrySafe, reason, attempts };
-        Some(Self { id, fingerprint: fingerprint?, pending: Some(open) })
+        let Pending { id, fingerprint, .. } = pending.clone();
+        Some(Self { id, fingerprint: fingerprint?, pending: Some(pending.into()) })
+    }
+}
+
+impl From<&Pending> for PendingCall {
+    fn from(Pending { class, reason, attempts, .. }: &Pending) -> Self {
+        Self { retry_safe: *class == Class::RetrySafe, reason: reason.clone(), attempts: *attempts }
     }
 }
 
@@ -233,11 +238,7 @@ impl Replay {
         self.unresolved.retain(|id| still.get(id.as_str()).is_some_and(|pending| pending.class != Class::RetrySafe));
         for recorded in self.keyless.values_mut().flatten().chain(self.keyed.values_mut()) {
             if recorded.pending.is_some() {
-                recorded.pending = still.get(recorded.id.as_str()).map(|pending| PendingCall {
-                    retry_safe: pending.class == Class::RetrySafe,
-                    reason: pending.reason.clone(),
-                    attempts: pending.attempts,
-                });
+                recorded.pending = still.get(recorded.id.as_str()).map(|pending| PendingCall::from(*pending));
                 if recorded.pending.as_ref().is_some_and(|pending| !pending.retry_safe) {
                     self.unresolved.insert(recorded.id.clone());
                 }

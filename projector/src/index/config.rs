@@ -9,7 +9,7 @@ use crate::index::{
 };
 use runlog_schemas::{
     codec::{NoRegistry, Schemas},
-    schema::WRITTEN_BY_DEFAULT,
+    schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -86,6 +86,11 @@ impl Config {
             appends_max: APPENDS_MAX,
         }
     }
+    /// Whether a basis may be written.
+    pub(crate) fn writes_basis(&self) -> bool {
+        self.write_schema >= BASIS_SINCE
+    }
+
     /// The folder of the indices.
     pub(crate) fn index(&self) -> Folder {
         Folder::new(self.storage.clone(), self.dir.join("index"))

@@ -22,9 +22,6 @@ use runlog_schemas::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The first schema version whose records have a basis.
-pub(super) const BASIS_SINCE: u16 = 3;
-
 /// Whether a record is an attempt without a basis.
 fn is_attempt_without_basis(record: &JournalRecord) -> bool {
     record.body.facts.basis.is_none() && matches!(record.payload, Payload::ToolCallAttempt(_))
@@ -63,7 +60,7 @@ impl Projector {
         self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
         let fill = move |projector: &Self, run_id: RunId<&str>| {
             let store = projector.store(projector.partition_of(run_id));
-            let writes_basis = projector.shared.config.write_schema >= BASIS_SINCE;
+            let writes_basis = projector.shared.config.writes_basis();
             for draft in drafts.iter_mut().filter(|draft| lacks_basis(&draft.record)) {
                 fill_basis(&store, run_id, &mut draft.record, writes_basis)
                     .map_err(|error| error.about_record(draft.record.body.record_id.borrow()))?;

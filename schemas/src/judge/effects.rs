@@ -1,0 +1,98 @@
+//! The content rules of records that answer an effect: results, attempts and decisions.
+
+use super::{CallStatus, Reason, View, lifecycle::Family};
+use crate::{codec::Envelope, payload::PayloadType, record::RecordKind, symbols};
+
+/// Judges a record that answers a request: the request must exist and be pending. An equal completion again is a no-op.
+pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
+    let Some(call) = view.call(request.borrow())? else {
+        return if record.kind == RecordKind::EffectResolution {
+            resolves(record, request.as_str(), view)
+        } else {
+            Ok(Err(Reason::Transition))
+        };
+    };
+    let results = [PayloadType::ToolCallCompleted, PayloadType::ToolCallFailed];
+    let result = record.facts.payload_type.known().is_some_and(|known| results.contains(known));
+    Ok(match call.status {
+        CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
+            Err(Reason::Transition)
+        }
+        CallStatus::Pending => Ok(false),
+        CallStatus::Completed | CallStatus::Failed if result && call.outcome_hash == Some(record.payload_hash()) => {
+            Ok(true)
+        }
+        CallStatus::Completed | CallStatus::Failed => Err(Reason::Transition),
+    })
+}
+
+/// Refuses an attempt that nobody permits: the call must be safe to run again, as the attempt's author saw it, and the
+/// number must be the next one. Attempts without a basis are not checked.
+pub(super) fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
+    let facts = &record.facts;
+    let (Some(request), Some(basis)) = (&facts.answers, facts.basis) else { return Ok(Ok(())) };
+    let Some(call) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let is_next = facts.attempt.is_some() && facts.attempt == call.attempts.checked_add(1);
+    let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next;
+    Ok(if permitted { Ok(()) } else { Err(Reason::Transition) })
+}
+
+/// Refuses a decision on a state that its author did not see: the facts name the effect's newest record or its revision,
+/// and the evidence. Decisions of schema version 1 name neither and are not checked.
+pub(super) fn check_decision_basis<V: View>(
+    record: &Envelope<'_>,
+    view: &mut V,
+) -> Result<Result<(), Reason>, V::Error> {
+    let facts = &record.facts;
+    let Some(request) = facts.answers.as_ref().filter(|_| facts.has_decision_basis()) else { return Ok(Ok(())) };
+    let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let (stale, adoptable) = match facts.basis {
+        Some(basis) => (basis != effect.newest, effect.adoptable),
+        // The current revision can be smaller: a skip voided one of the effect's records.
+        None => (facts.revision.is_some_and(|revision| effect.revision > revision), effect.adoptable_by_id),
+    };
+    if stale {
+        return Ok(Err(Reason::StaleDecision));
+    }
+    let (adoptable, happened) = adoptable.map_or((None, false), |(id, happened)| (Some(id), happened));
+    let names_evidence = match facts.status.as_deref() {
+        Some("adopt") => true,
+        Some("not_done") => happened,
+        _ => false,
+    };
+    let named = !names_evidence || facts.evidence == adoptable;
+    Ok(if named { Ok(()) } else { Err(Reason::Transition) })
+}
+
+/// Judges a decision on an effect other than a Runlog tool call: it is about the first family that has the id.
+fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    for family in Family::EFFECTS {
+        if let Some(state) = view.state(family, id)? {
+            let adopts = record.facts.status.as_deref() == Some("adopt");
+            let legal = !state.ended && (!adopts || state.has_evidence);
+            return Ok(if legal { Ok(false) } else { Err(Reason::Transition) });
+        }
+    }
+    Ok(Err(Reason::Transition))
+}
+
+symbols! {
+    /// The class of a pending effect. `retry_safe` may run again without a decision. `reconcile_required` may have
+    /// happened: an operator decides before it runs again.
+    Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
+}
+
+/// The class of a pending effect and the reason for it. `has_key`: it has a key that is not empty and that its answers
+/// return.
+pub fn class(has_key: bool, cleared: bool, repeatable: bool) -> (Class, &'static str) {
+    if cleared {
+        (Class::RetrySafe, "resolved as not done")
+    } else if repeatable {
+        (Class::RetrySafe, "its request says that it is safe to repeat")
+    } else if has_key {
+        (Class::RetrySafe, "has an idempotency or dedupe key")
+    } else {
+        (Class::ReconcileRequired, "the effect may have happened and has no idempotency key")
+    }
+}

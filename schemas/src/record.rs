@@ -301,9 +301,11 @@ impl JournalRecord {
     }
 
     /// Replaces a payload longer than `above` bytes by its claim check, and returns its encoding for the content store.
-    /// None: the payload is short enough, or must stay inline. Kind, facts and content hash do not change.
+    /// None: the payload is short enough, or must stay inline, as that of an attempt, whose number a server checks. Kind, facts and
+    /// content hash do not change.
     pub fn detach(&mut self, above: usize) -> Option<Vec<u8>> {
-        if matches!(self.payload, Payload::StoredPayload(_)) || !self.body.record_kind.may_be_stored() {
+        let stays = matches!(self.payload, Payload::StoredPayload(_) | Payload::ToolCallAttempt(_));
+        if stays || !self.body.record_kind.may_be_stored() {
             return None;
         }
         let content = self.payload.to_bytes();

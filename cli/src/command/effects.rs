@@ -13,7 +13,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending},
-    id::RecordId,
+    id::{ContentHash, RecordId},
     json::Json,
 };
 use serde::Serialize;
@@ -73,6 +73,9 @@ struct Resolution<'a> {
     why: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
+    /// None to a server that does not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    basis: Option<ContentHash>,
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<&'a RecordId>,
 }
@@ -92,7 +95,8 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         let named = shown.filter(|shown| decision == "adopt" || (decision == "not_done" && shown.happened()));
         let evidence = named.map(|evidence| &evidence.record_id);
         let (who, why) = (args.attribution.who.as_str(), args.attribution.why.as_str());
-        let body = Resolution { decision, result: result.clone(), who, why, revision, evidence };
+        let basis = effect.as_ref().and_then(|effect| effect.basis);
+        let body = Resolution { decision, result: result.clone(), who, why, revision, basis, evidence };
         let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
         let wait = session.wait(&args.wait, APPEND_WAIT);
         let refused = match session.client.post::<Outcome>(target, client::body(&body)?, wait).await {
@@ -117,19 +121,25 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
     }
 }
 
-/// What became known of a pending effect since it was shown; empty where its revision is the same.
+/// What became known of a pending effect since it was shown; empty if nothing did.
 fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
-    if shown.revision == now.revision {
+    if (shown.revision, shown.basis) == (now.revision, now.basis) {
         return Vec::new();
     }
-    let mut changes = vec![format!("revision: {}, was {}", now.revision, shown.revision)];
+    let mut changes = Vec::new();
+    if shown.revision != now.revision {
+        changes.push(format!("revision: {}, was {}", now.revision, shown.revision));
+    }
     if shown.attempts != now.attempts {
         changes.push(format!("attempts: {}, was {}", now.attempts, shown.attempts));
     }
     if (&shown.class, &shown.reason) != (&now.class, &now.reason) {
         changes.push(format!("class: {} ({}), was {} ({})", now.class, now.reason, shown.class, shown.reason));
     }
-    let known = |evidence: &Evidence| shown.evidence.iter().any(|shown| shown.record_id == evidence.record_id);
+    let known = |evidence: &Evidence| {
+        let same = |shown: &Evidence| shown.record_id == evidence.record_id && shown.position == evidence.position;
+        shown.evidence.iter().any(same)
+    };
     let new = now.evidence.iter().filter(|evidence| !known(evidence));
     changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
     changes
@@ -199,8 +209,16 @@ mod tests {
             decided(&Decision { done: done.map(str::to_owned), adopt, not_done, give_up }).unwrap()
         };
         let (decision, result) = flags(Some(r#"{"n": 12345678901234567890, "a": 1.50}"#), false, false, false);
-        let body =
-            client::body(&Resolution { decision, result, who: "w", why: "t", revision: None, evidence: None }).unwrap();
+        let body = client::body(&Resolution {
+            decision,
+            result,
+            who: "w",
+            why: "t",
+            revision: None,
+            basis: None,
+            evidence: None,
+        })
+        .unwrap();
         assert_eq!(body, r#"{"decision":"done","result":{"n":12345678901234567890,"a":1.50},"who":"w","why":"t"}"#);
         assert_eq!(flags(None, true, false, false), ("adopt", None));
         assert_eq!(flags(None, false, true, false), ("not_done", None));

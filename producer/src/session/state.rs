@@ -129,11 +129,12 @@ impl SessionState {
     /// Appends the decision, in this process's own name, that the effect of `request` did not happen. Only once it is applied
     /// may the effect run: evidence may have come since the journal was read.
     ///
-    /// Returns `false` if the server forbids this process to decide: the call stays pending, and an operator decides.
+    /// Returns `false` if the server forbids this process to decide, or knows a result: the call stays pending, and an operator
+    /// decides.
     pub(crate) async fn decide_not_done(&mut self, request: &RecordId) -> Result<bool, Error> {
         let record = self.not_done(request).await?;
         let Err(error) = self.appender.send_record(record).await else { return Ok(true) };
-        if error.kind() != ErrorKind::Forbidden {
+        if !was_not_decided(&error) {
             return Err(error);
         }
         self.appender.unacknowledged = None;
@@ -150,7 +151,7 @@ impl SessionState {
     pub(crate) async fn leave_not_done(&mut self, request: &RecordId) -> Result<(), Error> {
         let record = self.not_done(request).await?;
         match self.appender.append_evidence(record).await {
-            Err(error) if error.kind() != ErrorKind::Forbidden => Err(error),
+            Err(error) if !was_not_decided(&error) => Err(error),
             _ => Ok(()),
         }
     }
@@ -255,6 +256,11 @@ impl SessionState {
     pub(crate) fn end(&mut self, status: &str) {
         self.appender.state = WriterState::Ended(super::claim::ended(self.appender.run_id.borrow(), status));
     }
+}
+
+/// Whether an own decision was not appended: the server forbids it, or knows a result that it contradicts.
+fn was_not_decided(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::ReconcileRequired)
 }
 
 /// Whether a record is the result of an effect.

@@ -11,7 +11,7 @@ use runlog_schemas::{
     answer::{Claim, Disposition, ErrorKind, Outcome},
     draft::{self, Draft},
     headers,
-    id::{Offset, PartitionId, RecordId, RunId, WriterId},
+    id::{ContentHash, Offset, PartitionId, RecordId, RunId, WriterId},
     payload::{Payload, RunClaim},
     record::JournalRecord,
 };
@@ -30,7 +30,7 @@ mod renumber;
 pub(super) use decisions::Seen;
 pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 pub(super) use plan::PLANNED_HERE_BYTES_MAX;
-use plan::{Planned, given};
+use plan::{Planned, given, is_numbered};
 
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
@@ -48,6 +48,8 @@ pub(in crate::server) struct Origin {
     pub(in crate::server) caller: Caller,
     /// Whether its body is at most [`PLANNED_HERE_BYTES_MAX`] long.
     pub(in crate::server) is_small: bool,
+    /// Of a decision: the basis that its author saw, if the record may not say it.
+    pub(in crate::server) basis: Option<ContentHash>,
 }
 
 impl From<&Caller> for Origin {
@@ -104,7 +106,7 @@ impl Projector {
         at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
-        let unnumbered = drafts.iter().position(|draft| !given(draft));
+        let unnumbered = drafts.iter().position(|draft| !is_numbered(draft));
         if let Some(index) = unnumbered.filter(|_| at == AnswerAt::Acknowledged) {
             let message = format!(
                 "record {index}: it does not bring all its numbers, and the server can fill them in only for records whose \
@@ -152,7 +154,7 @@ impl Projector {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
         let left = || deadline.saturating_sub(begun.elapsed());
-        let drafts = Arc::new(self.with_bases(run_id, drafts, left()).await?);
+        let drafts = Arc::new(drafts);
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
             let planned = self.planned(run_id, &drafts, &all, &origin).await?;
@@ -251,10 +253,10 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let drafts = self.with_bases(run_id, drafts, deadline).await?;
+        let origin = Origin::from(&caller);
         let plan = move |projector: &Self, run_id: RunId<&str>| {
             let store = projector.store(projector.partition_of(run_id));
-            projector.plan(run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &caller, true)
+            projector.plan(run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &origin, true)
         };
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())

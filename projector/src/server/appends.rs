@@ -145,7 +145,8 @@ pub(super) async fn append(
             app.audit(Action::Append, Some(run_id.borrow()), detail).await?;
         }
     }
-    let origin = Origin { traceparent, caller: app.caller().clone(), is_small: body.len() <= PLANNED_HERE_BYTES_MAX };
+    let is_small = body.len() <= PLANNED_HERE_BYTES_MAX;
+    let origin = Origin { traceparent, is_small, ..Origin::from(app.caller()) };
     let outcomes = if query.check {
         let outcomes = app.0.check(run_id.borrow(), drafts, origin.caller, ask.deadline()).await?;
         app.0.wait(partition, consistency, ask.deadline().saturating_sub(begun.elapsed())).await?;

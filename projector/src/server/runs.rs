@@ -24,7 +24,7 @@ use axum::{
 };
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
-    id::{Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
+    id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::EffectResolution,
 };
@@ -358,6 +358,11 @@ pub(super) struct ResolutionBody {
     #[serde(default)]
     #[schemars(with = "u64")]
     revision: Option<u64>,
+    /// The effect's `basis` that it was made at, as `pending` has it. Refused if it is another one by now. Required if the newest
+    /// evidence has the record id of other evidence: its revision is the same.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    basis: Option<ContentHash>,
     /// The evidence that `adopt` adopts, or that `not_done` decides against, if it says that the effect happened.
     #[serde(default)]
     evidence: Option<RecordId>,
@@ -381,7 +386,7 @@ pub(super) async fn resolve(
         who: body.who,
         why: body.why,
     };
-    let seen = Seen { revision: body.revision, evidence: body.evidence };
+    let seen = Seen { revision: body.revision, basis: body.basis, evidence: body.evidence };
     if !app.caller().sees(run_id.borrow()) {
         return Err(app.0.resolve_of_absent(run_id.borrow(), &resolution, patience.deadline()).await);
     }

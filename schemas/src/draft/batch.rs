@@ -1,9 +1,12 @@
 //! Reads a batch as JSON: each of its records has the form of a single record.
 
 use super::Draft;
-use crate::payload::{
-    Payload,
-    wrapped::{BATCH_RECORDS_MAX, Batch},
+use crate::{
+    payload::{
+        Payload,
+        wrapped::{BATCH_RECORDS_MAX, Batch},
+    },
+    record::RecordKind,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -21,7 +24,7 @@ impl<'de> Deserialize<'de> for Batch {
             }
             Ok(draft)
                 if draft.record.body.facts.has_decision_basis()
-                    && matches!(draft.record.payload, Payload::EffectResolution(_)) =>
+                    && draft.record.body.record_kind == RecordKind::EffectResolution =>
             {
                 Err(serde::de::Error::custom("a decision within a batch"))
             }

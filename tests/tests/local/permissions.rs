@@ -5,7 +5,7 @@
 use anyhow::{Context, ensure};
 use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{path::Path, thread};
 use tempfile::tempdir;
 
 const RUN: &str = "r";
@@ -196,11 +196,11 @@ fn another_result_under_the_id_of_evidence_is_evidence_too() -> anyhow::Result<(
             now["evidence"].as_array().into_iter().flatten().map(|evidence| evidence["status"].clone()).collect();
         ensure!(statuses == ["failed", "completed"] && now["basis"] != seen["basis"], "{now}");
         let blind = decide(server, "pay", "not_done", &json!({ "revision": seen["revision"] }))?;
-        ensure!(blind == "invalid" || blind == "conflict", "{blind}");
-        let seen = json!({ "revision": now["revision"], "evidence": "pay-result" });
+        ensure!(blind == "conflict", "{blind}");
+        let seen = json!({ "revision": now["revision"], "basis": now["basis"], "evidence": "pay-result" });
         let writes_basis = server.get("/v1/journal")?.1["features"].to_string().contains("bases");
         // Without a basis the judge would adopt the failure.
-        says!(decide(server, "pay", "adopt", &seen), if writes_basis { "applied" } else { "invalid" });
+        says!(decide(server, "pay", "adopt", &seen), if writes_basis { "applied" } else { "conflict" });
         if writes_basis {
             let (_, call) = server.get("/v1/runs/r/calls/pay")?;
             ensure!(call["result"] == json!({ "booking": "B-1" }), "{call}");
@@ -312,4 +312,158 @@ fn a_server_writes_no_later_version_than_it_may_and_reads_them_all() -> anyhow::
         "applied"
     );
     Ok(())
+}
+
+#[test]
+fn an_attempt_whose_payload_is_hidden_needs_permission_too() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("pay", &NONE, &NONE), "applied");
+        let hidden = |id: &str| {
+            let mut record = writer.record(
+                id,
+                &json!({ "type": "encrypted", "algorithm": "x", "nonce": "00", "ciphertext": "00" }),
+                &json!({ "payload_type": "tool_call_attempt", "status": "attempt", "answers": "pay" }),
+            );
+            (record["record_kind"], record["key_id"]) = (json!("tool_call"), json!("k"));
+            record
+        };
+        says!(said(writer.post(&hidden("h2"))?), "reconcile_required");
+        let long = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2,
+            "reason": "again ".repeat(40_000) });
+        says!(writer.append("l2", &long, &NONE), "reconcile_required");
+        says!(not_done(server, "pay"), "applied");
+        says!(
+            writer.append(
+                "l3",
+                &json!({ "attempt": 3, "type": "tool_call_attempt", "request_record_id": "pay",
+            "reason": "again ".repeat(40_000) }),
+                &NONE
+            ),
+            "invalid"
+        );
+        says!(said(writer.post(&hidden("h2"))?), "applied");
+        says!(said(writer.post(&hidden("h2"))?), "repeat");
+        says!(said(writer.post(&hidden("h3"))?), "reconcile_required");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_attempt_is_checked_behind_the_records_that_are_sent_with_it() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let attempt =
+            json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
+        let claim = json!({ "run_id": RUN, "record_id": "claim", "payload": { "type": "run_claim", "writer_id": "runlog",
+            "epoch": 2, "claimed_by": "" } });
+        let next = Writer { server, id: json!("runlog"), epoch: json!(2) };
+        let mut unnamed = next.record("a2", &attempt, &NONE);
+        unnamed.as_object_mut().context("a record")?.remove("writer_id");
+        for again in [next.record("a2", &attempt, &NONE), unnamed] {
+            says!(said(next.post(&again)?), "invalid");
+            says!(said(next.post(&json!([claim, again]))?), "reconcile_required");
+        }
+        let (_, records) = server.get(RECORDS)?;
+        ensure!(!records.to_string().contains("\"a2\""), "{records}");
+        let request = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book",
+            "arguments": 1 });
+        let again =
+            json!({ "type": "tool_call_attempt", "request_record_id": "book", "attempt": 2, "reason": "again" });
+        let both = json!([first.record("book", &request, &NONE), first.record("b2", &again, &NONE)]);
+        says!(said(first.post(&both)?), "reconcile_required");
+        // Its own attempt moves the revision that a decision in the same array names.
+        says!(first.intent("keyed", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+        let again =
+            json!({ "type": "tool_call_attempt", "request_record_id": "keyed", "attempt": 2, "reason": "again" });
+        let decision = json!({ "type": "effect_resolution", "request_record_id": "keyed", "decision": "not_done",
+            "who": "jo", "why": "looked" });
+        let both = json!([first.record("k2", &again, &NONE), first.record("d", &decision, &json!({ "revision": 2 }))]);
+        let (status, outcomes) = first.post(&both)?;
+        ensure!(
+            status == 200 && outcomes[0]["outcome"] == "applied" && outcomes[1]["outcome"] == "applied",
+            "{outcomes}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn of_attempts_with_one_number_that_are_sent_at_once_one_is_applied() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+        let answers: Vec<_> = thread::scope(|scope| {
+            let send = |nth: u32| scope.spawn(move || writer.attempt(&format!("a{nth}"), "pay", 2, &NONE));
+            let sent: Vec<_> = (0..8).map(send).collect();
+            sent.into_iter().map(|sent| sent.join().unwrap_or_else(|_| Ok("panicked".into()))).collect::<Result<_, _>>()
+        })?;
+        let applied = answers.iter().filter(|answer: &&String| *answer == "applied").count();
+        let refused =
+            answers.iter().filter(|answer| ["invalid", "refused transition"].contains(&answer.as_str())).count();
+        ensure!((applied, refused) == (1, 7), "{answers:?}");
+        ensure!(pending(server, "pay")?["attempts"] == 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_attempt_that_was_refused_for_its_number_needs_permission_when_it_is_sent_again() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        says!(not_done(server, "pay"), "applied");
+        let attempt =
+            json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
+        let mut again = first.record("a2", &attempt, &NONE);
+        again["writer_seq"] = json!(1);
+        says!(said(first.post(&again)?), "refused conflict");
+        again.as_object_mut().context("a record")?.remove("writer_seq");
+        says!(first.attempt("b2", "pay", 2, &NONE), "applied");
+        let answer = said(first.post(&again)?)?;
+        ensure!(["reconcile_required", "refused transition"].contains(&answer.as_str()), "{answer}");
+        ensure!(pending(server, "pay")?["attempts"] == 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_decision_names_what_its_author_saw_and_is_sent_alone() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let decision = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "not_done",
+            "who": "jo", "why": "looked" });
+        says!(first.append("blind", &decision, &NONE), "invalid");
+        let hidden = json!({ "type": "encrypted", "algorithm": "x", "nonce": "00", "ciphertext": "00" });
+        for (payload, facts) in [
+            (&decision, json!({ "revision": 1 })),
+            (&decision, NONE),
+            (
+                &hidden,
+                json!({ "payload_type": "effect_resolution", "status": "not_done", "answers": "pay", "revision": 1 }),
+            ),
+        ] {
+            let mut record = first.record("member", payload, &facts);
+            (record["record_kind"], record["key_id"]) = (json!("effect_resolution"), json!("k"));
+            says!(first.append("batch", &json!({ "type": "batch", "records": [record] }), &NONE), "invalid");
+        }
+        ensure!(pending(server, "pay")?["class"] == "reconcile_required");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_second_result_under_one_id_is_decided_about_by_its_basis() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        Writer::claim(server)?;
+        says!(first.completed("pay-result", "pay", "B-1"), "refused fenced");
+        let seen = pending(server, "pay")?;
+        says!(first.completed("pay-result", "pay", "B-2"), "refused fenced");
+        let now = pending(server, "pay")?;
+        ensure!(now["revision"] == seen["revision"] && now["basis"] != seen["basis"], "{now}");
+        let at = |basis: &Value| json!({ "revision": now["revision"], "evidence": "pay-result", "basis": basis });
+        let blind = json!({ "revision": now["revision"], "evidence": "pay-result" });
+        says!(decide(server, "pay", "not_done", &blind), "conflict");
+        says!(decide(server, "pay", "not_done", &at(&seen["basis"])), "conflict");
+        says!(decide(server, "pay", "not_done", &at(&now["basis"])), "applied");
+        Ok(())
+    })
 }

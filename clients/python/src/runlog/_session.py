@@ -22,7 +22,7 @@ from ._records import Record, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
 from ._wire import Acquire, Steps
 from ._writer import Writer, took_effect
-from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, Unavailable
+from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, ReconcileRequired, Unavailable
 
 EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
@@ -325,7 +325,7 @@ class Session:
                 try:
                     record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                     yield from self.writer.append([record])
-                except (Conflict, Forbidden):
+                except (Conflict, Forbidden, ReconcileRequired):
                     # An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has
                     # the call's state.
                     self.writer.unacknowledged = None
@@ -391,7 +391,7 @@ class Session:
             # Of a lost run only the new writer knows whether it started the effect since.
             if not self.writer.lost and intent.key is None:
                 record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
-                with suppress(Forbidden):
+                with suppress(Forbidden, ReconcileRequired):
                     yield from self.writer.append_evidence(record)
             self.outbox.never_started.pop(0)
 

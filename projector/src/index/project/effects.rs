@@ -253,7 +253,7 @@ pub fn evidence<R: Rows>(
     let key = pending(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
     let before = row.undecided_since();
-    let (added, evicted) = row.add_evidence(EvidenceRow {
+    let gone = row.add_evidence(EvidenceRow {
         record_id: record.record_id.to_owned(),
         content_hash: record.content_hash(),
         is_first_of_id: false,
@@ -264,11 +264,9 @@ pub fn evidence<R: Rows>(
         logged_at_millis: at.logged_at_millis,
         framed: at.row_bytes(),
     });
-    if !added {
-        return Ok(());
-    }
+    let Some(gone) = gone else { return Ok(()) };
     super::contents::kept(record, at, changes);
-    if let Some(gone) = evicted {
+    for gone in gone {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
     changes.put(key, &row);

@@ -167,26 +167,27 @@ impl EffectRow {
         undecided.then_some(self.last_started_in)
     }
 
-    /// Stores a refused result, unless the same is stored: the same record id and content hash. Returns whether it is
-    /// stored now, and what it evicted.
+    /// Stores a refused result, unless the same is stored: the same record id and content hash. Returns none if it is, and
+    /// otherwise the rows that are no longer stored.
     ///
     /// The first of each record id is stored and counted by itself, as decisions without a basis are judged by it.
-    pub fn add_evidence(&mut self, mut row: EvidenceRow) -> (bool, Option<EvidenceRow>) {
+    pub fn add_evidence(&mut self, mut row: EvidenceRow) -> Option<Vec<EvidenceRow>> {
         let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
         let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
         row.is_first_of_id = !self.evidence.iter().any(|other| other.is_first_of_id && same_id(other));
-        match same {
-            Some(_) if !row.is_first_of_id => return (false, None),
-            Some(at) => drop(self.evidence.remove(at)),
-            None => {}
+        if same.is_some() && !row.is_first_of_id {
+            return None;
         }
+        // Stored among the others, whose first was evicted.
+        let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
         self.newest = row.content_hash;
         // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
         self.cleared = false;
         let first = row.is_first_of_id;
         self.evidence.push(row);
-        (true, self.evict(first))
+        gone.extend(self.evict(first));
+        Some(gone)
     }
 
     /// Evicts evidence beyond [`EVIDENCE_MAX`] among the first of each id, or among the others: the oldest that does not

@@ -1,5 +1,6 @@
 //! Decisions on pending effects.
 
+use super::Origin;
 use crate::{
     index::{
         Consistency, Error, Projector, query,
@@ -9,7 +10,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
-    id::{OrEmpty, PartitionId, RecordId, RunId},
+    id::{ContentHash, OrEmpty, PartitionId, RecordId, RunId},
     judge::{Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload},
     record::{Body, JournalRecord, RecordKind},
@@ -21,6 +22,8 @@ use std::{cmp::Ordering, sync::Arc, time::Duration};
 pub(in crate::server) struct Seen {
     /// Its revision; a pending effect is not decided without one.
     pub(in crate::server) revision: Option<u64>,
+    /// The content hash of its newest record, if its author names that too: it tells apart what the revision does not.
+    pub(in crate::server) basis: Option<ContentHash>,
     /// The evidence that is adopted, or decided against.
     pub(in crate::server) evidence: Option<RecordId>,
 }
@@ -61,7 +64,9 @@ impl Projector {
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
-        let outcome = self.append_made(run_id, record, caller.into(), deadline).await?;
+        record.body.facts.basis = seen.basis.filter(|_| self.shared.config.writes_basis());
+        let origin = Origin { basis: seen.basis, ..Origin::from(caller) };
+        let outcome = self.append_made(run_id, record, origin, deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
                 // It may have changed since: what refused the decision is applied by now.

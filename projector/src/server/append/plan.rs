@@ -1,18 +1,17 @@
 //! What an append is to come to: numbers, and the judgement as the index has the run.
 
 use super::{
-    Origin, attribution, batch,
+    Origin, attribution,
+    basis::{self, lacks_basis},
+    batch,
     decisions::{no_revision, says_what_was_seen},
     renumber,
 };
-use crate::{
-    index::{
-        Error, Projector, entry,
-        project::{self, Changes, Effect, RecordContext, RunRecord},
-        query,
-        store::{self, View, runs::RunRow},
-    },
-    server::auth::Caller,
+use crate::index::{
+    Error, Projector, entry,
+    project::{self, Changes, Effect, RecordContext, RunRecord},
+    query,
+    store::{self, View, runs::RunRow},
 };
 use runlog_log::Entry;
 use runlog_schemas::{
@@ -43,13 +42,13 @@ impl Projector {
         if origin.is_small
             && !self.shared.config.executor.is_caller()
             && let Some(cached) = store.cached_view()
-            && let Ok(planned) = self.plan_some(run_id, &cached, drafts, which, &origin.caller)
+            && let Ok(planned) = self.plan_some(run_id, &cached, drafts, which, origin)
         {
             return Ok(planned);
         }
-        let (drafts, which, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
+        let (drafts, which, origin) = (Arc::clone(drafts), which.to_vec(), origin.clone());
         let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan_some(run_id, &store.view(), &drafts, &which, &caller)
+            projector.plan_some(run_id, &store.view(), &drafts, &which, &origin)
         };
         self.blocking(run_id, plan).await
     }
@@ -60,10 +59,10 @@ impl Projector {
         view: &View<'_>,
         drafts: &[Draft],
         which: &[usize],
-        caller: &Caller,
+        origin: &Origin,
     ) -> Result<Vec<Planned>, Error> {
         let some: Vec<_> = which.iter().filter_map(|index| Some((*index, drafts.get(*index)?))).collect();
-        self.plan(run_id, view, &some, caller, false)
+        self.plan(run_id, view, &some, origin, false)
     }
 
     /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each after the one before
@@ -74,12 +73,13 @@ impl Projector {
         run_id: RunId<&str>,
         view: &View<'_>,
         drafts: &[(usize, &Draft)],
-        caller: &Caller,
+        origin: &Origin,
         judged: bool,
     ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let mut changes = Changes::new(view);
-        let proofs = caller.proofs(&self.journal().journal_id);
+        let proofs = origin.caller.proofs(&self.journal().journal_id);
+        let writes_basis = self.shared.config.writes_basis();
         let seen = |draft: &Draft, changes: &Changes<'_, _>| {
             store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))
         };
@@ -91,6 +91,7 @@ impl Projector {
         for (index, draft) in drafts {
             let row: Option<RunRow> = if judged { changes.get(&store::runs::key(run_id))? } else { None };
             let (row, first) = (row.unwrap_or_default(), if judged { seen(draft, &changes)? } else { None });
+            let draft = &*basis::as_first(draft, run_id, first.as_ref(), &changes)?;
             let again = first.as_ref().filter(|first| renumber::is_due(draft, first));
             let known = first.is_some() && again.is_none();
             if !known && !says_what_was_seen(&draft.record) {
@@ -100,6 +101,16 @@ impl Projector {
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
             }
             let mut record = self.number(draft, &row.head, known)?;
+            let about = |error: Error| error.about_record(draft.record.body.record_id.borrow());
+            if !known {
+                basis::check_batch(&record)?;
+            }
+            if !known || renumber::is_judged_anew(&record, first.as_ref()) {
+                // Other content than that of the first record under the id would be a conflict.
+                let writes_basis = writes_basis && first.is_none();
+                let check = basis::Check { writes_basis, seen: origin.basis, head: &row.head };
+                check.check(&mut record, run_id, &changes).map_err(about)?;
+            }
             let facts = &record.body.facts;
             if (facts.principal.is_some() || facts.principal_proof.is_some()) && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
@@ -114,7 +125,7 @@ impl Projector {
                 );
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
             }
-            if let Some(principal) = caller.principal() {
+            if let Some(principal) = origin.caller.principal() {
                 let first = first.as_ref().map(|first| first.content_hash);
                 attribution::attribute(&mut record, principal, proofs.as_ref(), first);
             }
@@ -212,10 +223,15 @@ pub(super) struct Planned {
 
 /// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.
 pub(super) fn given(draft: &Draft) -> bool {
-    let kind = draft.record.body.record_kind;
-    if !says_what_was_seen(&draft.record) {
+    if !says_what_was_seen(&draft.record) || lacks_basis(&draft.record) {
         return false;
     }
+    is_numbered(draft)
+}
+
+/// Whether a draft brings all its numbers.
+pub(super) fn is_numbered(draft: &Draft) -> bool {
+    let kind = draft.record.body.record_kind;
     matches!(draft.record.payload, Payload::RunClaim(_))
         || ((draft.has_writer_seq || kind.unclaimed())
             && (draft.has_journal_seq || !kind.numbered())

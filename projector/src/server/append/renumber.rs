@@ -13,14 +13,15 @@
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
 
-use super::{AnswerAt, Draft, Origin, Planned};
+use super::{AnswerAt, Draft, Origin, Planned, basis::lacks_basis};
 use crate::index::{Consistency, Error, OfLockedRun, Projector};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     id::RunId,
     judge::{FirstJudgement, Reason},
     payload::Payload,
-    record::RecordKind,
+    record::{JournalRecord, RecordKind},
+    schema::RENUMBERED_SINCE,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -96,7 +97,7 @@ impl Projector {
     ) -> Option<Vec<Planned>> {
         let [draft] = &drafts[..] else { return None };
         let is_batch = draft.record.body.record_kind == RecordKind::Batch;
-        if !is_numbered_here(draft) || draft.has_journal_seq || is_batch {
+        if !is_numbered_here(draft) || draft.has_journal_seq || is_batch || lacks_basis(&draft.record) {
             return None;
         }
         // An error may be that of an index that lags; at `latest` it is the answer.
@@ -114,6 +115,11 @@ fn is_numbered_here(draft: &Draft) -> bool {
 /// Whether a draft, whose id was judged before, is numbered again: the same record was refused for its numbers.
 pub(super) fn is_due(draft: &Draft, first: &FirstJudgement) -> bool {
     is_numbered_here(draft) && first.is_for_numbers() && first.content_hash == draft.record.content_hash()
+}
+
+/// Whether the judge judges a record anew if it is of the same content as `first`.
+pub(super) fn is_judged_anew(record: &JournalRecord, first: Option<&FirstJudgement>) -> bool {
+    record.version().number >= RENUMBERED_SINCE && first.is_some_and(FirstJudgement::is_for_numbers)
 }
 
 /// Whether a refusal can be one for numbers. A conflict can also be of an id.

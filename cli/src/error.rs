@@ -99,7 +99,10 @@ impl Error {
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
         let subject = problem.subject();
-        let error = Self::new(problem.kind, problem.detail).about(subject);
+        let mut error = Self::new(problem.kind, problem.detail).about(subject);
+        if let Some(reason) = problem.reason {
+            error = error.with("reason", reason.as_str());
+        }
         match problem.lag {
             Some(lag) => error.with("lag", lag),
             None => error,
@@ -190,6 +193,7 @@ mod tests {
             status: 503,
             detail: "behind".into(),
             kind: ErrorKind::Stale,
+            reason: None,
             lag: Some(7),
             topic: Some("t".into()),
             partition: Some(1.into()),

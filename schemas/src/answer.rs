@@ -36,7 +36,7 @@ mod uploaded;
 
 pub use crate::or_other::OrOther;
 pub use appended::{Appended, CurrentWriter, Warning};
-pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending};
+pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending, PendingState};
 pub use changes::{Change, Operation};
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};
@@ -46,7 +46,7 @@ pub use health::{
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::{Feature, Journal};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
-pub use problem::{ErrorKind, Problem, with_causes};
+pub use problem::{ErrorKind, Problem, ProblemReason, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
 pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};

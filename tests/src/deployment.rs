@@ -109,7 +109,7 @@ impl Deployment {
             }
             None => {
                 let (status, said) =
-                    self.server.post(&format!("/v1/runs/{run}/records"), &serde_json::to_value(record)?)?;
+                    self.server.post(&format!("/v1/runs/{run}/records?force=true"), &serde_json::to_value(record)?)?;
                 ensure!(status < 500 && status != 404, "{status}: {said}");
             }
         }

@@ -207,7 +207,8 @@ impl GateWorker<'_> {
                 None => json!({ "decision": "not_done" }),
             };
             self.acked.note(run_id, "decided", json!({ "decision": body["decision"] }))?;
-            body["revision"] = pending.revision.into();
+            // The call may be this process' own.
+            (body["revision"], body["force"]) = (pending.revision.into(), true.into());
             (body["who"], body["why"]) = ("the worker".into(), "by the desk's ledger".into());
             let url = format!("{}/v1/runs/{run_id}/effects/{}/resolution", self.server, pending.id);
             drop(self.http.post(url).json(&body).send().await);

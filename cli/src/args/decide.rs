@@ -33,6 +33,9 @@ pub(crate) struct Resolve {
     pub(crate) id: RecordId,
     #[command(flatten)]
     pub(crate) decision: Decision,
+    /// Decide although the process that started the effect wrote to the run within the last 30 s: it may still record the result
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) attribution: Attribution,
     #[command(flatten)]

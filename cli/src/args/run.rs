@@ -162,6 +162,9 @@ pub(crate) struct Publish {
     /// Refuse records with unknown members, statuses or kinds of turns instead of warning
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Append decisions also about effects whose process wrote to the run within the last 30 s
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) wait: Deadline,
 }

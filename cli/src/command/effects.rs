@@ -51,13 +51,14 @@ fn human(page: &Effects, text: &mut Text) {
             Cell::from(&effect.tool_name),
             effect.occurrence.into(),
             Cell::word(effect.status.as_str()),
+            effect.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
             effect.class.as_ref().map(|class| Cell::word(class.as_str())).into(),
             (effect.evidence.len() as u64).into(),
             render::position(position),
             Cell::from(&effect.id),
         ]
     });
-    let heads = ["RUN", "TOOL", "N", "STATUS", "CLASS", "EVIDENCE", "POSITION", "ID"];
+    let heads = ["RUN", "TOOL", "N", "STATUS", "STATE", "CLASS", "EVIDENCE", "POSITION", "ID"];
     text.table(heads, rows.collect(), "no effects");
     render::unavailable(&page.unavailable_partitions, text);
     render::more(page.next_cursor.as_deref(), text);
@@ -76,6 +77,8 @@ struct Resolution<'a> {
     /// None to a server that does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     basis: Option<ContentHash>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    force: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<&'a RecordId>,
 }
@@ -96,7 +99,8 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         let evidence = named.map(|evidence| &evidence.record_id);
         let (who, why) = (args.attribution.who.as_str(), args.attribution.why.as_str());
         let basis = effect.as_ref().and_then(|effect| effect.basis);
-        let body = Resolution { decision, result: result.clone(), who, why, revision, basis, evidence };
+        let body =
+            Resolution { decision, result: result.clone(), who, why, revision, basis, force: args.force, evidence };
         let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
         let wait = session.wait(&args.wait, APPEND_WAIT);
         let refused = match session.client.post::<Outcome>(target, client::body(&body)?, wait).await {
@@ -142,6 +146,9 @@ fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
     };
     let new = now.evidence.iter().filter(|evidence| !known(evidence));
     changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
+    if changes.is_empty() {
+        changes.push("another record of it: read it again".into());
+    }
     changes
 }
 
@@ -216,6 +223,7 @@ mod tests {
             why: "t",
             revision: None,
             basis: None,
+            force: false,
             evidence: None,
         })
         .unwrap();

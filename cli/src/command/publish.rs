@@ -33,7 +33,15 @@ pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer
     if args.strict {
         session.needs(&[Feature::Strict], wait).await?;
     }
-    let mut publisher = Publisher { session, wait, strict: args.strict, batch: Vec::new(), published: 0, refused: 0 };
+    let mut publisher = Publisher {
+        session,
+        wait,
+        strict: args.strict,
+        force: args.force,
+        batch: Vec::new(),
+        published: 0,
+        refused: 0,
+    };
     loop {
         let line = match lines.try_recv() {
             Ok(line) => Some(line),
@@ -62,6 +70,8 @@ struct Publisher<'a> {
     wait: Duration,
     /// Refuse what is otherwise warned of.
     strict: bool,
+    /// Also decisions about effects whose process is alive.
+    force: bool,
     /// Records of one run, or one record of a partition.
     batch: Vec<Item>,
     published: u64,
@@ -115,7 +125,8 @@ impl Publisher<'_> {
             To::Run(run_id) => {
                 let bodies: Vec<&str> = batch.iter().map(|item| item.body.as_str()).collect();
                 let body = format!("[{}]", bodies.join(","));
-                let target = Target::run(run_id).path("/records").with_flag("strict", self.strict);
+                let target = Target::run(run_id).path("/records");
+                let target = target.with_flag("strict", self.strict).with_flag("force", self.force);
                 server.post(target, body, self.wait).await?
             }
             To::Partition { partition, skip } => {

@@ -66,7 +66,7 @@ fn metrics_are_in_the_exposition_format_and_count_what_happened() {
     assert!(of_partition("runlog_applied_offset") >= 3.0);
     assert_eq!(of_partition("runlog_applied_offset"), of_partition("runlog_end_offset"));
     assert_eq!((of_partition("runlog_lag_records"), of_partition("runlog_partition_stopped")), (0.0, 0.0));
-    assert_eq!(value("runlog_pending_effects{class=\"reconcile_required\"}"), 1.0);
+    assert_eq!(value("runlog_pending_effects{class=\"reconcile_required\",state=\"waiting\"}"), 1.0);
     assert_eq!((value("runlog_anomalies"), value("runlog_dead_letters")), (1.0, 0.0));
     let missing = "method=\"GET\",path=\"/v1/runs/{run}/records\",status=\"404\"";
     assert_eq!(value(&format!("runlog_http_requests_total{{{missing}}}")), 1.0);

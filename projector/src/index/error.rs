@@ -2,7 +2,7 @@
 
 use crate::index::store;
 use runlog_schemas::{
-    answer::{self, ErrorKind, Position, Problem},
+    answer::{self, ErrorKind, Position, Problem, ProblemReason},
     id::{Illegal, Offset, PartitionId, RecordId},
     subject::Subject,
 };
@@ -16,6 +16,7 @@ pub struct Error {
     message: String,
     subject: Box<Subject>,
     lag: Option<u64>,
+    reason: Option<ProblemReason>,
     retry_after: Option<Duration>,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -24,7 +25,13 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; the message says what, where and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), subject: Box::default(), lag: None, retry_after: None, source: None }
+        let subject = Box::default();
+        Self { kind, message: message.into(), subject, lag: None, reason: None, retry_after: None, source: None }
+    }
+
+    /// A decision about an effect whose process may still be running it.
+    pub fn active(message: impl Into<String>) -> Self {
+        Self { reason: Some(ProblemReason::Active), ..Self::new(ErrorKind::Conflict, message) }
     }
 
     /// Says when what was refused may be tried again.
@@ -123,6 +130,7 @@ impl Error {
             status: self.kind.http_status(),
             detail: answer::with_causes(self),
             kind: self.kind,
+            reason: self.reason.map(Into::into),
             lag: self.lag,
             topic,
             partition,

@@ -27,7 +27,7 @@ mod outcomes;
 mod plan;
 mod renumber;
 
-pub(super) use decisions::Seen;
+pub(super) use decisions::{Seen, is_own_decision};
 pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 pub(super) use plan::PLANNED_HERE_BYTES_MAX;
 use plan::{Planned, given, is_numbered};
@@ -50,6 +50,8 @@ pub(in crate::server) struct Origin {
     pub(in crate::server) is_small: bool,
     /// Of a decision: the basis that its author saw, if the record may not say it.
     pub(in crate::server) basis: Option<ContentHash>,
+    /// Of a decision: whether it is made although the effect's process may still be running it.
+    pub(in crate::server) force: bool,
 }
 
 impl From<&Caller> for Origin {
@@ -241,7 +243,7 @@ impl Projector {
         self: &Arc<Self>,
         run_id: RunId<&str>,
         mut drafts: Vec<Draft>,
-        caller: Caller,
+        origin: Origin,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         if let Some(store) = self.content() {
@@ -253,7 +255,6 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let origin = Origin::from(&caller);
         let plan = move |projector: &Self, run_id: RunId<&str>| {
             let store = projector.store(projector.partition_of(run_id));
             projector.plan(run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &origin, true)

@@ -2,7 +2,7 @@
 
 use super::{
     App, Ask, Patience,
-    append::{AnswerAt, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX},
+    append::{AnswerAt, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX, is_own_decision},
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
@@ -17,7 +17,7 @@ use axum::{
 use runlog_schemas::{
     answer::{Appended, Claim, ErrorKind},
     draft::Draft,
-    id::{Epoch, RecordId, RunId, WriterSeq},
+    id::{RecordId, RunId, WriterSeq},
     judge::lifecycle::LifecycleStatus,
     payload::{Payload, PayloadType},
     record::{Facts, JournalRecord, RecordKind},
@@ -37,6 +37,9 @@ pub(super) struct AppendQuery {
     /// Refuse what is otherwise warned of.
     #[serde(default)]
     strict: bool,
+    /// Append decisions also about effects whose process wrote within the last 30 s.
+    #[serde(default)]
+    force: bool,
     /// How fresh the run's writer is in the answer: that as of the judgement, at the least.
     consistency: Option<String>,
     /// Answer once the records are judged, or at the log's acknowledgement: `ack` is for records that bring all their numbers,
@@ -146,9 +149,9 @@ pub(super) async fn append(
         }
     }
     let is_small = body.len() <= PLANNED_HERE_BYTES_MAX;
-    let origin = Origin { traceparent, is_small, ..Origin::from(app.caller()) };
+    let origin = Origin { traceparent, is_small, force: query.force, ..Origin::from(app.caller()) };
     let outcomes = if query.check {
-        let outcomes = app.0.check(run_id.borrow(), drafts, origin.caller, ask.deadline()).await?;
+        let outcomes = app.0.check(run_id.borrow(), drafts, origin, ask.deadline()).await?;
         app.0.wait(partition, consistency, ask.deadline().saturating_sub(begun.elapsed())).await?;
         outcomes
     } else {
@@ -202,14 +205,6 @@ fn members(record: &JournalRecord) -> impl Iterator<Item = &JournalRecord> {
         _ => &[],
     };
     iter::once(record).chain(members)
-}
-
-/// Whether a record is a writer's own `not_done`. If it names evidence, it needs `resolve` like any other decision: a result exists.
-fn is_own_decision(record: &JournalRecord) -> bool {
-    let facts = &record.body.facts;
-    facts.epoch.is_some_and(|epoch| epoch > Epoch::ZERO)
-        && facts.evidence.is_none()
-        && matches!(&record.payload, Payload::EffectResolution(decision) if decision.decision == "not_done")
 }
 
 /// Whether a record gives an approval, by its facts, which the judge reads: the payload may be stored elsewhere or encrypted.

@@ -103,7 +103,7 @@ impl App {
             let target = copying.target.borrow();
             if done == 0 {
                 // A run that has other records gets none of the copy's.
-                let outcomes = self.0.check(target, drafts.clone(), self.caller().clone(), copying.left()).await?;
+                let outcomes = self.0.check(target, drafts.clone(), self.caller().into(), copying.left()).await?;
                 copying.judged(&outcomes, "nothing was copied")?;
             }
             let judged = AnswerAt::Judged(Consistency::Eventual);

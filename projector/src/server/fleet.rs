@@ -109,7 +109,8 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
         let visible = app.caller().visible();
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
-            query::effects::page(&store.view(), place, &visible, (query.pending, query.unsafe_only), cursor, limit)
+            let only = (query.pending, query.unsafe_only);
+            query::effects::page(&store.view(), place, &visible, only, cursor, limit, app.0.log_now())
         })?;
         Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
     })

@@ -92,7 +92,7 @@ impl App {
     fn counted(&self) -> (Counts, Vec<Finding>) {
         let (mut all, mut findings) = (Counts::default(), Vec::new());
         for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::of(&self.0.store(partition).view()) {
+            match counts::of(&self.0.store(partition).view(), self.0.log_now()) {
                 Ok(counts) => {
                     if counts.dead_letters > 0 {
                         let what = format!(
@@ -111,8 +111,8 @@ impl App {
                 }),
             }
         }
-        if all.reconcile_required > 0 {
-            let what = format!("{} waiting for a decision", many(all.reconcile_required, "effect"));
+        if all.reconcile_required.waiting > 0 {
+            let what = format!("{} waiting for a decision", many(all.reconcile_required.waiting, "effect"));
             let fix =
                 "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
             findings.push(warning(what, fix));
@@ -238,7 +238,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     findings.extend(counted);
     findings.extend(weaknesses);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
-    let (waiting_decisions, refused_records) = (counts.reconcile_required, counts.anomalies);
+    let (waiting_decisions, refused_records) = (counts.reconcile_required.waiting, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
 }
 

@@ -26,6 +26,7 @@ use runlog_log::Client;
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     id::PartitionId,
+    judge::Class,
 };
 use std::{
     collections::BTreeMap,
@@ -79,7 +80,7 @@ pub(super) struct Metrics {
     ends: Gauges<1>,
     lags: Gauges<1>,
     stopped: Gauges<1>,
-    pending: Gauges<1>,
+    pending: Gauges<2>,
     anomalies: Gauge,
     dead_letters: Gauge,
     rocksdb_memory: Gauges<1>,
@@ -216,8 +217,9 @@ impl Metrics {
     }
 }
 
-const PENDING_HELP: &str = "Effects without a recorded end, by class: retry_safe, or reconcile_required, which wait for a \
-                            decision; at most 10000 of a partition are counted";
+const PENDING_HELP: &str = "Effects without a recorded end, by class (retry_safe, or reconcile_required) and state: \
+                            running, if the process that started them has the run and wrote to it within 30 s, or waiting \
+                            for a decision or another process; at most 10000 of a partition are counted";
 
 fn count<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Counter>, labels: S) {
     family.get_or_create_owned(&labels).inc();
@@ -243,7 +245,7 @@ impl App {
     pub(super) fn count(&self) -> Result<Counts, Error> {
         let mut all = Counts::default();
         for partition in PartitionId::all(self.0.journal().partitions) {
-            all += counts::of(&self.0.store(partition).view())?;
+            all += counts::of(&self.0.store(partition).view(), self.0.log_now())?;
         }
         Ok(all)
     }
@@ -265,8 +267,13 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
     }
     match app.counts().await {
         Ok(counts) => {
-            set(&metrics.pending, [("class", "retry_safe".to_owned())], counts.retry_safe);
-            set(&metrics.pending, [("class", "reconcile_required".to_owned())], counts.reconcile_required);
+            for (class, of_class) in
+                [(Class::RetrySafe, counts.retry_safe), (Class::ReconcileRequired, counts.reconcile_required)]
+            {
+                let labels = |state: &str| [("class", class.as_str().to_owned()), ("state", state.to_owned())];
+                set(&metrics.pending, labels("running"), of_class.running);
+                set(&metrics.pending, labels("waiting"), of_class.waiting);
+            }
             metrics.anomalies.set(counts.anomalies.cast_signed());
             metrics.dead_letters.set(counts.dead_letters.cast_signed());
         }

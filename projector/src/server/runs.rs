@@ -363,6 +363,10 @@ pub(super) struct ResolutionBody {
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     basis: Option<ContentHash>,
+    /// Decide although the process that started the effect last wrote to the run within the last 30 s, and may be about to record
+    /// the result.
+    #[serde(default)]
+    force: bool,
     /// The evidence that `adopt` adopts, or that `not_done` decides against, if it says that the effect happened.
     #[serde(default)]
     evidence: Option<RecordId>,
@@ -386,12 +390,12 @@ pub(super) async fn resolve(
         who: body.who,
         why: body.why,
     };
-    let seen = Seen { revision: body.revision, basis: body.basis, evidence: body.evidence };
+    let seen = Seen { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
     if !app.caller().sees(run_id.borrow()) {
         return Err(app.0.resolve_of_absent(run_id.borrow(), &resolution, patience.deadline()).await);
     }
     let detail = object!({ "effect": resolution.request_record_id, "decision": resolution.decision,
-        "revision": seen.revision, "who": resolution.who, "why": resolution.why });
+        "revision": seen.revision, "force": seen.force, "who": resolution.who, "why": resolution.why });
     app.audit(Action::Resolve, Some(run_id.borrow()), detail).await?;
     app.0.resolve(run_id.borrow(), resolution, seen, app.caller(), patience.deadline()).await.map(Json)
 }

@@ -169,6 +169,12 @@ impl Evidence {
     }
 }
 
+symbols! {
+    /// What a pending effect is doing. `running`: the process that started it last claimed the run, still has it and wrote to it
+    /// within 30 s. `waiting`: for a decision, or for a process that runs it again.
+    PendingState { Running = "running", Waiting = "waiting" }
+}
+
 /// One effect, across all runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -201,6 +207,9 @@ pub struct EffectState {
     /// `pending`, `completed`, `failed`; for the contract's effects also its other terminal statuses.
     #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
+    /// While pending: whether a process is running it. Absent from a server that does not know it.
+    #[serde(default)]
+    pub state: Option<OrOther<PendingState>>,
     /// While pending: whether it may run again without a decision.
     pub class: Option<OrOther<Class>>,
     /// Why it has that class.

@@ -2,6 +2,7 @@
 
 use crate::{
     id::{Offset, PartitionId, RecordId},
+    or_other::OrOther,
     subject::Subject,
 };
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct Problem {
     pub detail: String,
     /// What callers act on.
     pub kind: ErrorKind,
+    /// Which of its reasons it has, if callers tell them apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<OrOther<ProblemReason>>,
     /// On `stale`: records not yet applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,
@@ -63,6 +67,11 @@ crate::symbols! {
         MissingContent = "missing_content", Overloaded = "overloaded", Forbidden = "forbidden",
         Unauthenticated = "unauthenticated",
     }
+}
+
+crate::symbols! {
+    /// Why a request was refused. `active`: a decision about an effect whose process may still be running it.
+    ProblemReason { Active = "active" }
 }
 
 impl ErrorKind {

@@ -25,7 +25,10 @@ fn a_record_is_judged_alike_wherever_its_payload_is() {
     let all = taken_out();
     let stays = |known: &&PayloadType| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **known);
     let stay: Vec<_> = PayloadType::ALL.iter().filter(stays).map(|known| known.as_str()).collect();
-    assert_eq!(stay, ["run_claim", "skip", "genesis", "retention_horizon", "batch", "stored_payload"]);
+    assert_eq!(
+        stay,
+        ["tool_call_attempt", "run_claim", "skip", "genesis", "retention_horizon", "batch", "stored_payload"]
+    );
     for (whole, left, content) in all {
         let (inline, stored) = (codec::encode(&whole), codec::encode(&left));
         let (inline, stored) = (codec::read(&inline).unwrap(), codec::read(&stored).unwrap());

@@ -119,7 +119,8 @@ impl Operator {
         let current = matches!(choice, Choice::GiveUp | Choice::Tell);
         let of = Decided { request: request.to_owned(), seen, result: decided, current, busy: phoned.busy };
         let number = self.stage.ledger().decides(of);
-        let mut body = json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision });
+        let mut body =
+            json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision, "force": true });
         match (evidence, happened) {
             _ if given_up => body["decision"] = json!("give_up"),
             (Some(evidence), _) => {

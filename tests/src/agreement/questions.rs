@@ -374,8 +374,12 @@ fn word(reason: &Value) -> Value {
     REASONS.iter().find(|(begins, _)| text.starts_with(begins)).map_or(reason.clone(), |(_, word)| (*word).into())
 }
 
+/// Effects with the model's words for reasons, and without what depends on when they are asked for.
 fn worded(mut effects: Vec<Value>) -> Value {
-    effects.iter_mut().for_each(|effect| effect["reason"] = word(&effect["reason"]));
+    for effect in &mut effects {
+        effect["reason"] = word(&effect["reason"]);
+        effect.as_object_mut().and_then(|members| members.remove("state"));
+    }
     effects.into()
 }
 

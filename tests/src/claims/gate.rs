@@ -213,8 +213,8 @@ pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(deploym
     let pending =
         deployment.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"]).expect("effects");
     let id = pending["effects"][0]["id"].as_str().expect("a pending call");
-    let done = ["effects", "resolve", "given-up", id, "--done", "42", "--who", "test", "--why", "it happened", "--yes"];
-    deployment.server.runlog().answer(&done).expect("a decision");
+    let done = ["effects", "resolve", "given-up", id, "--done", "42", "--who", "test", "--why", "it happened"];
+    deployment.server.runlog().answer(&[&done[..], &["--yes", "--force"]].concat()).expect("a decision");
     assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(42)));
     assert_eq!(desk.ran(), 0);
 }

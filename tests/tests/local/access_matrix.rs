@@ -519,7 +519,7 @@ async fn what_operators_do_is_written_down_first_or_not_done() {
     let ((_, desk), (_, agent), (_, everything)) = (token_of(6), token_of(5), token_of(9));
     site.fill("acme/1", &everything).await;
     let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
-    let body = json!({ "decision": "give_up", "revision": 1, "who": "jo", "why": "a test" });
+    let body = json!({ "decision": "give_up", "revision": 1, "force": true, "who": "jo", "why": "a test" });
     let lines = || {
         let text = std::fs::read_to_string(site.audit_log()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()

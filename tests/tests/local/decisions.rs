@@ -79,6 +79,66 @@ fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended(
 }
 
 #[test]
+fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let claim = || -> anyhow::Result<Value> { Ok(server.post("/v1/runs/r/claims", &json!({}))?.1) };
+    let record = |writer: &Value, id: &str, facts: Value, payload: Value| {
+        json!({ "run_id": "r", "record_id": id, "writer_id": writer["writer_id"], "writer_epoch": writer["epoch"], "facts": facts,
+            "payload": payload })
+    };
+    let asked = |writer: &Value, id: &str| {
+        let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "pay",
+            "arguments": id });
+        record(writer, id, Value::Null, call)
+    };
+    let decided = |writer: &Value, id: &str, facts: Value| {
+        let decision = json!({ "type": "effect_resolution", "request_record_id": id, "decision": "not_done",
+            "who": "jo", "why": "looked" });
+        record(writer, &format!("{id}-decided"), facts, decision)
+    };
+    let first = claim()?;
+    for id in ["one", "two", "own", "old"] {
+        let (_, outcome) = server.post("/v1/runs/r/records", &asked(&first, id))?;
+        ensure!(outcome["outcome"] == "applied", "{outcome}");
+    }
+    let of_operator = decided(&first, "one", json!({ "revision": 1 }));
+    let body = json!({ "decision": "give_up", "who": "jo", "why": "looked", "revision": 1 });
+    for (path, body) in [
+        ("/v1/runs/r/effects/one/resolution", &body),
+        ("/v1/runs/r/records", &of_operator),
+        ("/v1/runs/r/records?check=true", &of_operator),
+    ] {
+        let (status, problem) = server.post(path, body)?;
+        let is_active = problem["kind"] == "conflict" && problem["reason"] == "active";
+        ensure!(status == 409 && is_active && problem["detail"].to_string().contains("force"), "{path}: {problem}");
+    }
+    let applied = |path: &str, body: &Value| -> anyhow::Result<()> {
+        let (status, outcome) = server.post(path, body)?;
+        ensure!(status == 200 && outcome["outcome"] == "applied", "{path}: {outcome}");
+        Ok(())
+    };
+    // The process knows itself that it did not start the effect.
+    applied("/v1/runs/r/records", &decided(&first, "own", json!({ "epoch": first["epoch"] })))?;
+    applied("/v1/runs/r/records?force=true", &of_operator)?;
+    let mut forced = body.clone();
+    forced["force"] = json!(true);
+    applied("/v1/runs/r/effects/two/resolution", &forced)?;
+    // It is alive, and has lost the run.
+    let second = claim()?;
+    applied("/v1/runs/r/effects/old/resolution", &body)?;
+    let (_, outcome) = server.post("/v1/runs/r/records", &asked(&second, "new"))?;
+    ensure!(outcome["outcome"] == "applied", "{outcome}");
+    let (_, doctor) = server.get("/v1/doctor")?;
+    ensure!(doctor["waiting_decisions"] == 0, "{doctor}");
+    claim()?;
+    let (_, doctor) = server.get("/v1/doctor")?;
+    ensure!(doctor["waiting_decisions"] == 1, "{doctor}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
 fn an_old_decision_that_the_log_has_is_answered_where_it_is() -> anyhow::Result<()> {
     let folder = tempdir()?;
     sample_journal::start(folder.path())?.kill()?;

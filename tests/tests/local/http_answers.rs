@@ -293,7 +293,8 @@ async fn a_call_that_was_decided_before_its_effect_began_is_not_forgotten_throug
     let call = recovery(&deployment, "decided").await["pending"][0].clone();
     let (id, revision) = (call["id"].as_str().unwrap(), &call["revision"]);
     let url = format!("{}/v1/runs/decided/effects/{id}/resolution", deployment.server.url);
-    let decision = json!({ "decision": "give_up", "who": "test", "why": "too late", "revision": revision });
+    let decision = json!({ "decision": "give_up", "who": "test", "why": "too late", "revision": revision,
+        "force": true });
     let told = runlog_tests::server::client().unwrap().post(url).json(&decision).send().await.unwrap();
     assert_eq!(told.status(), 200);
 

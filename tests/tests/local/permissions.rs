@@ -39,7 +39,8 @@ impl<'a> Writer<'a> {
     }
 
     fn post(&self, record: &Value) -> anyhow::Result<(u16, Value)> {
-        self.server.post(RECORDS, record)
+        // Decisions are made about living processes.
+        self.server.post("/v1/runs/r/records?force=true", record)
     }
 
     /// The outcome of a record and why it was refused, or the kind of the error.
@@ -95,7 +96,7 @@ fn pending(server: &Server, call: &str) -> anyhow::Result<Value> {
 }
 
 fn decide(server: &Server, call: &str, decision: &str, members: &Value) -> anyhow::Result<String> {
-    let mut body = json!({ "decision": decision, "who": "jo", "why": "looked" });
+    let mut body = json!({ "decision": decision, "who": "jo", "why": "looked", "force": true });
     for (name, value) in members.as_object().into_iter().flatten() {
         body[name] = value.clone();
     }
@@ -431,6 +432,28 @@ fn a_decision_names_what_its_author_saw_and_is_sent_alone() -> anyhow::Result<()
         let decision = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "not_done",
             "who": "jo", "why": "looked" });
         says!(first.append("blind", &decision, &NONE), "invalid");
+        let given_up = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "give_up",
+            "who": "jo", "why": "looked" });
+        let elsewhere = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
+            "arguments": 1 });
+        says!(
+            said(server.post(
+                "/v1/runs/free/records",
+                &json!({ "run_id": "free", "record_id": "pay",
+            "payload": elsewhere })
+            )?),
+            "applied"
+        );
+        says!(
+            said(server.post(
+                "/v1/runs/free/records",
+                &json!({ "run_id": "free", "record_id": "of-nobody",
+            "facts": { "epoch": 0 }, "payload": decision })
+            )?),
+            "invalid"
+        );
+        // Only a `not_done` is the writer's own.
+        says!(first.append("own", &given_up, &json!({ "epoch": first.epoch })), "invalid");
         let hidden = json!({ "type": "encrypted", "algorithm": "x", "nonce": "00", "ciphertext": "00" });
         for (payload, facts) in [
             (&decision, json!({ "revision": 1 })),
@@ -464,6 +487,67 @@ fn a_second_result_under_one_id_is_decided_about_by_its_basis() -> anyhow::Resul
         says!(decide(server, "pay", "not_done", &blind), "conflict");
         says!(decide(server, "pay", "not_done", &at(&seen["basis"])), "conflict");
         says!(decide(server, "pay", "not_done", &at(&now["basis"])), "applied");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_resend_beside_other_records_stays_a_repeat() -> anyhow::Result<()> {
+    both(|server, writer| {
+        says!(writer.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+        let attempt = |id: &str, number: u32| {
+            let payload = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": number,
+                "reason": "again" });
+            writer.record(id, &payload, &NONE)
+        };
+        let turn = |id: &str| {
+            let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "hello" });
+            writer.record(id, &payload, &NONE)
+        };
+        says!(said(writer.post(&attempt("a2", 2))?), "applied");
+        let sent = json!([turn("x"), attempt("a2", 2), attempt("a3", 3), turn("y"), attempt("a3", 3)]);
+        let (_, outcomes) = writer.post(&sent)?;
+        let outcomes: Vec<_> = outcomes
+            .as_array()
+            .with_context(|| format!("{outcomes}"))?
+            .iter()
+            .map(|one| one["outcome"].clone())
+            .collect();
+        ensure!(outcomes == ["applied", "repeat", "applied", "applied", "repeat"], "{outcomes:?}");
+        ensure!(pending(server, "pay")?["attempts"] == 3);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_server_writes_no_later_version_under_a_known_id_either() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = start(folder.path(), "2")?;
+    let writer = Writer::claim(&server)?;
+    says!(writer.intent("look", &NONE, &NONE), "applied");
+    says!(writer.intent("look", &NONE, &json!({ "repeatable": true })), "invalid");
+    Ok(())
+}
+
+#[test]
+fn evidence_that_is_evicted_at_once_was_not_seen_either() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        Writer::claim(server)?;
+        says!(first.failed("x", "pay"), "refused fenced");
+        let seen = pending(server, "pay")?;
+        for booking in 0..16 {
+            says!(first.completed("x", "pay", &format!("B-{booking}")), "refused fenced");
+        }
+        let payload = json!({ "type": "tool_call_failed", "request_record_id": "pay", "error_kind": "busy",
+            "error_message": "at last" });
+        says!(first.append("x", &payload, &NONE), "refused fenced");
+        let now = pending(server, "pay")?;
+        ensure!(now["revision"] == seen["revision"] && now["basis"] != seen["basis"], "{now}");
+        let at = json!({ "revision": seen["revision"], "evidence": "x" });
+        for decision in ["adopt", "give_up", "not_done"] {
+            says!(decide(server, "pay", decision, &at), "conflict");
+        }
         Ok(())
     })
 }

@@ -368,7 +368,7 @@ class Fleet:
             assert len(booked) <= 1, booked
             if booked:
                 decision = {"decision": "done", "result": booked[0], "why": "the desk has this booking"}
-        body = json.dumps({**decision, "revision": pending["revision"], "who": "the driver"}).encode()
+        body = json.dumps({**decision, "revision": pending["revision"], "who": "the driver", "force": True}).encode()
         path = f"{_api.run_path(trip.run_id)}/effects/{_api.segment(pending['id'])}/resolution"
         answer = self._driver.transport.send(Request("POST", path, body, {"content-type": "application/json"}))
         said = json.loads(answer.body)

@@ -31,7 +31,12 @@ pub fn applied<R: Rows>(
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
-        answered(record, id, EffectRow { revision: row.revision + 1, newest: content_hash, ..row }, changes)?;
+        answered(
+            record,
+            id,
+            EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row },
+            changes,
+        )?;
     }
     Ok(())
 }
@@ -126,6 +131,7 @@ fn begun(
         evidence: Vec::new(),
         revision: 1,
         newest: content_hash,
+        is_newest_counted: true,
     }
 }
 
@@ -154,6 +160,7 @@ pub(super) fn stepped<R: Rows>(
             set_by: Some(record.payload_hash()),
             revision: row.revision + 1,
             newest: content_hash,
+            is_newest_counted: true,
             ..row
         };
         changes.remove(open);
@@ -169,6 +176,7 @@ pub(super) fn stepped<R: Rows>(
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),
                 revision: row.revision + 1,
                 newest: content_hash,
+                is_newest_counted: true,
                 ..row
             }
         }

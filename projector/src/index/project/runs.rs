@@ -8,9 +8,20 @@ use crate::index::store::{
 use runlog_schemas::judge::Head;
 
 /// The run's head moves with every applied record.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, head: Head, changes: &mut Changes<'_, R>) {
-    let row = RunRow { head, offset: at.offset, index: at.index, updated_at_millis: at.logged_at_millis };
-    changes.put(key(record.run_id), &row);
+pub fn applied<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    head: Head,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let wrote_at_millis = if record.kind.unclaimed() {
+        changes.get::<RunRow>(&key(record.run_id))?.unwrap_or_default().wrote_at_millis
+    } else {
+        at.logged_at_millis
+    };
+    let (offset, index, updated_at_millis) = (at.offset, at.index, at.logged_at_millis);
+    changes.put(key(record.run_id), &RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
+    Ok(())
 }
 
 /// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless

@@ -38,7 +38,7 @@ pub(super) fn settle<R: Rows>(
 ) -> Result<Effect, store::Error> {
     match verdict {
         Verdict::Applied { head, no_op } => {
-            runs::applied(record, at, head, changes);
+            runs::applied(record, at, head, changes)?;
             let content_hash = records::applied(record, at, changes);
             contents::kept(record, at, changes);
             events::applied(record, at, changes);

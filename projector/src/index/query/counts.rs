@@ -1,25 +1,42 @@
-//! Counts a partition's rows that need an operator's attention, on request and up to a bound.
+//! Counts a partition's rows that may need an operator's attention, on request and up to a bound.
 
 use crate::index::{
     Error,
     store::{
-        self, Key, Rows, anomalies, dead_letters,
+        self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},
+        runs::{self, RunRow},
     },
 };
-use runlog_schemas::judge::Class;
+use runlog_schemas::{id::RunId, judge::Class};
 use std::ops::{AddAssign, ControlFlow};
 
 /// The highest count; a longer list counts as this many.
 pub const COUNT_MAX: u64 = 10_000;
 
+/// Counts of effects without a recorded end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingCounts {
+    /// The process that started it last has the run and wrote to it a moment ago.
+    pub running: u64,
+    /// The others: they wait for a decision, or for a process that runs them again.
+    pub waiting: u64,
+}
+
+impl AddAssign for PendingCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.running += other.running;
+        self.waiting += other.waiting;
+    }
+}
+
 /// Counts of a partition, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Effects without a recorded end that are safe to run again.
-    pub retry_safe: u64,
+    pub retry_safe: PendingCounts,
     /// Effects without a recorded end that must not run again before a decision.
-    pub reconcile_required: u64,
+    pub reconcile_required: PendingCounts,
     /// Records that were refused.
     pub anomalies: u64,
     /// Unreadable records.
@@ -35,15 +52,19 @@ impl AddAssign for Counts {
     }
 }
 
-/// Counts a partition: three seeks, and at most [`COUNT_MAX`] steps each.
-pub fn of<R: Rows>(rows: &R) -> Result<Counts, Error> {
+/// Counts a partition as of `now`, milliseconds since the Unix epoch by the log's clock: three seeks, at most [`COUNT_MAX`] steps
+/// each, and a get for each effect.
+pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     each(rows, &effects::prefix(false), |key, row| {
-        let row: EffectRow = store::decode(key, row)?;
-        match row.class().0 {
-            Class::ReconcileRequired => counts.reconcile_required += 1,
-            _ => counts.retry_safe += 1,
-        }
+        let (run_id, row) = (Parts::new(key).id::<RunId>(), store::decode::<EffectRow>(key, row)?);
+        let run: Option<RunRow> = run_id.map_or(Ok(None), |run_id| rows.get(&runs::key(run_id.borrow())))?;
+        let of_class = match row.class().0 {
+            Class::RetrySafe => &mut counts.retry_safe,
+            Class::ReconcileRequired => &mut counts.reconcile_required,
+        };
+        let is_running = run.is_some_and(|run| run.runs_effects_of(row.last_started_in, now));
+        *(if is_running { &mut of_class.running } else { &mut of_class.waiting }) += 1;
         Ok(())
     })?;
     counts.anomalies = each(rows, &anomalies::prefix(), |_, _| Ok(()))?;

@@ -6,10 +6,11 @@ use crate::index::{
     store::{
         self, Parts, Rows,
         effects::{EffectKind, EffectRow, EvidenceRow, pending_of, prefix},
+        runs::RunRow,
     },
 };
 use runlog_schemas::{
-    answer::{Effect, EffectState, Evidence, OrOther, Pending},
+    answer::{Effect, EffectState, Evidence, OrOther, Pending, PendingState},
     id::{RecordId, RunId},
     judge::{
         Class,
@@ -82,7 +83,8 @@ pub fn status<R: Rows>(
     Ok(None)
 }
 
-/// A page of this partition's effects of visible runs, pending before ended.
+/// A page of this partition's effects of visible runs, pending before ended. `now` is the log's time, milliseconds since the Unix
+/// epoch. A seek and a step for each effect, and a get for each pending one.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
@@ -92,6 +94,7 @@ pub fn page<R: Rows>(
     (only_pending, only_unsafe): (bool, bool),
     cursor: Option<&[u8]>,
     limit: usize,
+    now: i64,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
     let lists: &[bool] = if only_pending || only_unsafe { &[false] } else { &[false, true] };
     let list = |cursor: &[u8]| lists.iter().position(|ended| cursor.starts_with(prefix(*ended).bytes()));
@@ -108,8 +111,11 @@ pub fn page<R: Rows>(
                 return Ok(None);
             }
             let row: EffectRow = store::decode(key, row)?;
-            let unsafe_one = row.class().0 == Class::ReconcileRequired;
-            Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row, !ended)))
+            if only_unsafe && row.class().0 != Class::ReconcileRequired {
+                return Ok(None);
+            }
+            let state = if ended { None } else { Some(state(rows, run_id.borrow(), &row, now)?) };
+            Ok(Some(answer(place, run_id, id, row, state)))
         })?;
         found.extend(effects);
         if next.is_some() {
@@ -123,8 +129,22 @@ pub fn page<R: Rows>(
     Ok((found, None))
 }
 
-fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
-    let (class, reason) = row.class();
+/// What a pending effect is doing.
+fn state<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow, now: i64) -> Result<PendingState, store::Error> {
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let is_running = run.runs_effects_of(row.last_started_in, now);
+    Ok(if is_running { PendingState::Running } else { PendingState::Waiting })
+}
+
+/// The answer about an effect; one without a state has ended.
+fn answer(
+    place: TopicPartition<'_>,
+    run_id: RunId,
+    id: RecordId,
+    row: EffectRow,
+    state: Option<PendingState>,
+) -> Effect {
+    let (pending, (class, reason)) = (state.is_some(), row.class());
     Effect {
         run_id,
         position: place.position(row.offset, row.index),
@@ -135,6 +155,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
             status: if pending { EffectStatus::Pending.into() } else { OrOther::of(row.status.as_str()) },
+            state: state.map(Into::into),
             class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),

@@ -121,6 +121,8 @@ pub struct EffectRow {
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or stored as its evidence.
     pub newest: ContentHash,
+    /// Whether `revision` counts the newest record.
+    pub is_newest_counted: bool,
 }
 datum!(EffectRow {
     kind,
@@ -142,6 +144,7 @@ datum!(EffectRow {
     evidence,
     revision,
     newest,
+    is_newest_counted,
 });
 
 impl EffectRow {
@@ -181,7 +184,7 @@ impl EffectRow {
         // Stored among the others, whose first was evicted.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
-        self.newest = row.content_hash;
+        (self.newest, self.is_newest_counted) = (row.content_hash, row.is_first_of_id);
         // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
         self.cleared = false;
         let first = row.is_first_of_id;

@@ -3,8 +3,8 @@
 use super::{Index, Key, RowFamily, index::RUN_ID};
 use runlog_schemas::{
     datum,
-    id::{Offset, RunId},
-    judge::Head,
+    id::{Epoch, Offset, RunId},
+    judge::{Head, RunStatus},
 };
 
 /// The index.
@@ -31,5 +31,42 @@ pub struct RunRow {
     pub index: u32,
     /// The log's timestamp of it, milliseconds since the Unix epoch.
     pub updated_at_millis: i64,
+    /// The log's timestamp of the last applied record of the run's writer, not of an operator.
+    pub wrote_at_millis: i64,
 }
-datum!(RunRow { head, offset, index, updated_at_millis });
+datum!(RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
+
+/// How long a process counts as alive after its last record, milliseconds.
+const ALIVE_FOR: i64 = 30_000;
+
+impl RunRow {
+    /// Whether the process that started an effect last in `epoch` may still be about to end it: it claimed the open run, still has
+    /// it, and wrote to it a moment ago. `now` is the log's time, milliseconds since the Unix epoch.
+    pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
+        let has_run = epoch > Epoch::ZERO && self.head.epoch == epoch && self.head.status == RunStatus::Open;
+        has_run && self.wrote_ago(now) < ALIVE_FOR
+    }
+
+    /// How long ago its writer wrote its last record, milliseconds. 0 if that is in the future.
+    pub fn wrote_ago(&self, now: i64) -> i64 {
+        now.saturating_sub(self.wrote_at_millis).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_for_half_a_minute_after_its_last_record_while_it_has_the_run() {
+        let epoch = Epoch::from(2);
+        let run = RunRow { head: Head { epoch, ..Head::default() }, wrote_at_millis: 1_000_000, ..RunRow::default() };
+        assert!(run.runs_effects_of(epoch, 1_029_999) && !run.runs_effects_of(epoch, 1_030_000));
+        // The log's clock can be ahead.
+        assert!(run.runs_effects_of(epoch, 0));
+        assert!(!run.runs_effects_of(Epoch::from(1), 1_000_000));
+        let ended = RunRow { head: Head { status: RunStatus::Completed, ..run.head.clone() }, ..run };
+        assert!(!ended.runs_effects_of(epoch, 1_000_000));
+        assert!(!RunRow { wrote_at_millis: 1_000_000, ..RunRow::default() }.runs_effects_of(Epoch::ZERO, 1_000_000));
+    }
+}

@@ -1,33 +1,45 @@
-//! Attempts and decisions that do not name the state of their effect: checked where they are numbered, against the run as it is
-//! at `latest`, while the run is locked.
+//! Attempts and decisions that do not name the state of their effect, and decisions about effects whose process is alive: checked
+//! where they are numbered, against the run as it is at `latest`, while the run is locked.
 //!
 //! If the server writes schema version 3, it fills in the basis, and the judge refuses the record if the effect got another
 //! record in between. Otherwise a record of another server in between is not noticed.
 //!
 //! Only facts are read: payloads can be encrypted or stored elsewhere.
 
-use super::Draft;
-use crate::index::{
-    Error,
-    project::Changes,
-    query,
-    store::{
-        self, Rows,
-        effects::{EffectRow, EvidenceRow, happened},
-        records::RecordRow,
+use super::{
+    Draft, Origin,
+    decisions::{is_own_decision, no_revision, vouches},
+};
+use crate::{
+    index::{
+        Error,
+        project::Changes,
+        query,
+        store::{
+            self, Rows,
+            effects::{EffectRow, EvidenceRow, happened},
+            records::RecordRow,
+            runs::RunRow,
+        },
     },
+    server::auth::token_file::Scope,
 };
 use runlog_schemas::{
     answer::ErrorKind,
-    id::{ContentHash, RecordId, RunId},
-    judge::{Class, FirstJudgement, Head},
+    id::{ContentHash, Epoch, RecordId, RunId},
+    judge::{Class, FirstJudgement, lifecycle::EffectKind},
     payload::{Payload, PayloadType},
-    record::{Facts, JournalRecord, RecordKind},
+    record::{Body, Facts, JournalRecord, RecordKind},
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
+
+/// Whether a record is checked against the state of its effect before it is appended.
+pub(super) fn is_checked(record: &JournalRecord) -> bool {
+    is_decision(record) || lacks_basis(record)
+}
 
 /// Whether a record is an attempt or a decision without a basis.
-pub(super) fn lacks_basis(record: &JournalRecord) -> bool {
+fn lacks_basis(record: &JournalRecord) -> bool {
     record.body.facts.basis.is_none() && (is_attempt(record) || is_decision(record))
 }
 
@@ -39,73 +51,120 @@ fn is_decision(record: &JournalRecord) -> bool {
     record.body.record_kind == RecordKind::EffectResolution
 }
 
-/// A draft with the basis of the first record under its id, so that it stays a repeat of that.
-pub(super) fn as_first<'a, R: Rows>(
-    draft: &'a Draft,
-    run_id: RunId<&str>,
-    first: Option<&FirstJudgement>,
-    changes: &Changes<'_, R>,
-) -> Result<Cow<'a, Draft>, Error> {
-    let Some(first) = first.filter(|_| lacks_basis(&draft.record)) else { return Ok(Cow::Borrowed(draft)) };
-    let key = match first.refused {
-        None => store::records::key(run_id, first.offset, first.index),
-        Some(_) => store::deliveries::key(run_id, first.offset),
-    };
-    let row: Option<RecordRow> = changes.get(&key)?;
-    let Some(row) = row else { return Ok(Cow::Borrowed(draft)) };
-    let facts = query::envelope(&row.framed.0)?.facts;
-    let mut draft = draft.clone();
-    (draft.record.body.facts.basis, draft.record.body.facts.attempt) = (facts.basis, facts.attempt);
-    Ok(Cow::Owned(draft))
+fn says_only_epoch_0(facts: &Facts) -> bool {
+    facts.epoch == Some(Epoch::ZERO) && facts.revision.is_none() && facts.basis.is_none()
 }
 
-/// Refuses attempts and decisions without a basis in a batch.
+/// The bases that were filled into records of a request.
+#[derive(Default)]
+pub(super) struct Bases(HashMap<RecordId, (Option<ContentHash>, Option<u32>)>);
+
+impl Bases {
+    /// Takes note of what was filled into a record.
+    pub(super) fn fill(&mut self, record: &JournalRecord) {
+        let Body { record_id, facts, .. } = &record.body;
+        if facts.basis.is_some() {
+            self.0.insert(record_id.clone(), (facts.basis, facts.attempt));
+        }
+    }
+
+    /// A draft with the basis of the first record under its id, so that it stays a repeat of that: one of the request, or of the
+    /// log.
+    pub(super) fn as_first<'a, R: Rows>(
+        &self,
+        draft: &'a Draft,
+        run_id: RunId<&str>,
+        first: Option<&FirstJudgement>,
+        log: &R,
+    ) -> Result<Cow<'a, Draft>, Error> {
+        let Some(first) = first.filter(|_| lacks_basis(&draft.record)) else { return Ok(Cow::Borrowed(draft)) };
+        let (basis, attempt) = match self.0.get(&draft.record.body.record_id) {
+            Some(filled) => *filled,
+            None => {
+                let key = match first.refused {
+                    None => store::records::key(run_id, first.offset, first.index),
+                    Some(_) => store::deliveries::key(run_id, first.offset),
+                };
+                let row: Option<RecordRow> = log.get(&key)?;
+                let facts = row.map(|row| query::envelope(&row.framed.0).map(|first| first.facts)).transpose()?;
+                facts.map_or((None, None), |facts| (facts.basis, facts.attempt))
+            }
+        };
+        let mut draft = draft.clone();
+        (draft.record.body.facts.basis, draft.record.body.facts.attempt) = (basis, attempt);
+        Ok(Cow::Owned(draft))
+    }
+}
+
+/// Refuses decisions, and attempts without a basis, in a batch.
 pub(super) fn check_batch(batch: &JournalRecord) -> Result<(), Error> {
     let Payload::Batch(records) = &batch.payload else { return Ok(()) };
-    let Some(member) = records.records.iter().find(|record| lacks_basis(record)) else { return Ok(()) };
+    let Some(member) = records.records.iter().find(|record| is_checked(record)) else { return Ok(()) };
     let message =
         "attempts and decisions are judged by the newest state of their effect: send each alone, not in a batch";
     Err(Error::new(ErrorKind::Invalid, message).about_record(member.body.record_id.borrow()))
 }
 
-/// What a server does with attempts and decisions without a basis.
+/// What attempts and decisions are checked against, beside the effect.
 pub(super) struct Check<'a> {
-    /// Whether it fills the basis in.
+    /// Whose record it is, and what they saw.
+    pub(super) origin: &'a Origin,
+    /// Whether the basis is filled in.
     pub(super) writes_basis: bool,
-    /// The basis that the author of a decision saw, of which the record says only the revision.
-    pub(super) seen: Option<ContentHash>,
     /// The run before the record.
-    pub(super) head: &'a Head,
+    pub(super) run: &'a RunRow,
+    /// The log's time, milliseconds since the Unix epoch.
+    pub(super) now: i64,
 }
 
 impl Check<'_> {
-    /// Checks a record and fills the basis in, if it is an attempt or a decision without one.
+    /// Checks an attempt or a decision, and fills the basis in if it has none.
     ///
     /// Errors, after which nothing was appended: `ReconcileRequired` for an attempt on a call that must be decided first;
     /// `Invalid` for an attempt with another number than the next or of an epoch that is not claimed yet, and for a decision at a
     /// revision that the effect does not have; for a decision that does not name what is known of the effect `Conflict`, or
-    /// `ReconcileRequired` if it is the writer's own.
+    /// `ReconcileRequired` if it is the writer's own; `Conflict` for a decision about an effect whose process is alive; `Forbidden`
+    /// for a writer's own decision on what it cannot know.
     pub(super) fn check<R: Rows>(
         &self,
         record: &mut JournalRecord,
         run_id: RunId<&str>,
         changes: &Changes<'_, R>,
     ) -> Result<(), Error> {
-        let Some(effect) = record.body.facts.answers.clone().filter(|_| lacks_basis(record)) else { return Ok(()) };
-        let place = &record.place;
-        if is_attempt(record) && place.writer_epoch > self.head.epoch {
+        let Some(effect) = record.body.facts.answers.clone().filter(|_| is_checked(record)) else { return Ok(()) };
+        if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
+            vouches(run_id, &record.body, changes)?;
+        }
+        if says_only_epoch_0(&record.body.facts) && self.run.head.epoch == Epoch::ZERO {
+            // Nobody has the run: it is no writer's own.
+            let message = no_revision(run_id, Some(effect.borrow()));
+            return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
+        }
+        let is_decision = is_decision(record);
+        let (place, head) = (&record.place, &self.run.head);
+        if is_attempt(record) && place.writer_epoch > head.epoch {
             let epoch = place.writer_epoch;
             let message = format!("epoch {epoch} of run {run_id} is not claimed yet; nothing was appended");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if is_attempt(record) && !self.head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
+        if is_attempt(record) && !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
             // The judge refuses it as fenced.
             return Ok(());
         }
         let row = store::effects::pending_one(run_id, effect.borrow(), |key| changes.get(key))?;
-        let Some(row) = row else { return Ok(()) };
+        // Only calls have attempts.
+        let Some(row) = row.filter(|row| is_decision || row.kind == EffectKind::ToolCall) else { return Ok(()) };
         let facts = &mut record.body.facts;
-        if facts.payload_type == PayloadType::ToolCallAttempt {
+        if facts.epoch.is_none() && is_decision {
+            self.check_alive(&row, run_id, effect.borrow())?;
+        }
+        if is_decision {
+            check_revision(&row, run_id, effect.borrow(), facts)?;
+        }
+        if facts.basis.is_some() {
+            return Ok(());
+        }
+        if !is_decision {
             let given = match &record.payload {
                 Payload::ToolCallAttempt(attempt) => Some(attempt.attempt),
                 _ => facts.attempt,
@@ -123,6 +182,18 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Refuses a decision while the process that started the effect last may still record the result.
+    fn check_alive(&self, row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>) -> Result<(), Error> {
+        if self.origin.force || !self.run.runs_effects_of(row.last_started_in, self.now) {
+            return Ok(());
+        }
+        let message = format!(
+            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait until              it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
+            self.run.wrote_ago(self.now)
+        );
+        Err(Error::active(message))
+    }
+
     /// Checks what the judge does not see in a decision without a basis. A revision that is too small is left to the judge.
     fn check_decision(
         &self,
@@ -131,16 +202,16 @@ impl Check<'_> {
         effect: RecordId<&str>,
         facts: &Facts,
     ) -> Result<(), Error> {
-        if let Some(revision) = facts.revision.filter(|revision| *revision > row.revision) {
-            let message = format!(
-                "effect {effect} of run {run_id} has revision {}, not {revision}: read it again and decide anew; nothing was \
-                 appended",
-                row.revision
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        if self.seen.is_some_and(|seen| seen != row.newest) {
+        let seen = self.origin.basis;
+        if seen.is_some_and(|seen| seen != row.newest) {
             let message = format!("effect {effect} of run {run_id} has changed; read it again and decide anew");
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        if !row.is_newest_counted && seen.is_none() && facts.revision.is_some() {
+            let message = format!(
+                "effect {effect} of run {run_id} has another result under a known record id, which its revision does not count: \
+                 read it again, and decide with its `basis` (POST /v1/runs/{{run}}/effects/{{id}}/resolution)"
+            );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         let other = |evidence: &EvidenceRow, why| {
@@ -148,14 +219,10 @@ impl Check<'_> {
             let message = format!(
                 "effect {effect} of run {run_id} has other evidence {id}, and a decision {why}; nothing was appended"
             );
-            // Whose own decision it is has no revision to read again: somebody else decides.
-            let kind = if facts.epoch.is_some() { ErrorKind::ReconcileRequired } else { ErrorKind::Conflict };
+            // A decision without a revision is the writer's own: somebody else decides.
+            let kind = if facts.revision.is_some() { ErrorKind::Conflict } else { ErrorKind::ReconcileRequired };
             Err(Error::new(kind, message))
         };
-        let uncounted = row.evidence.iter().find(|one| one.content_hash == row.newest && !one.is_first_of_id);
-        if let Some(one) = uncounted.filter(|_| self.seen.is_none() && facts.revision.is_some()) {
-            return other(one, "must name the effect's `basis`: a revision counts one result per record id");
-        }
         let (all, by_id) = (row.adoptable(false), row.adoptable(true));
         let is_hidden = |all: &&EvidenceRow| by_id.is_none_or(|by_id| by_id.content_hash != all.content_hash);
         let Some(hidden) = all.filter(is_hidden).filter(|_| !self.writes_basis) else { return Ok(()) };
@@ -171,6 +238,15 @@ impl Check<'_> {
     }
 }
 
+fn check_revision(row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>, facts: &Facts) -> Result<(), Error> {
+    let Some(revision) = facts.revision.filter(|revision| *revision > row.revision) else { return Ok(()) };
+    let message = format!(
+        "effect {effect} of run {run_id} has revision {}, not {revision}: read it again and decide anew; nothing was appended",
+        row.revision
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
 /// The number of an attempt, which is the next one. `given` is none where the payload hides it.
 fn check_attempt(row: &EffectRow, run_id: RunId<&str>, call: RecordId<&str>, given: Option<u32>) -> Result<u32, Error> {
     let (class, why) = row.class();
@@ -179,7 +255,7 @@ fn check_attempt(row: &EffectRow, run_id: RunId<&str>, call: RecordId<&str>, giv
             "call {call} of run {run_id} must be decided before it runs again: {why}; nothing was appended (POST \
              /v1/runs/{{run}}/effects/{{id}}/resolution)"
         );
-        return Err(Error::new(ErrorKind::ReconcileRequired, message));
+        return Err(Error::new(ErrorKind::ReconcileRequired, message).about_record(call));
     }
     let next = row.attempts.checked_add(1);
     next.filter(|next| given.is_none_or(|given| given == *next)).ok_or_else(|| {

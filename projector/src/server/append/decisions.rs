@@ -3,17 +3,19 @@
 use super::Origin;
 use crate::{
     index::{
-        Consistency, Error, Projector, query,
-        store::{self, Rows as _, Store, runs::RunRow},
+        Consistency, Error, Projector,
+        project::Changes,
+        query,
+        store::{self, Rows, runs::RunRow},
     },
     server::auth::{Caller, token_file::Scope},
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
-    id::{ContentHash, OrEmpty, PartitionId, RecordId, RunId},
+    id::{ContentHash, Epoch, OrEmpty, PartitionId, RecordId, RunId},
     judge::{Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload},
-    record::{Body, JournalRecord, RecordKind},
+    record::{Body, Facts, JournalRecord, RecordKind},
 };
 use std::{cmp::Ordering, sync::Arc, time::Duration};
 
@@ -24,6 +26,8 @@ pub(in crate::server) struct Seen {
     pub(in crate::server) revision: Option<u64>,
     /// The content hash of its newest record, if its author names that too: it tells apart what the revision does not.
     pub(in crate::server) basis: Option<ContentHash>,
+    /// Whether its author decides although the effect's process may still be running it.
+    pub(in crate::server) force: bool,
     /// The evidence that is adopted, or decided against.
     pub(in crate::server) evidence: Option<RecordId>,
 }
@@ -31,8 +35,8 @@ pub(in crate::server) struct Seen {
 impl Projector {
     /// Records a decision on a pending effect, made at what was `seen` of it.
     ///
-    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, or changed since; `Invalid`
-    /// where it is pending and no revision was seen.
+    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, changed since, or its process may
+    /// still be running it; `Invalid` where it is pending and no revision was seen.
     pub(in crate::server) async fn resolve(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -65,7 +69,7 @@ impl Projector {
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
         record.body.facts.basis = seen.basis.filter(|_| self.shared.config.writes_basis());
-        let origin = Origin { basis: seen.basis, ..Origin::from(caller) };
+        let origin = Origin { basis: seen.basis, force: seen.force, ..Origin::from(caller) };
         let outcome = self.append_made(run_id, record, origin, deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
@@ -97,7 +101,8 @@ impl Projector {
         let partition = self.partition_of(run_id);
         self.wait(partition, Consistency::Latest, deadline).await?;
         let store = self.store(partition);
-        decisions.iter().try_for_each(|decision| vouches(&store, run_id, &decision.body))
+        let rows = Changes::new(&*store);
+        decisions.iter().try_for_each(|decision| vouches(run_id, &decision.body, &rows))
     }
 
     /// How [`Self::resolve`] fails for a run without records.
@@ -129,22 +134,26 @@ impl Projector {
 }
 
 /// [`Projector::can_vouch`] for one decision, by the index as it is now.
-fn vouches(store: &Store, run_id: RunId<&str>, Body { record_id, facts, .. }: &Body) -> Result<(), Error> {
+pub(super) fn vouches<R: Rows>(
+    run_id: RunId<&str>,
+    Body { record_id, facts, .. }: &Body,
+    rows: &Changes<'_, R>,
+) -> Result<(), Error> {
     let (Some(effect), Some(epoch)) = (facts.answers.as_ref().map(RecordId::borrow), facts.epoch) else {
         return Ok(());
     };
-    let first = store::seen(run_id, record_id.borrow(), |key| store.get(key))?;
+    let first = store::seen(run_id, record_id.borrow(), |key| rows.get(key))?;
     if first.is_some_and(|first| !first.is_for_numbers()) {
         // A repeat or a conflict: it changes nothing.
         return Ok(());
     }
-    let run: Option<RunRow> = store.get(&store::runs::key(run_id))?;
+    let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     let can = match epoch.cmp(&run.map(|row| row.head.epoch).unwrap_or_default()) {
         // It is fenced.
         Ordering::Less => true,
         // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared.
         Ordering::Equal => {
-            let row = store::effects::pending_one(run_id, effect, |key| store.get(key))?;
+            let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
             row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.started_in == Some(epoch)))
         }
         // The claim is not in the log yet: until it is, another epoch can start the effect.
@@ -161,14 +170,27 @@ fn vouches(store: &Store, run_id: RunId<&str>, Body { record_id, facts, .. }: &B
     Err(Error::new(ErrorKind::Forbidden, message))
 }
 
+/// Whether a record is a writer's own `not_done`, valid only in its epoch.
+fn is_own(facts: &Facts) -> bool {
+    facts.epoch.is_some() && facts.status.as_deref() == Some("not_done")
+}
+
+/// Whether a record is a writer's own `not_done`. If it names evidence, or hides what it decides, it needs `resolve` like any other
+/// decision.
+pub(in crate::server) fn is_own_decision(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    let is_claimed = facts.epoch.is_some_and(|epoch| epoch > Epoch::ZERO);
+    is_own(facts) && is_claimed && facts.evidence.is_none() && matches!(record.payload, Payload::EffectResolution(_))
+}
+
 /// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch
-/// of the writer whose own decision it is. Other records do not need to.
+/// of the writer whose own `not_done` it is. Other records do not need to.
 pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     record.body.record_kind != RecordKind::EffectResolution
         || facts.basis.is_some()
         || facts.revision.is_some()
-        || facts.epoch.is_some()
+        || is_own(facts)
 }
 
 fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {

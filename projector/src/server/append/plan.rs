@@ -2,7 +2,7 @@
 
 use super::{
     Origin, attribution,
-    basis::{self, lacks_basis},
+    basis::{self, is_checked},
     batch,
     decisions::{no_revision, says_what_was_seen},
     renumber,
@@ -87,11 +87,11 @@ impl Projector {
         for (_, draft) in drafts {
             judged = judged || seen(draft, &changes)?.is_some();
         }
-        let mut planned = Vec::new();
+        let (mut planned, mut bases) = (Vec::new(), basis::Bases::default());
         for (index, draft) in drafts {
             let row: Option<RunRow> = if judged { changes.get(&store::runs::key(run_id))? } else { None };
             let (row, first) = (row.unwrap_or_default(), if judged { seen(draft, &changes)? } else { None });
-            let draft = &*basis::as_first(draft, run_id, first.as_ref(), &changes)?;
+            let draft = &*bases.as_first(draft, run_id, first.as_ref(), view)?;
             let again = first.as_ref().filter(|first| renumber::is_due(draft, first));
             let known = first.is_some() && again.is_none();
             if !known && !says_what_was_seen(&draft.record) {
@@ -101,29 +101,21 @@ impl Projector {
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
             }
             let mut record = self.number(draft, &row.head, known)?;
-            let about = |error: Error| error.about_record(draft.record.body.record_id.borrow());
-            if !known {
-                basis::check_batch(&record)?;
-            }
             if !known || renumber::is_judged_anew(&record, first.as_ref()) {
+                basis::check_batch(&record)?;
                 // Other content than that of the first record under the id would be a conflict.
                 let writes_basis = writes_basis && first.is_none();
-                let check = basis::Check { writes_basis, seen: origin.basis, head: &row.head };
-                check.check(&mut record, run_id, &changes).map_err(about)?;
+                let check = basis::Check { origin, writes_basis, run: &row, now: self.log_now() };
+                check.check(&mut record, run_id, &changes)?;
+                bases.fill(&record);
             }
             let facts = &record.body.facts;
             if (facts.principal.is_some() || facts.principal_proof.is_some()) && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
             }
-            let (version, written) = (record.version().number, self.shared.config.write_schema);
-            if version > written && !known {
-                let message = format!(
-                    "record {} needs schema version {version}, and this server writes at most version {written} \
-                     (--write-schema)",
-                    record.body.record_id
-                );
-                return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
+            if !known {
+                self.may_write(&record)?;
             }
             if let Some(principal) = origin.caller.principal() {
                 let first = first.as_ref().map(|first| first.content_hash);
@@ -178,9 +170,25 @@ impl Projector {
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let consumes = again.is_none() && behind.head.next_writer_seq != row.head.next_writer_seq;
             let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
+            if wanted {
+                self.may_write(&record)?;
+            }
             planned.push(Planned { entry, outcome, wanted });
         }
         Ok(planned)
+    }
+
+    /// Refuses a record that needs a later schema version than servers may write.
+    fn may_write(&self, record: &JournalRecord) -> Result<(), Error> {
+        let (version, written) = (record.version().number, self.shared.config.write_schema);
+        if version <= written {
+            return Ok(());
+        }
+        let record_id = &record.body.record_id;
+        let message = format!(
+            "record {record_id} needs schema version {version}, and this server writes at most version {written} (--write-schema)"
+        );
+        Err(Error::new(ErrorKind::Invalid, message).about_record(record_id.borrow()))
     }
 
     /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
@@ -223,7 +231,7 @@ pub(super) struct Planned {
 
 /// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.
 pub(super) fn given(draft: &Draft) -> bool {
-    if !says_what_was_seen(&draft.record) || lacks_basis(&draft.record) {
+    if !says_what_was_seen(&draft.record) || is_checked(&draft.record) {
         return false;
     }
     is_numbered(draft)

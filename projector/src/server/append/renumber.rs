@@ -13,7 +13,7 @@
 //! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
 //! was refused for its numbers is judged anew, so it is applied once, however many copies land.
 
-use super::{AnswerAt, Draft, Origin, Planned, basis::lacks_basis};
+use super::{AnswerAt, Draft, Origin, Planned, basis::is_checked};
 use crate::index::{Consistency, Error, OfLockedRun, Projector};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
@@ -72,7 +72,8 @@ impl Projector {
                 }
             }
             if taken.is_empty() {
-                locked.numbered = Some(run_id.to_owned());
+                // What is not judged is not known to what is numbered early.
+                locked.numbered = (at != AnswerAt::Acknowledged).then(|| run_id.to_owned());
                 return Ok(outcomes.into_iter().flatten().collect());
             }
             locked.number_taken(was_early);
@@ -97,7 +98,7 @@ impl Projector {
     ) -> Option<Vec<Planned>> {
         let [draft] = &drafts[..] else { return None };
         let is_batch = draft.record.body.record_kind == RecordKind::Batch;
-        if !is_numbered_here(draft) || draft.has_journal_seq || is_batch || lacks_basis(&draft.record) {
+        if !is_numbered_here(draft) || draft.has_journal_seq || is_batch || is_checked(&draft.record) {
             return None;
         }
         // An error may be that of an index that lags; at `latest` it is the answer.

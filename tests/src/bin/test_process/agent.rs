@@ -303,7 +303,8 @@ impl Worker<'_> {
         };
         self.list.note(run, "decided", json!({ "decision": body["decision"] }))?;
         let mut body = body;
-        body["revision"] = pending.revision.into();
+        // The call may be this process' own.
+        (body["revision"], body["force"]) = (pending.revision.into(), true.into());
         (body["who"], body["why"]) = ("the worker".into(), "by the desk's ledger".into());
         let url = format!("{}/v1/runs/{run}/effects/{}/resolution", self.server, pending.id);
         let response = self.http.post(url).json(&body).send().await?;

@@ -156,6 +156,11 @@ async fn a_writer_says_of_an_effect_of_its_own_epoch_that_it_did_not_happen_unle
         "error_message": "m" });
     assert_eq!(old.post(&old.record("late", &failed)).await.json()["reason"], "fenced", "it is kept as evidence");
     forbidden(&agent.post(&agent.not_done("blind", "answered")).await, "resolve");
+    let mut of_cleared = failed.clone();
+    of_cleared["request_record_id"] = json!("pay");
+    let both = json!([old.record("late, too", &of_cleared), agent.not_done("blind, too", "pay")]);
+    forbidden(&agent.post(&both).await, "resolve");
+    assert_eq!(class(&site, "pay").await, "retry_safe", "nothing was appended");
     assert_eq!(class(&site, "answered").await, "reconcile_required");
     // The next writer starts what was cleared, so that it is its own.
     let next = Writer::claim(&site, AGENT).await;

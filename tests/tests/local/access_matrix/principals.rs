@@ -11,7 +11,8 @@ async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
     let site = Site::start(&entries()).await;
     let ((_, desk), (_, everything)) = (token_of(6), token_of(9));
     site.fill("acme/1", &everything).await;
-    let body = json!({ "decision": "give_up", "revision": 1, "who": "everything", "why": "a test" });
+    let body = json!({ "decision": "give_up", "revision": 1, "force": true, "who": "everything",
+        "why": "a test" });
     let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
     let told = site.ask("post", path, Some(&desk), Some(&body)).await;
     assert_eq!(told.status, 200, "{told:?}");
@@ -23,7 +24,7 @@ async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
     let forged = json!({ "run_id": "acme/1", "record_id": "forged", "facts": { "revision": 1, "principal": "everything" },
         "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": "give_up", "who": "jo",
             "why": "a test" } });
-    let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&forged)).await;
+    let told = site.ask("post", "/v1/runs/acme%2F1/records?force=true", Some(&everything), Some(&forged)).await;
     assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
 }
 
@@ -67,7 +68,8 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
                 "who": "desk", "why": "a test" } })
     };
     let path = "/v1/runs/acme%2F1/records";
-    let decide = async || site.ask("post", path, Some(&everything), Some(&decision("decision", 1))).await.json();
+    let forced = format!("{path}?force=true");
+    let decide = async || site.ask("post", &forced, Some(&everything), Some(&decision("decision", 1))).await.json();
     assert_eq!(decide().await["outcome"], "applied");
     assert_eq!(decide().await["outcome"], "repeat");
     let shown = site.ask("get", &format!("{path}?whole=true&limit=1000"), Some(&desk), None).await.json();
@@ -91,7 +93,7 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
     // Nor may a client send a proof.
     let mut sent = decision("sent", 4);
     sent["facts"]["principal_proof"] = proof.clone();
-    let told = site.ask("post", path, Some(&everything), Some(&sent)).await;
+    let told = site.ask("post", &forced, Some(&everything), Some(&sent)).await;
     assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
     // By another key nothing is verified, and a decision that is sent again is still a repeat.
     keyed(Some("2".repeat(64)));

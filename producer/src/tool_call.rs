@@ -89,6 +89,7 @@ pub struct Tool<'a> {
     name: String,
     args: Result<Json, String>,
     key: Option<String>,
+    repeatable: bool,
 }
 
 /// A recorded call that was taken to answer a call. If it is dropped before its answer is fetched or its next attempt is
@@ -121,7 +122,7 @@ impl Drop for TakenCall {
 
 impl<'a> Tool<'a> {
     pub(crate) fn new(session: &'a Session, name: &str, args: Result<Json, String>) -> Self {
-        Self { session, name: name.to_owned(), args, key: None }
+        Self { session, name: name.to_owned(), args, key: None, repeatable: false }
     }
 
     /// The key under which the receiver recognises the effect, which makes a pending call safe to run again.
@@ -131,6 +132,16 @@ impl<'a> Tool<'a> {
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// The effect may run any number of times, as a tool that only reads: a call whose process died runs again without a key and
+    /// without a decision.
+    ///
+    /// The journal knows it only from a server with the feature `bases`. Through another one the call is as any other.
+    #[must_use]
+    pub fn repeatable(mut self) -> Self {
+        self.repeatable = true;
         self
     }
 

@@ -125,6 +125,17 @@ impl Transport {
         stowed.map_err(|error| error.about_record(id.borrow()))
     }
 
+    /// Whether records may name the state of their effect, and what else schema version 3 adds.
+    pub(crate) fn names_basis(&self) -> bool {
+        match &self.backend {
+            Backend::Http(http) => http.has(Feature::Bases),
+            #[cfg(feature = "kafka")]
+            Backend::Kafka(kafka) => kafka.http.has(Feature::Bases),
+            #[cfg(feature = "embedded")]
+            Backend::Local(local) => local.writes_basis(),
+        }
+    }
+
     /// Whether outcomes of earlier records can be asked for with a read-back: `also` of [`Transport::append`] and
     /// [`Transport::read_back`].
     pub(crate) fn tells_earlier_outcomes(&self) -> bool {

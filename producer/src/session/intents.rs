@@ -32,7 +32,7 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 use runlog_schemas::{
-    answer::Position,
+    answer::{ErrorKind, Position},
     id::{Epoch, Offset, RecordId},
     payload::Payload,
     record::JournalRecord,
@@ -252,7 +252,8 @@ impl SessionState {
             Ok(appended) => appended,
             Err(AppendFailed { error, untouched }) => {
                 self.appender.config.count(metric::APPEND_FAILED);
-                if *untouched && intents.len() > 1 && error.action() == Action::FixTheInput {
+                let is_of_one = error.action() == Action::FixTheInput || error.kind() == ErrorKind::ReconcileRequired;
+                if *untouched && intents.len() > 1 && is_of_one {
                     // Because of one of them. Nothing was appended.
                     self.intents.one_by_one = intents.len();
                     intents.into_iter().rev().for_each(|intent| self.intents.waiting.push_front(intent));

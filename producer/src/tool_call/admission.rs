@@ -18,9 +18,10 @@ use crate::{
 };
 use futures_util::FutureExt;
 use runlog_schemas::{
-    answer::{ErrorKind, ReadBack},
-    id::{Epoch, Fingerprint, RecordId},
+    answer::{ErrorKind, Pending, ReadBack},
+    id::{ContentHash, Epoch, Fingerprint, RecordId},
     payload::{Payload, ToolCallAttempt, ToolCallRequested},
+    record::Unresolved,
 };
 use std::pin::pin;
 use tokio::{
@@ -44,6 +45,8 @@ struct ToIntend {
     attempt: u32,
     /// Of an attempt: the pending call.
     taken: Option<TakenCall>,
+    /// Of an attempt: the state of the call that permits it, if records may name it.
+    basis: Option<ContentHash>,
 }
 
 /// A read-back that permits an effect, and when it was asked for.
@@ -76,7 +79,8 @@ impl Tool<'_> {
             }
         }
         let record_id = session.config.record_id()?;
-        let ToIntend { payload, call, attempt, taken } =
+        let names_basis = session.transport.names_basis();
+        let ToIntend { payload, call, attempt, taken, basis } =
             match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
                 Decision::Conflict(id) => return Err(self.conflict(&id)),
                 Decision::Recorded(recorded) => {
@@ -85,8 +89,13 @@ impl Tool<'_> {
                         return Err(self.running(&recorded.id));
                     }
                     match recorded.pending.clone() {
-                        Some(pending) => self.again(taken, recorded, pending)?,
                         None => return Ok(Admission::Recorded(taken)),
+                        Some(pending) if !names_basis => self.again(taken, recorded, pending, None)?,
+                        Some(_) => match self.pending_now(&recorded.id).await? {
+                            // It ended meanwhile.
+                            None => return Ok(Admission::Recorded(taken)),
+                            Some(now) => self.again(taken, recorded, PendingCall::from(&now), now.basis)?,
+                        },
                     }
                 }
                 Decision::New => self.intend(&guard, request, fingerprint, record_id.clone())?,
@@ -95,7 +104,7 @@ impl Tool<'_> {
         let building =
             build_record(&session.transport, &session.config, session.run_id.borrow(), (record_id, payload, key));
         let mut building = pin!(building);
-        let record = match building.as_mut().now_or_never() {
+        let mut record = match building.as_mut().now_or_never() {
             Some(record) => record?,
             None => {
                 // Content is stored first. Calls whose intents are in flight do not wait for it.
@@ -103,6 +112,13 @@ impl Tool<'_> {
                 building.await?
             }
         };
+        let facts = &mut record.body.facts;
+        if taken.is_some() {
+            (facts.basis, facts.attempt) = (basis, basis.map(|_| attempt));
+        } else if names_basis {
+            facts.unresolved = Some(if session.allow_unresolved { Unresolved::Allow } else { Unresolved::Refuse });
+            facts.repeatable = self.repeatable.then_some(true);
+        }
         let permit = session.permit(&mut guard, &record).await?;
         let trace = (session.config.traceparent)();
         let (reply, answer) = oneshot::channel();
@@ -234,8 +250,21 @@ impl Tool<'_> {
         }
     }
 
+    /// The call as the journal has it now; none if it is not pending any more.
+    async fn pending_now(&self, call: &RecordId) -> Result<Option<Pending>, Error> {
+        let session = self.session;
+        let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
+        Ok(now.and_then(|now| now.pending.into_iter().find(|pending| pending.id == *call)))
+    }
+
     /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.
-    fn again(&self, taken: TakenCall, recorded: RecordedCall, pending: PendingCall) -> Result<ToIntend, Error> {
+    fn again(
+        &self,
+        taken: TakenCall,
+        recorded: RecordedCall,
+        pending: PendingCall,
+        basis: Option<ContentHash>,
+    ) -> Result<ToIntend, Error> {
         if !pending.retry_safe {
             return Err(reconcile(self.session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
         }
@@ -243,7 +272,7 @@ impl Tool<'_> {
         let payload =
             ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
         let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
-        Ok(ToIntend { payload: payload.into(), call, attempt, taken: Some(taken) })
+        Ok(ToIntend { payload: payload.into(), call, attempt, taken: Some(taken), basis })
     }
 
     /// A new call: nothing new runs while an older effect is unresolved.
@@ -261,9 +290,9 @@ impl Tool<'_> {
             let why = "no new effect runs before it is resolved";
             return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
         }
-        let pending =
-            PendingCall { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
+        let retry_safe = self.key.is_some() || (self.repeatable && session.transport.names_basis());
+        let pending = PendingCall { retry_safe, reason: "running in this process".into(), attempts: 1 };
         let call = RecordedCall { id, fingerprint, pending: Some(pending) };
-        Ok(ToIntend { payload: request.into(), call, attempt: 1, taken: None })
+        Ok(ToIntend { payload: request.into(), call, attempt: 1, taken: None, basis: None })
     }
 }

@@ -21,7 +21,7 @@ use runlog_schemas::{
         ReadBack, Recovery, Run, Uploaded,
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
-    record::JournalRecord,
+    record::{JournalRecord, RecordKind},
     trace::TRACEPARENT,
 };
 use serde::de::DeserializeOwned;
@@ -221,11 +221,12 @@ impl Http {
     }
 
     /// Refuses a record whose facts an older server would leave out: a decision without the state that it was made at holds for
-    /// good.
+    /// good. Of calls the answer of when this was connected counts.
     async fn understands(&self, record: &JournalRecord) -> Result<(), Error> {
         let feature = match record.version().number {
             1 => return Ok(()),
             2 => Feature::Revisions,
+            _ if record.body.record_kind != RecordKind::EffectResolution && self.has(Feature::Bases) => return Ok(()),
             _ => Feature::Bases,
         };
         if self.journal().await?.has(feature) {

@@ -45,6 +45,10 @@ impl Local {
         Self { projector, deadline }
     }
 
+    pub(crate) fn writes_basis(&self) -> bool {
+        self.projector.writes_basis()
+    }
+
     pub(crate) fn content(&self) -> Option<&Store> {
         self.projector.content()
     }

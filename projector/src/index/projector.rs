@@ -188,6 +188,11 @@ impl Projector {
         &self.shared.journal
     }
 
+    /// Whether records may name the state of their effect: a server writes schema version 3.
+    pub fn writes_basis(&self) -> bool {
+        self.shared.config.writes_basis()
+    }
+
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another
     /// machine timestamps the log's records.
     pub fn log_now(&self) -> i64 {

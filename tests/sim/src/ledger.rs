@@ -22,6 +22,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
     payload::Payload,
     record::JournalRecord,
+    schema::BASIS_SINCE,
 };
 use serde_json::Value;
 use std::{
@@ -29,6 +30,7 @@ use std::{
     sync::Arc,
 };
 
+mod attempts;
 mod effects;
 mod questions;
 
@@ -65,6 +67,10 @@ pub(crate) struct Ledger {
     unresolved: BTreeMap<u32, BTreeSet<String>>,
     lives: BTreeMap<u32, Life>,
     calls: BTreeMap<(u32, u32), Logical>,
+    /// Whether the judge checks attempts: servers write a schema version in which they name what permits them.
+    checks_attempts: bool,
+    /// Attempts that were applied, by request and number, and whether their call had a permission then.
+    permitted: BTreeMap<(String, u32), bool>,
     effects: Vec<Effect>,
     decisions: Vec<Decided>,
     /// When a server read from a deposed leader: the server, from, to.
@@ -184,6 +190,8 @@ impl Ledger {
             unresolved: BTreeMap::new(),
             lives,
             calls: BTreeMap::new(),
+            checks_attempts: plan.write_schema() >= BASIS_SINCE,
+            permitted: BTreeMap::new(),
             effects: Vec::new(),
             decisions: Vec::new(),
             deposed: Vec::new(),
@@ -307,6 +315,7 @@ impl Ledger {
     ) -> String {
         let run = Self::runs().find(|run| record.body.run_id.as_str() == run_id(*run));
         let applied = outcome == "applied";
+        let is_evidence = outcome == "refused" && matches!(reason.as_deref(), Some("fenced" | "ended"));
         let facts = &record.body.facts;
         let told = format!(
             "{}:{} {} {} {} by {} epoch {} seq {}/{}: {outcome} {}",
@@ -325,7 +334,7 @@ impl Ledger {
             (landed.outcome, landed.reason) = (outcome, reason);
         }
         if let Some(run) = run {
-            self.took_place(run, at, record, applied);
+            self.took_place(run, at, record, (applied, is_evidence));
         }
         self.keeps(at);
         told
@@ -336,7 +345,7 @@ impl Ledger {
         run: u32,
         (partition, offset): (PartitionId, Offset),
         record: &JournalRecord,
-        applied: bool,
+        (applied, is_evidence): (bool, bool),
     ) {
         let now = ambient::elapsed_millis();
         match &record.payload {
@@ -368,6 +377,10 @@ impl Ledger {
                     )),
                 }
             }
+            Payload::ToolCallAttempt(attempt) if applied && self.checks_attempts => self.attempted(attempt),
+            Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if is_evidence && self.checks_attempts => {
+                self.refused_result(record);
+            }
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if applied => {
                 if let Some(id) = &record.body.facts.answers {
                     self.resolved(id.as_str());
@@ -378,6 +391,9 @@ impl Ledger {
                 let facts = &record.body.facts;
                 if facts.revision.is_none() && facts.epoch.is_none() {
                     self.fail(format!("the decision at {partition}:{offset} does not say what it was made at"));
+                }
+                if facts.epoch.is_some() && self.checks_attempts {
+                    self.never_started(resolution.request_record_id.as_str());
                 }
                 let number = resolution.who.strip_prefix("operator-").and_then(|number| number.parse::<usize>().ok());
                 let Some(decided) = number.and_then(|number| self.decisions.get(number)).cloned() else { return };

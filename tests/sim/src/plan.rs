@@ -1,5 +1,6 @@
 //! What happens in a seed, as a list: drawn from the seed before anything runs, so that parts of it can be taken out.
 
+use runlog_schemas::schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT};
 use std::fmt;
 
 mod draw;
@@ -219,6 +220,11 @@ impl Plan {
             _ => false,
         });
         self
+    }
+
+    /// The schema version up to which servers write: every second seed has one in which the judge checks attempts.
+    pub fn write_schema(&self) -> u16 {
+        if self.seed.is_multiple_of(2) { WRITTEN_BY_DEFAULT } else { BASIS_SINCE }
     }
 
     /// How many appends a server admits at the same time.

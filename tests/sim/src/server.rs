@@ -95,6 +95,7 @@ impl Server {
             failpoints,
             storage: self.storage.clone(),
             memory_bytes: 8 << 20,
+            write_schema: self.stage.plan.write_schema(),
             appends_max: self.stage.plan.appends_max(self.id).unwrap_or(APPENDS_MAX),
             executor: Executor::Caller(Arc::new(spawn)),
             ..Config::new(&self.dir, ambient::millis, ambient::id)

@@ -89,11 +89,20 @@ class Gate:
     """One call of a tool."""
 
     def __init__(
-        self, session: Session, tool: str, arguments: object, key: str | None, ends: Ends, *, unique: bool = False
+        self,
+        session: Session,
+        tool: str,
+        arguments: object,
+        key: str | None,
+        ends: Ends,
+        *,
+        unique: bool = False,
+        repeatable: bool = False,
     ) -> None:
         self.key = call_key(tool, key)
         self.session, self.tool, self.ends = session, tool, ends
         self.unique = unique and key is None
+        self.repeatable = repeatable
         self.config = session.api.config
         value = to_json(arguments)
         try:
@@ -206,8 +215,15 @@ class Gate:
             "arguments": self.arguments,
         }
         record = session.writer.records.make(payload, key=self.key[1] if self.key else None)
+        has_bases = "bases" in (yield from session.api.features())
+        if has_bases:
+            record["facts"] = {
+                "unresolved": "allow" if session.allow_unresolved else "refuse",
+                **({"repeatable": True} if self.repeatable else {}),
+            }
         [outcome] = yield from session.writer.append([record], read_back=True)
-        pending = PendingCall(self.key is not None, "running in this process", 1)
+        retry_safe = self.key is not None or (self.repeatable and has_bases)
+        pending = PendingCall(retry_safe, "running in this process", 1)
         call = RecordedCall(str(record["record_id"]), self.fingerprint, pending)
         session.replay.add(outcome["journal_seq"], self.key, call)
         return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
@@ -238,7 +254,11 @@ class Gate:
                 "attempt": attempt,
                 "reason": pending.reason,
             }
-            [outcome] = yield from session.writer.append([session.writer.records.make(payload)], read_back=True)
+            try:
+                [outcome] = yield from session.writer.append([session.writer.records.make(payload)], read_back=True)
+            except ReconcileRequired as error:
+                # A result arrived since the call was read.
+                raise self._reconcile(found.id, self.tool, error.message) from error
             kept = True
             call = replace(found, pending=replace(pending, attempts=attempt))
             flight = InFlight(session.outbox, call, self.key, (outcome["record_id"], outcome["position"]), slot)

@@ -125,9 +125,17 @@ class BaseRun:
         return self._session.outbox.held()
 
     def _call(
-        self, tool: str, args: object, effect: Callable[[Call], Any], key: str | None, ends: Ends | None, unique: bool
+        self,
+        tool: str,
+        args: object,
+        effect: Callable[[Call], Any],
+        key: str | None,
+        ends: Ends | None,
+        unique: bool,
+        repeatable: bool,
     ) -> Steps[Answer]:
-        return Gate(self._session, tool, args, key, ends or Ends(), unique=unique).run(effect)
+        gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable)
+        return gate.run(effect)
 
     def _turn(self, kind: str, content: object) -> Steps[Object]:
         redaction, value = self._session.api.config.redaction, to_json(content)

@@ -36,16 +36,20 @@ class Run(BaseRun):
         key: str | None = None,
         ends: Ends | None = None,
         unique: bool = False,
+        repeatable: bool = False,
     ) -> Answer:
         """Runs `effect` unless the journal has the answer of this call, and records how it ended.
 
         A call without a key that is made again with the same arguments is another call. With `unique` it is the same one: the
         arguments have an id, for example. An empty key raises `Usage`.
 
+        With `repeatable` the effect may run any number of times, as a tool that only reads: after its process died the call runs
+        again without a key and without a decision, if the server has the feature `bases`.
+
         The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
         `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
         the recorded failure of the effect."""
-        return await self._driver.drive(self._call(tool, args, effect, key, ends, unique))
+        return await self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable))
 
     async def turn(self, kind: str, content: object) -> None:
         """Records a message of the conversation; `kind` is `user`, `assistant`, …"""

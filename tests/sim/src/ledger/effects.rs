@@ -89,8 +89,9 @@ impl Ledger {
         {
             self.fail(format!("{what} is new and runs, and call {older} is unresolved"));
         }
+        let permitted = self.was_permitted(&request, attempt).filter(|_| attempt > 1);
         let call = self.calls.entry((run, step)).or_default();
-        let spent = call.spent && !call.wronged;
+        let spent = permitted.map_or(call.spent && !call.wronged, |permitted| !permitted);
         call.happened |= happens;
         if !fenced {
             call.spent = true;

@@ -25,7 +25,7 @@ use axum::{
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
-    json,
+    datum, json,
     payload::EffectResolution,
 };
 use schemars::JsonSchema;
@@ -361,7 +361,7 @@ pub(super) struct ResolutionBody {
     /// The effect's `basis` that it was made at, as `pending` has it. Refused if it is another one by now. Required if the newest
     /// evidence has the record id of other evidence: its revision is the same.
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<datum::Sha256>")]
     basis: Option<ContentHash>,
     /// Decide although the process that started the effect last wrote to the run within the last 30 s, and may be about to record
     /// the result.

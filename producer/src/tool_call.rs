@@ -128,7 +128,8 @@ impl<'a> Tool<'a> {
     /// The key under which the receiver recognises the effect, which makes a pending call safe to run again.
     ///
     /// Keys are scoped to run and tool: the same key for another tool, or in another run, is another call. Within its scope a
-    /// key identifies one call forever, whichever checkpoint the agent resumed at.
+    /// key identifies one call forever, whichever checkpoint the agent resumed at. A call with an empty key is `Invalid`, and
+    /// nothing is appended.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -212,6 +213,13 @@ impl<'a> Tool<'a> {
     }
 
     fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
+        if self.key.as_deref() == Some("") {
+            let message = format!(
+                "the idempotency key of {} is empty: pass a key that only this call has, or none for a call without one",
+                self.name
+            );
+            return Err(invalid(&message));
+        }
         let args = self
             .args
             .clone()

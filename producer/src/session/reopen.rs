@@ -18,7 +18,7 @@ use super::{
     claim::{claim_lost, not_writer},
     outbox::NeverStarted,
     read_back::{refused, took_effect},
-    replay::{PendingCall, RecordedCall, Replay},
+    replay::{PendingCall, RecordedCall, Replay, pending_key},
     state::{SessionState, ends_run},
     writer_state::WriterState,
 };
@@ -339,7 +339,7 @@ async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &
             state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
             continue;
         };
-        let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
+        let key = pending_key(pending);
         if key.is_none() {
             // Where an earlier start of it came to something, that is for somebody else to decide.
             let settled = pending.class == Class::RetrySafe

@@ -13,6 +13,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 /// The tool and the idempotency key of a call that has one.
 pub(crate) type CallKey = Option<(String, String)>;
 
+/// The key of a recorded call. An empty one, which older clients wrote, is none.
+fn call_key(tool: &str, key: Option<&str>) -> CallKey {
+    key.filter(|key| !key.is_empty()).map(|key| (tool.to_owned(), key.to_owned()))
+}
+
+/// The key of a pending call.
+pub(crate) fn pending_key(pending: &Pending) -> CallKey {
+    call_key(&pending.tool_name, pending.idempotency_key.as_deref())
+}
+
+/// The key of a call that has ended.
+fn done_key(done: &Done) -> CallKey {
+    call_key(&done.tool_name, done.idempotency_key.as_deref())
+}
+
 /// A request in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordedCall {
@@ -33,6 +48,11 @@ pub(crate) struct PendingCall {
 }
 
 impl RecordedCall {
+    /// A call that has ended.
+    fn from_done(done: &Done) -> Self {
+        Self { id: done.id.clone(), fingerprint: done.fingerprint.clone(), pending: None }
+    }
+
     /// A pending effect of the journal. `None` for an effect without a fingerprint, which no call of an agent can match.
     pub(crate) fn from_pending(pending: &Pending) -> Option<Self> {
         let Pending { id, fingerprint, .. } = pending.clone();
@@ -75,33 +95,29 @@ pub(crate) struct Replay {
 impl Replay {
     /// From a recovery with all pages merged. Of the calls in `ended`, those with a key count even if a checkpoint covers them.
     pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
-        let mut all: Vec<(JournalSeq, String, Option<String>, RecordedCall)> = Vec::new();
-        for Done { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } in recovery.completed.iter().cloned()
-        {
-            all.push((journal_seq, tool_name, idempotency_key, RecordedCall { id, fingerprint, pending: None }));
+        let mut all: Vec<(JournalSeq, CallKey, RecordedCall)> = Vec::new();
+        for done in &recovery.completed {
+            all.push((done.journal_seq, done_key(done), RecordedCall::from_done(done)));
         }
         let mut replay = Self::default();
         for pending in &recovery.pending {
             // No call may be able to match it, and nothing new runs until it is decided.
             replay.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
             if let Some(recorded) = RecordedCall::from_pending(pending) {
-                let Pending { tool_name, journal_seq, idempotency_key, .. } = pending.clone();
-                all.push((journal_seq, tool_name, idempotency_key, recorded));
+                all.push((pending.journal_seq, pending_key(pending), recorded));
             }
         }
         all.sort_by_key(|(journal_seq, ..)| *journal_seq);
         for done in ended {
-            if let Some(key) = &done.idempotency_key {
-                let recorded =
-                    RecordedCall { id: done.id.clone(), fingerprint: done.fingerprint.clone(), pending: None };
-                replay.keyed.entry((done.tool_name.clone(), key.clone())).or_insert(recorded);
+            if let Some(key) = done_key(done) {
+                replay.keyed.entry(key).or_insert_with(|| RecordedCall::from_done(done));
             }
         }
-        for (journal_seq, tool, key, recorded) in all {
+        for (journal_seq, key, recorded) in all {
             replay.unanswered.insert(journal_seq, recorded.id.clone());
             match key {
                 Some(key) => {
-                    replay.keyed.entry((tool, key)).or_insert(recorded);
+                    replay.keyed.entry(key).or_insert(recorded);
                 }
                 None => replay.keyless.entry(recorded.fingerprint.clone()).or_default().push_back(recorded),
             }
@@ -171,7 +187,7 @@ impl Replay {
                 continue;
             };
             self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
-            let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
+            let key = pending_key(pending);
             if !self.contains(key.as_ref(), &recorded) {
                 self.restore(key, recorded);
             }

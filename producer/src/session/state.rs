@@ -7,7 +7,7 @@ use super::{
     numbering,
     outbox::{HeldResult, NeverStarted, SharedOutbox},
     read_back::{AckedRecord, taken_over},
-    replay::{CallKey, PendingCall, RecordedCall, Replay},
+    replay::{CallKey, PendingCall, RecordedCall, Replay, pending_key},
     writer_state::WriterState,
 };
 use crate::{
@@ -115,7 +115,7 @@ impl SessionState {
     async fn leave_to_others(&mut self, request: &RecordId, call: Option<RecordedCall>) -> Result<(), Error> {
         let now = self.adopt_pending().await?;
         let found = now.pending.iter().find(|pending| pending.id == *request);
-        let key = found.and_then(|pending| Some((pending.tool_name.clone(), pending.idempotency_key.clone()?)));
+        let key = found.and_then(pending_key);
         let call = match found {
             Some(pending) => RecordedCall::from_pending(pending),
             None => call.map(|call| RecordedCall { pending: None, ..call }),

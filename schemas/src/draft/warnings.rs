@@ -1,4 +1,5 @@
-//! Warns of unknown members and values of a posted record, which are kept and have no effect: most are misspelled.
+//! Warns of unknown members and values of a posted record, and of empty keys: they are kept and have no effect, and most are
+//! mistakes.
 
 use super::{Draft, UNRECOGNIZED};
 use crate::{answer::Warning, payload::Payload, record::JournalRecord};
@@ -14,7 +15,7 @@ const TERMINAL_STATUSES: [&str; 3] = ["run_completed", "run_failed", "run_cancel
 const TURN_KINDS: [&str; 5] = ["user", "assistant", "system", "sysinfo", "tool"];
 
 impl Draft {
-    /// Unknown members, statuses and kinds, in the order of their pointers, at most 64.
+    /// Unknown members, statuses and kinds, and empty keys, in the order of their pointers, at most 64.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         collect(&self.record, "", &mut warnings);
@@ -38,6 +39,10 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
             warn("/payload/kind", unknown_value(&turn.kind, &TURN_KINDS));
         }
         _ => {}
+    }
+    let keys = [("/idempotency_key", &record.body.idempotency_key), ("/dedupe_key", &record.body.dedupe_key)];
+    for (pointer, _) in keys.into_iter().filter(|(_, key)| key.as_deref() == Some("")) {
+        warn(pointer, "an empty key, which counts as none".to_owned());
     }
     if let Some(kept) = &record.body.unknown_fields
         && let Ok(kept) = serde_json::from_str::<Map<String, Value>>(kept)
@@ -91,6 +96,18 @@ mod tests {
             r#"{{"type":"batch","records":[{{"run_id":"r","record_id":"a","payload":{started},"x":1}},{{"run_id":"r","record_id":"b","payload":{turn}}}]}}"#
         );
         assert_eq!(pointers(&batch, ""), ["/payload/records/0/x", "/payload/records/1/payload/kind"]);
+    }
+
+    #[test]
+    fn an_empty_key_is_warned_of() {
+        let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"t","arguments":{}}"#;
+        let keys = r#","idempotency_key":"","dedupe_key":"""#;
+        assert_eq!(pointers(call, keys), ["/dedupe_key", "/idempotency_key"]);
+        let batch = format!(
+            r#"{{"type":"batch","records":[{{"run_id":"r","record_id":"a","payload":{call},"idempotency_key":""}}]}}"#
+        );
+        assert_eq!(pointers(&batch, ""), ["/payload/records/0/idempotency_key"]);
+        assert!(pointers(call, r#","idempotency_key":"k""#).is_empty());
     }
 
     #[test]

@@ -192,6 +192,17 @@ pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }
 
+/// No receiver recognises an effect by it.
+pub async fn an_empty_key_is_refused_before_anything_is_appended(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("empty").await);
+    let before = backend.records("empty").await.len();
+    let error = book(&run, &ran, "book", Some(""), &seat(1)).await.expect_err("it is no key");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Invalid, Action::FixTheInput), "{error}");
+    assert!(error.to_string().contains("book is empty"), "{error}");
+    assert_eq!((backend.records("empty").await.len(), ran.load(Ordering::SeqCst)), (before, 0));
+    book(&run, &ran, "book", None, &seat(1)).await.expect("the handle stays ready");
+}
+
 /// The key makes no two of one.
 pub async fn a_running_call_is_not_started_again(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("beside").await);
@@ -282,6 +293,7 @@ macro_rules! call_claims {
             a_result_after_a_takeover_is_evidence_for_the_new_writer,
             a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them,
             a_key_is_scoped_to_its_tool_and_its_run,
+            an_empty_key_is_refused_before_anything_is_appended,
             a_running_call_is_not_started_again,
             an_effect_with_an_unknown_outcome_leaves_its_call_pending,
             a_handle_that_allows_unresolved_effects_runs_other_calls,

@@ -88,6 +88,19 @@ fn a_key_identifies_one_call_every_time_and_whatever_the_checkpoint_covers() {
 }
 
 #[test]
+fn a_recorded_call_with_an_empty_key_answers_a_call_without_one() {
+    let now = recovery(
+        vec![completed("done", 2, "v1:a", Some(""))],
+        vec![pending("open", 3, Some("v1:a"), Some(""), "reconcile_required")],
+    );
+    let mut replay = Replay::new(&now, &[]);
+    replay.adopt(&now, |_| false);
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "done");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "open");
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+}
+
+#[test]
 fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
     let cases = [("retry_safe", true), ("reconcile_required", false)];
     for ((class, safe), refreshed) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {

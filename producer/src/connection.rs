@@ -71,9 +71,9 @@ impl Runlog {
     /// Takes the run over: reads its head at `latest`, claims the next epoch, waits until the claim is applied, and reads the
     /// run after that. Nothing that an older process still has in flight can change what was read.
     ///
-    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. An ended run gives
-    /// a read-only handle, and nothing is appended. When it is cancelled, or takes longer than [`Config::operation`], the run
-    /// may have been claimed.
+    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. A run that has ended is
+    /// not claimed, and nothing is appended: its handle answers recorded calls and the same end. When it is cancelled, or takes
+    /// longer than [`Config::operation`], the run may have been claimed.
     pub async fn open_with(
         &self,
         run_id: impl TryInto<RunId, Error: Into<Illegal>>,

@@ -22,7 +22,10 @@ use runlog_schemas::{
     },
     record::{JournalRecord, RecordKind},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +65,12 @@ impl Run {
     }
 
     /// The run's state after the claim: the checkpoint to resume at, completed calls, and calls that may have happened.
+    ///
+    /// A process that reads it resumes at the checkpoint: calls without a key that this covers are new calls from then on. A
+    /// process that makes calls and has not read it begins at the run's start, as with
+    /// [`OpenOptions::from_start`](crate::OpenOptions::from_start): the journal answers those calls.
     pub fn recovery(&self) -> &Recovery {
+        self.session.recovery_read.store(true, Ordering::Relaxed);
         &self.recovery
     }
 
@@ -104,7 +112,8 @@ impl Run {
     /// An error here should not end the agent's loop. If the append failed or was cancelled, the next operation reopens the
     /// handle, which writes the checkpoint after all; if another process has the run, that operation says so. `TooLarge`: new
     /// messages and state do not fit a record, or the list exceeds [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX)
-    /// or [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX).
+    /// or [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX). `Conflict`: the run has ended, and its last checkpoint
+    /// has other messages or another state; that one's position is returned if it has the same.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub fn checkpoint<'a>(&'a self, state: &'a LoopState) -> impl Future<Output = Result<Position, Error>> + Send + 'a {
         // Now, and not when it is polled: calls may be answered in between.
@@ -127,8 +136,12 @@ impl Run {
         self.session.time_limited(self.session.prune_checkpoints(prune)).await
     }
 
-    /// Ends the run, and waits until that is applied. After that the handle is read-only; results of calls that are still in
-    /// flight are kept as evidence.
+    /// Ends the run, and waits until that is applied. After that, recorded calls are answered and nothing else is recorded: new
+    /// calls, attempts and records are `Conflict`, and no effect runs. Results of calls that are still in flight are kept as
+    /// evidence.
+    ///
+    /// A run that has ended with the same status and without a reason is left as it is, and the position of its end is
+    /// returned. `Conflict` for a run that ended in another way.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
         let status = match outcome {
@@ -136,7 +149,7 @@ impl Run {
             Outcome::Failed => "failed",
             Outcome::Cancelled => "cancelled",
         };
-        self.session.time_limited(self.session.lifecycle(status, "")).await
+        self.session.time_limited(self.session.lifecycle(status)).await
     }
 
     /// A record of this run with a fresh id and Runlog's defaults around `payload`. Its `body` may be changed before it is

@@ -25,11 +25,17 @@ use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
     id::{Epoch, RecordId, RunId},
     judge::RunStatus,
-    payload::{CheckpointPrune, Payload, RunLifecycle},
+    payload::{CheckpointPrune, Payload},
     record::JournalRecord,
 };
 use state::{SessionState, ends_run};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore, oneshot::error::TryRecvError},
     time::timeout,
@@ -42,6 +48,7 @@ pub(crate) mod appender;
 pub(crate) mod build;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
+mod end;
 pub(crate) mod intents;
 pub(crate) mod numbering;
 pub(crate) mod outbox;
@@ -84,6 +91,8 @@ pub(crate) struct Session {
     state: Mutex<SessionState>,
     pub(crate) outbox: SharedOutbox,
     pub(crate) activity: Activity,
+    /// The process resumes at the checkpoint.
+    pub(crate) recovery_read: AtomicBool,
     /// A permit for each call that may be in flight.
     call_slots: Arc<Semaphore>,
 }
@@ -105,47 +114,46 @@ impl Session {
             claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
         }
         let whole = RecoveryQuery { from_start: options.from_start, content: true };
-        let read =
-            async |query| transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id));
-        if let Some(head) = before.as_ref().filter(|before| before.status != RunStatus::Open) {
-            let ended = WriterState::Ended(claim::ended(run_id, head.status.as_str()));
-            let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(head), ended);
-            let recovery = read(whole).await?;
-            return Ok((Self::new(appender, &options, &recovery, &[]), recovery));
-        }
-        (config.failpoints)(failpoint::HEAD_READ);
-        let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-        let claim = Claim::after(epoch, &config, run_id)?;
-        claim.send(&transport, &config, run_id).await?;
-        let recovery = read(whole).await?;
-        if !claim.is_held_in(&recovery) {
-            return Err(not_writer(run_id, claim.epoch(), recovery.epoch));
-        }
-        // A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
-        let keyed = if recovery.checkpoint.is_some() {
-            let all = read(RecoveryQuery { from_start: true, content: false }).await?;
-            if !claim.is_held_in(&all) {
-                return Err(not_writer(run_id, claim.epoch(), all.epoch));
-            }
-            all.completed
+        // A run that has ended is not claimed.
+        let claim = if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
+            None
         } else {
-            Vec::new()
+            (config.failpoints)(failpoint::HEAD_READ);
+            let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
+            let claim = Claim::after(epoch, &config, run_id)?;
+            claim.send(&transport, &config, run_id).await?;
+            Some(claim)
         };
-        let is_new = recovery.next_journal_seq == 1.into();
+        let read = async |query| {
+            let now = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
+            match &claim {
+                Some(claim) if !claim.is_held_in(&now) => Err(not_writer(run_id, claim.epoch(), now.epoch)),
+                // Otherwise this handle would pass for the run's last writer.
+                None if now.status == RunStatus::Open => Err(claim::before_its_end(run_id)),
+                _ => Ok(now),
+            }
+        };
+        let recovery = read(whole).await?;
+        // A key identifies its call forever, and a process that does not resume at the checkpoint begins at the start.
+        let ended = match &recovery.checkpoint {
+            Some(_) => read(RecoveryQuery { from_start: true, content: false }).await?.completed,
+            None => Vec::new(),
+        };
+        let is_new = claim.is_some() && recovery.next_journal_seq == 1.into();
         // The run may have ended between the read and the claim.
         let state = match &recovery.status {
             status if *status == RunStatus::Open => WriterState::Ready,
             status => WriterState::Ended(claim::ended(run_id, status.as_str())),
         };
         let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
-        let session = Self::new(appender, &options, &recovery, &keyed);
+        let session = Self::new(appender, &options, &recovery, &ended);
         if is_new {
-            session.lifecycle("started", "").await?;
+            session.lifecycle("started").await?;
         }
         Ok((session, recovery))
     }
 
-    fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery, keyed: &[Done]) -> Self {
+    fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery, ended: &[Done]) -> Self {
         let outbox = SharedOutbox::new(appender.config.held_bytes_max);
         let calls_max = appender.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
@@ -155,10 +163,11 @@ impl Session {
             allow_unresolved: options.allow_unresolved,
             outbox: outbox.clone(),
             activity: Activity::default(),
+            recovery_read: AtomicBool::new(false),
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
-                replay: Replay::new(recovery, keyed),
+                replay: Replay::new(recovery, ended),
                 checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
                 outbox,
                 intents: Intents::default(),
@@ -176,7 +185,11 @@ impl Session {
 
     /// Waits for earlier operations. After the deadline it fails, and nothing was done.
     pub(crate) async fn lock(&self) -> Result<MutexGuard<'_, SessionState>, Error> {
-        lock(&self.state, &self.config, &self.run_id).await
+        let mut state = lock(&self.state, &self.config, &self.run_id).await?;
+        if self.recovery_read.load(Ordering::Relaxed) {
+            state.replay.resume_at_checkpoint();
+        }
+        Ok(state)
     }
 
     /// A slot for one more call. If all are taken, it waits for one up to the deadline.
@@ -186,7 +199,8 @@ impl Session {
         }
         // A stopped handle releases no slot, and a result that no caller waits for keeps its slot until it is recorded.
         let mut state = self.lock().await?;
-        self.make_ready(&mut state).await?;
+        let ready = self.make_ready(&mut state).await;
+        state.ended_or(ready)?;
         drop(state);
         let deadline = self.config.deadline;
         let full = || {
@@ -209,6 +223,8 @@ impl Session {
             if state.appender.state.is_over() {
                 // Results that cannot be appended now are kept for the next try.
                 drop(state.append_all_evidence().await);
+                // A run that has ended still answers calls.
+                state.restore_interrupted();
                 return Err(error);
             }
             if !matches!(state.appender.state, WriterState::Stopped { checkpoint: true, .. }) {
@@ -315,37 +331,13 @@ impl Session {
         state.appender.positions(&acked, ids).await
     }
 
-    /// Appends a `run_lifecycle` record and waits until it is applied. Any status but `started` ends the run.
-    pub(crate) async fn lifecycle(&self, status: &str, reason: &str) -> Result<Position, Error> {
-        let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
-        let mut state = self.lock().await?;
-        self.make_ready(&mut state).await?;
-        let record = state.appender.build_record(self.config.record_id()?, payload.into(), None).await?;
-        let acked = state.appender.send(record.clone()).await?;
-        // Until it is known whether the run ended. If this is cancelled, the handle is stopped.
-        state.appender.unacknowledged = Some(record);
-        let applied = state.appender.read_back(&acked).await;
-        if applied.is_ok()
-            && let Err(error) = state.appender.ask_for_results().await
-        {
-            // Until it is known whether the run ended, as after a cancellation.
-            return Err(state.appender.stop(error).with_side_effect(SideEffect::Unknown));
-        }
-        if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
-            state.appender.unacknowledged = None;
-        }
-        applied?;
-        state.appender.check_results().map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
-        if status != "started" {
-            state.end(status);
-        }
-        Ok(acked.position)
-    }
-
-    /// Appends a checkpoint of a state that is as old as `in_flight`.
+    /// Appends a checkpoint of a state that is as old as `in_flight`. A run that has ended accepts only its last one again.
     pub(crate) async fn checkpoint(&self, loop_state: &LoopState, in_flight: InFlight) -> Result<Position, Error> {
         let mut state = self.lock().await?;
-        self.make_ready(&mut state).await?;
+        let ready = self.make_ready(&mut state).await;
+        if let Some(ended) = state.ended_or(ready)? {
+            return state.checkpoint_base.position_of(&self.config, loop_state).cloned().ok_or(ended);
+        }
         self.confirm_base(&mut state).await?;
         let SessionState { appender, replay, checkpoint_base, .. } = &mut *state;
         let id = self.config.record_id()?;
@@ -356,6 +348,7 @@ impl Session {
             checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;
         let acked = appender.append(id, checkpoint.into()).await?;
         appender.next_checkpoint_seq += 1;
+        next.position = Some(acked.position.clone());
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;
         appender.confirm_results().await.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;

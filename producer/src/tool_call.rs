@@ -168,7 +168,8 @@ impl<'a> Tool<'a> {
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
     /// `Stale` (the intent was not read back in time, or that of an earlier call was not) or `Conflict` (the key belongs to a call
-    /// with other arguments, the intent's id to another record, or an earlier call's result was refused after its acknowledgement).
+    /// with other arguments, the intent's id to another record, an earlier call's result was refused after its acknowledgement, or
+    /// the run has ended and has no answer of the call).
     /// A call that was not started because another one failed has the kind of that one. If the effect ran,
     /// [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was lost or ended in
     /// the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be recorded (`TooLarge`).

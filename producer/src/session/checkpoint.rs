@@ -6,7 +6,7 @@ use crate::{
     error::{Action, Error},
 };
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind},
+    answer::{Checkpoint, ErrorKind, Position},
     id::{JournalSeq, RecordId, RunId},
     json::Json,
     messages::{MESSAGE_BYTES_MAX, MESSAGES_MAX, MessageList},
@@ -33,6 +33,9 @@ pub struct LoopState {
 pub(crate) struct CheckpointBase {
     checkpoint_id: Option<String>,
     list: MessageList,
+    state: Option<Json>,
+    /// Where it is, once that is known.
+    pub(crate) position: Option<Position>,
     /// Its record, until it is known to be applied. Only an applied checkpoint may be built on.
     pub(crate) unconfirmed: Option<AckedRecord>,
 }
@@ -42,8 +45,20 @@ impl CheckpointBase {
     pub(crate) fn from_recovered(checkpoint: Option<&Checkpoint>) -> Self {
         let Some(checkpoint) = checkpoint else { return Self::default() };
         let Some(messages) = &checkpoint.messages else { return Self::default() };
-        let list = MessageList::new(messages.clone());
-        Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list, unconfirmed: None }
+        Self {
+            checkpoint_id: Some(checkpoint.checkpoint_id.clone()),
+            list: MessageList::new(messages.clone()),
+            state: checkpoint.state.clone(),
+            position: Some(checkpoint.position.clone()),
+            unconfirmed: None,
+        }
+    }
+
+    /// The position of this checkpoint, if it has the messages and the state of `state`.
+    pub(crate) fn position_of(&self, config: &Config, state: &LoopState) -> Option<&Position> {
+        let (messages, rest) = redacted(config, state);
+        let same = self.list.change(&messages).list.hashes() == self.list.hashes() && rest == self.state;
+        self.position.as_ref().filter(|_| same)
     }
 
     /// The checkpoint record `id` of `state`, and the base of the checkpoint after it, once this one is written. The numbers
@@ -59,7 +74,7 @@ impl CheckpointBase {
         unanswered: Vec<RecordId>,
         state: &LoopState,
     ) -> Result<(LoopCheckpoint, Self), Error> {
-        let messages: Vec<Json> = state.messages.iter().map(|message| config.redacted(None, message)).collect();
+        let (messages, rest) = redacted(config, state);
         let change = self.list.change(&messages);
         check_size(run_id, &change.list)?;
         let mut checkpoint = LoopCheckpoint {
@@ -76,14 +91,20 @@ impl CheckpointBase {
             total_usage: None,
             tool_calls_count: state.tool_calls_count,
             verification_reports: Vec::new(),
-            state: state.state.as_ref().map(|state| config.redacted(None, state)),
+            state: rest.clone(),
             state_hash: String::new(),
             created_at_millis: (config.clock)(),
         };
         checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
-        let next = Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list: change.list, unconfirmed: None };
-        Ok((checkpoint, next))
+        let (checkpoint_id, list) = (Some(checkpoint.checkpoint_id.clone()), change.list);
+        Ok((checkpoint, Self { checkpoint_id, list, state: rest, position: None, unconfirmed: None }))
     }
+}
+
+/// The messages and the state as they are recorded.
+fn redacted(config: &Config, state: &LoopState) -> (Vec<Json>, Option<Json>) {
+    let redact = |json: &Json| config.redacted(None, json);
+    (state.messages.iter().map(redact).collect(), state.state.as_ref().map(redact))
 }
 
 /// Checks the limits that readers enforce.

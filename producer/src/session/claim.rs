@@ -79,8 +79,16 @@ impl Claim {
 
 /// The run takes no more records.
 pub(crate) fn ended(run_id: RunId<&str>, status: &str) -> Error {
-    let message = format!("run {run_id} is {status}: this handle is read-only");
-    Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+    let message = format!("run {run_id} is {status}: it answers recorded calls, and nothing new is recorded");
+    Error::new(ErrorKind::Conflict, Action::FixTheInput, message).about_run(run_id)
+}
+
+/// The error for an answer that a run is open, after another one that it has ended.
+pub(crate) fn before_its_end(run_id: RunId<&str>) -> Error {
+    let message = format!(
+        "an answer about run {run_id} is older than the run's end: the server reads an old state of the log; try again"
+    );
+    Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
 }
 
 /// The error for a handle whose last claim, applied or sent, is of epoch `own`, and that does not write the run according

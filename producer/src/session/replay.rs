@@ -1,7 +1,8 @@
 //! Decides which recorded call answers a call that an agent makes, and so whether an effect runs again. Pure.
 //!
-//! A call without a key takes the earliest request with its fingerprint that has no key, is not covered by the checkpoint
-//! and was not taken yet. A call with a key takes the request with that key in its tool. If there is none, the call is new.
+//! A call without a key takes the earliest request with its fingerprint that has no key and was not taken yet. A process that
+//! resumes at the checkpoint takes none that this covers. A call with a key takes the request with that key in its tool. If
+//! there is none, the call is new.
 
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
@@ -86,6 +87,10 @@ pub(crate) struct Replay {
     unanswered: BTreeMap<JournalSeq, RecordId>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
     answered: BTreeMap<JournalSeq, RecordId>,
+    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes there.
+    covered: HashMap<RecordId, JournalSeq>,
+    /// A covered request was taken: the process begins at the start, and has received no answer of the others.
+    from_start: bool,
     /// See [`Activity`](super::activity::Activity).
     period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
@@ -93,7 +98,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// From a recovery with all pages merged. Of the calls in `ended`, those with a key count even if a checkpoint covers them.
+    /// From a recovery with all pages merged. The calls in `ended` may be covered by its checkpoint. Those with a key count all the
+    /// same, and the others until [`Replay::resume_at_checkpoint`].
     pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
         let mut all: Vec<(JournalSeq, CallKey, RecordedCall)> = Vec::new();
         for done in &recovery.completed {
@@ -107,14 +113,22 @@ impl Replay {
                 all.push((pending.journal_seq, pending_key(pending), recorded));
             }
         }
-        all.sort_by_key(|(journal_seq, ..)| *journal_seq);
+        let uncovered: BTreeSet<JournalSeq> = all.iter().map(|(journal_seq, ..)| *journal_seq).collect();
         for done in ended {
-            if let Some(key) = done_key(done) {
-                replay.keyed.entry(key).or_insert_with(|| RecordedCall::from_done(done));
+            match done_key(done) {
+                Some(key) => drop(replay.keyed.entry(key).or_insert_with(|| RecordedCall::from_done(done))),
+                None if uncovered.contains(&done.journal_seq) => {}
+                None => {
+                    replay.covered.insert(done.id.clone(), done.journal_seq);
+                    all.push((done.journal_seq, None, RecordedCall::from_done(done)));
+                }
             }
         }
+        all.sort_by_key(|(journal_seq, ..)| *journal_seq);
         for (journal_seq, key, recorded) in all {
-            replay.unanswered.insert(journal_seq, recorded.id.clone());
+            if !replay.covered.contains_key(&recorded.id) {
+                replay.unanswered.insert(journal_seq, recorded.id.clone());
+            }
             match key {
                 Some(key) => {
                     replay.keyed.entry(key).or_insert(recorded);
@@ -131,10 +145,22 @@ impl Replay {
             Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
             None => self.keyless.get_mut(fingerprint.as_str()).and_then(VecDeque::pop_front),
         };
+        if let Some((id, journal_seq)) = found.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id)) {
+            self.unanswered.insert(journal_seq, id);
+            self.from_start = true;
+        }
         match found {
             None => Decision::New,
             Some(recorded) if recorded.fingerprint != fingerprint => Decision::Conflict(recorded.id),
             Some(recorded) => Decision::Recorded(recorded),
+        }
+    }
+
+    /// The process resumes at the checkpoint: from now on, what this covers answers no call without a key.
+    pub(crate) fn resume_at_checkpoint(&mut self) {
+        let covered = std::mem::take(&mut self.covered);
+        if !covered.is_empty() {
+            self.keyless.values_mut().for_each(|queue| queue.retain(|recorded| !covered.contains_key(&recorded.id)));
         }
     }
 
@@ -223,7 +249,8 @@ impl Replay {
     /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq`.
     pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
         self.begin_period(period);
-        let mut all: Vec<_> = self.unanswered.iter().chain(&self.answered).collect();
+        let covered = self.covered.iter().filter(|_| self.from_start).map(|(id, journal_seq)| (journal_seq, id));
+        let mut all: Vec<_> = self.unanswered.iter().chain(&self.answered).chain(covered).collect();
         all.sort_unstable_by_key(|(journal_seq, _)| **journal_seq);
         all.into_iter().map(|(_, id)| id.clone()).collect()
     }

@@ -56,6 +56,14 @@ impl SessionState {
         }
     }
 
+    /// Why nothing new is recorded if the run ended: it still answers. Any other error of making the handle ready is returned.
+    pub(crate) fn ended_or(&self, ready: Result<(), Error>) -> Result<Option<Error>, Error> {
+        match self.appender.state.ended() {
+            Some(ended) => Ok(Some(ended.without_side_effect())),
+            None => ready.map(|()| None),
+        }
+    }
+
     /// Settles what calls left that were dropped.
     pub(crate) async fn settle(&mut self) -> Result<(), Error> {
         self.restore_interrupted();

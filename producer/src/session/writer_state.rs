@@ -40,6 +40,11 @@ impl WriterState {
         matches!(self, Self::Lost(_) | Self::Ended(_))
     }
 
+    /// Why nothing is appended any more, if that is because the run ended.
+    pub(crate) fn ended(&self) -> Option<&Error> {
+        if let Self::Ended(error) = self { Some(error) } else { None }
+    }
+
     /// The reason why nothing can be appended.
     pub(super) fn error(&self) -> Option<&Error> {
         match self {

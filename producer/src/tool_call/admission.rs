@@ -63,12 +63,13 @@ impl Tool<'_> {
     ) -> Result<Admission, Error> {
         let session = self.session;
         let mut guard = session.lock().await?;
-        session.make_ready_for_intent(&mut guard).await?;
+        let ready = session.make_ready_for_intent(&mut guard).await;
+        let ended = guard.ended_or(ready)?;
         if guard.intents.has_key(&self.key()) {
             // What answers this call is known once that one is acknowledged, or settled.
             session.make_ready(&mut guard).await?;
         }
-        if guard.replay.unresolved().is_some() || guard.replay.has_revocable() {
+        if ended.is_some() || guard.replay.unresolved().is_some() || guard.replay.has_revocable() {
             // What is in flight would be missing from an answer.
             guard.drain_intents().await;
             // An operator may have decided it in the meantime, or evidence have revoked a decision. An older answer may lack it
@@ -90,15 +91,27 @@ impl Tool<'_> {
                     }
                     match recorded.pending.clone() {
                         None => return Ok(Admission::Recorded(taken)),
-                        Some(pending) if !names_basis => self.again(taken, recorded, pending, None)?,
-                        Some(_) => match self.pending_now(&recorded.id).await? {
-                            // It ended meanwhile.
-                            None => return Ok(Admission::Recorded(taken)),
-                            Some(now) => self.again(taken, recorded, PendingCall::from(&now), now.basis)?,
-                        },
+                        Some(pending) => {
+                            let (pending, basis) = if names_basis {
+                                match self.pending_now(&recorded.id).await? {
+                                    // It ended meanwhile.
+                                    None => return Ok(Admission::Recorded(taken)),
+                                    Some(now) => (PendingCall::from(&now), now.basis),
+                                }
+                            } else {
+                                (pending, None)
+                            };
+                            if let Some(ended) = ended.filter(|_| pending.retry_safe) {
+                                return Err(self.not_again(&recorded.id, ended));
+                            }
+                            self.again(taken, recorded, pending, basis)?
+                        }
                     }
                 }
-                Decision::New => self.intend(&guard, request, fingerprint, record_id.clone())?,
+                Decision::New => match ended {
+                    Some(ended) => return Err(self.not_new(ended)),
+                    None => self.intend(&guard, request, fingerprint, record_id.clone())?,
+                },
             };
         let key = self.key.as_deref().filter(|_| taken.is_none());
         let building =
@@ -255,6 +268,19 @@ impl Tool<'_> {
         let session = self.session;
         let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
         Ok(now.and_then(|now| now.pending.into_iter().find(|pending| pending.id == *call)))
+    }
+
+    /// A call that could run again, in a run that has ended.
+    fn not_again(&self, id: &RecordId, ended: Error) -> Error {
+        let (run_id, tool) = (&self.session.run_id, &self.name);
+        let left = format!("call {id} of {tool} did not end, and is not run again");
+        let decide = format!("find out whether it happened, then `runlog effects resolve {run_id} {id} …`");
+        ended.of(|ended| format!("{ended}; {left}; {decide}")).about_record(id.borrow())
+    }
+
+    /// A new call of a run that has ended.
+    fn not_new(&self, ended: Error) -> Error {
+        ended.of(|ended| format!("{ended}; no recorded call answers this one of {}", self.name))
     }
 
     /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.

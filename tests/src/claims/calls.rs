@@ -5,8 +5,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
-use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, LoopState, Run, SideEffect};
-use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
+use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, LoopState, Outcome, Run, SideEffect};
+use runlog_schemas::{
+    answer::{Class, ErrorKind, RunStatus},
+    payload::RunLifecycle,
+};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -171,6 +174,76 @@ pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_t
     assert_eq!(value(answer), 3, "the last checkpoint covers both, so this is another call");
 }
 
+/// From the handle that ended it and from a later one: a caller that got no answer asks again.
+pub async fn a_run_that_has_ended_answers_recorded_calls_and_the_same_end(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("ended").await);
+    book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
+    book(&run, &ran, "book", Some("k"), &seat(2)).await.expect("an answer");
+    let unknown = run.tool("mail", &seat(3)).idempotency_key("open");
+    unknown.once_or_unknown(|_| async { Ended::Unknown("hung up".into()) }).await.expect_err("nobody knows");
+    backend.checkpoint(&run).await;
+    let end = run.end(Outcome::Completed).await.expect("an end");
+    let records = backend.records("ended").await.len();
+    let later = backend.open("ended").await;
+    for handle in [&run, &later] {
+        assert_eq!(value(book(handle, &ran, "book", Some("k"), &seat(2)).await.expect("recorded")), 2);
+        assert_eq!(handle.end(Outcome::Completed).await.expect("the same end"), end);
+        handle.checkpoint(&LoopState::default()).await.expect("the same checkpoint");
+        let other = LoopState { messages: vec![json!("more").into()], ..LoopState::default() };
+        for refused in [
+            handle.end(Outcome::Failed).await.map(drop),
+            handle.checkpoint(&other).await.map(drop),
+            book(handle, &ran, "book", None, &seat(9)).await.map(drop),
+            book(handle, &ran, "mail", Some("open"), &seat(3)).await.map(drop),
+        ] {
+            let error = refused.expect_err("it has ended");
+            assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+        }
+    }
+    let answer = book(&later, &ran, "book", None, &seat(1)).await.expect("recorded");
+    assert_eq!(value(answer), 1, "it never read its recovery, so it begins at the start");
+    assert_eq!((backend.records("ended").await.len(), ran.load(Ordering::SeqCst)), (records, 2), "nothing new");
+    backend.decide_done("ended", &json!("sent")).await;
+    assert_eq!(value(book(&run, &ran, "mail", Some("open"), &seat(3)).await.expect("decided")), "sent");
+    let writer = backend.runlog.writer("reason").await.expect("a writer");
+    let lifecycle = RunLifecycle { status: "completed".into(), reason: "the budget is spent".into() };
+    writer.write(writer.draft(None, lifecycle).expect("a draft")).await.expect("written");
+    let error = backend.open("reason").await.end(Outcome::Completed).await.expect_err("another reason");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+}
+
+/// Nor one that was in flight at the end: its result is evidence, and somebody decides.
+pub async fn a_call_that_did_not_end_with_its_run_is_not_run_again(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("left").await);
+    let call = run.tool("mail", &seat(1)).once(|_| async {
+        run.end(Outcome::Completed).await.expect("an end");
+        Ok(Json::from(json!("sent")))
+    });
+    let error = call.await.expect_err("the run has ended");
+    assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Conflict, SideEffect::Evidence), "{error}");
+    for (name, handle) in [("own", run), ("later", backend.open("left").await)] {
+        let error = book(&handle, &ran, "mail", None, &seat(1)).await.expect_err("it ended without an answer");
+        let expected = if name == "later" { ErrorKind::ReconcileRequired } else { ErrorKind::Conflict };
+        assert_eq!(error.kind(), expected, "{name}: {error}");
+    }
+    backend.decide_done("left", &json!("sent")).await;
+    let later = backend.open("left").await;
+    assert_eq!(value(book(&later, &ran, "mail", None, &seat(1)).await.expect("decided")), "sent");
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+}
+
+/// Otherwise a program without a loop that resumes would make the calls of its last checkpoint again.
+pub async fn a_process_that_reads_no_recovery_begins_at_the_start_of_its_run(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("unread").await);
+    book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
+    backend.checkpoint(&run).await;
+    for (reads, result) in [(false, 1), (true, 2)] {
+        let next = backend.open("unread").await;
+        assert!(!reads || next.recovery().checkpoint.is_some());
+        assert_eq!(value(book(&next, &ran, "book", None, &seat(1)).await.expect("an answer")), result);
+    }
+}
+
 /// It stands for one call of one tool in one run.
 pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     let ran = AtomicU32::new(0);
@@ -292,6 +365,9 @@ macro_rules! call_claims {
             an_intent_that_got_no_answer_stops_the_calls_after_it,
             a_result_after_a_takeover_is_evidence_for_the_new_writer,
             a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them,
+            a_run_that_has_ended_answers_recorded_calls_and_the_same_end,
+            a_call_that_did_not_end_with_its_run_is_not_run_again,
+            a_process_that_reads_no_recovery_begins_at_the_start_of_its_run,
             a_key_is_scoped_to_its_tool_and_its_run,
             an_empty_key_is_refused_before_anything_is_appended,
             a_running_call_is_not_started_again,

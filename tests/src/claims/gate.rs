@@ -36,6 +36,13 @@ async fn open(runlog: &Runlog, run: &str) -> Run {
     runlog.open(run).await.expect("open")
 }
 
+/// A process that resumes at the checkpoint.
+async fn resume(runlog: &Runlog, run: &str) -> Run {
+    let run = open(runlog, run).await;
+    assert!(run.recovery().checkpoint.is_some());
+    run
+}
+
 async fn checkpoint(run: &Run) {
     run.checkpoint(&LoopState::default()).await.expect("checkpoint");
 }
@@ -76,10 +83,10 @@ pub async fn a_poll_before_and_after_a_checkpoint_runs_twice(runlog: &Runlog) {
     let run = open(runlog, "poll").await;
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(1)));
     checkpoint(&run).await;
-    let run = open(runlog, "poll").await;
+    let run = resume(runlog, "poll").await;
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
     // Behind the last checkpoint there is one: that one answers once.
-    let run = open(runlog, "poll").await;
+    let run = resume(runlog, "poll").await;
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(3)));
 }

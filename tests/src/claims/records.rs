@@ -272,6 +272,7 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
     // A process that resumes after it does not ask for it again.
     run.checkpoint(&LoopState::default()).await.expect("a checkpoint");
     let run = runlog.open("same-id").await.expect("open");
+    assert!(run.recovery().checkpoint.is_some());
     let error = call(&run).await.expect_err("the id is taken");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
     assert_eq!(ran.load(Ordering::SeqCst), 1);

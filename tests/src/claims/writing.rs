@@ -160,14 +160,17 @@ pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
     assert_eq!(kinds, ["run_claim", "conversation_turn"], "and nothing was written that was not asked for");
 }
 
-/// A checkpoint, that is, and nothing that has a number.
+/// A checkpoint, that is, and nothing that has a number. What was written before is found, also the end.
 pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Backend) {
     let writer = backend.runlog.writer("over").await.expect("a writer");
     writer.write(named(&writer, "a", 1)).await.expect("written");
     let end = RunLifecycle { status: "completed".into(), reason: String::new() };
-    writer.write(writer.draft(None, end).expect("a draft")).await.expect("ended");
+    let end = writer.draft(Some(RecordId::new("end".to_owned()).expect("an id")), end).expect("a draft");
+    let ended = writer.write(end.clone()).await.expect("ended");
     writer.write(checkpoint(&writer, "terminal", 2, 1)).await.expect("taken");
     let later = backend.runlog.writer("over").await.expect("a writer");
+    assert!(later.write(named(&later, "a", 1)).await.expect("it is there").repeat);
+    assert_eq!(later.write(end).await.expect("it is there").position, ended.position, "the same end");
     let error = later.write(named(&later, "b", 3)).await.expect_err("it ended");
     assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("ended"), "{error}");
     assert_eq!(later.next().await.expect("numbers").1, 2);

@@ -8,8 +8,8 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_producer::{
-    Action, Call, Config, Ended, Journal, JournalRecord, Json, LoopState, RecordFilter, Runlog, SideEffect, Writer,
-    payload::ConversationTurn,
+    Action, Call, Config, Ended, Journal, JournalRecord, Json, LoopState, Outcome, RecordFilter, Runlog, SideEffect,
+    Writer, payload::ConversationTurn,
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -219,6 +219,23 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
         epoch + 4,
         "one claim for each reopening, and one more after the last claim was applied"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_run_is_not_taken_for_an_open_one_by_an_older_answer() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
+    let run = runlog.open("over").await.unwrap();
+    let open = recovery_response(&deployment, "over").await;
+    run.end(Outcome::Completed).await.unwrap();
+    proxy.skip(1);
+    proxy.answer_next(&open, false);
+    let error = runlog.open("over").await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{error}");
+    let later = runlog.open("over").await.unwrap();
+    let error = later.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
 }
 
 /// Calls that are made while the intent of another is on its way are appended together. Where that append gets no answer, none of

@@ -101,6 +101,25 @@ fn a_recorded_call_with_an_empty_key_answers_a_call_without_one() {
 }
 
 #[test]
+fn a_process_that_does_not_resume_at_the_checkpoint_begins_at_the_start() {
+    let all = ["covered", "other"].map(|id| completed(id, if id == "other" { 2 } else { 1 }, "v1:a", None));
+    let later = completed("later", 9, "v1:a", None);
+    let ended = recovery([&all[..], &[later.clone()]].concat(), Vec::new()).completed;
+    let now = recovery(vec![later], Vec::new());
+    let mut replay = Replay::new(&now, &ended);
+    assert_eq!(replay.unanswered(0), [id("later")], "nothing says yet where the process begins");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "covered");
+    assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "it has received none of them");
+    replay.resume_at_checkpoint();
+    assert_eq!(replay.unanswered(0), ["covered", "later"].map(id), "from now on the checkpoint covers the rest");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
+    let mut replay = Replay::new(&now, &ended);
+    replay.resume_at_checkpoint();
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+}
+
+#[test]
 fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
     let cases = [("retry_safe", true), ("reconcile_required", false)];
     for ((class, safe), refreshed) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {

@@ -222,9 +222,9 @@ impl Run {
     ///
     /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; held results are then already
     /// in the log, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too. `Forbidden`,
-    /// `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server never takes: the
-    /// record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`, `PartitionStopped` or a cancellation call it again: held
-    /// results are kept, and the run may have been claimed.
+    /// `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server never takes:
+    /// the record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`, `PartitionStopped` or a
+    /// cancellation call it again: held results are kept, and the run may have been claimed.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {
         self.session.time_limited(self.session.reopen()).await

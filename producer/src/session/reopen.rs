@@ -105,7 +105,7 @@ async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
     }
     settle_held(state, &head, &mut done).await?;
     let now = state.adopt_pending().await?;
-    settle_never_started(state, &now, &mut done).await?;
+    decide_never_started(state, &now, &mut done).await?;
     state.appender.state = WriterState::Ready;
     Ok(done)
 }
@@ -129,7 +129,7 @@ async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
 }
 
 /// Records in the epoch of their intents which effects never started: after the claim a server takes that record only from a
-/// credential that may resolve. Intents that land after `before` was read are left to [`settle_never_started`].
+/// credential that may resolve. Intents that land after `before` was read are left to [`decide_never_started`].
 async fn decide_before_the_claim(state: &mut SessionState, before: &Recovery) -> Result<(), Error> {
     let unknown = state
         .intents
@@ -213,13 +213,8 @@ enum Landed {
 async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     let Some(sent) = state.appender.unacknowledged.clone() else { return Ok(()) };
     let id = sent.body.record_id.clone();
-    if state.outbox.lock().release(&id) {
-        // It is one of the held results.
-        state.appender.unacknowledged = None;
-        return Ok(());
-    }
-    if sent.body.record_kind == RecordKind::EffectResolution {
-        // It is about an effect that never started; `settle_never_started` decides again.
+    if state.outbox.lock().release(&id) || sent.body.record_kind == RecordKind::EffectResolution {
+        // It is one of the held results, or about an effect that never started: `decide_never_started` decides again.
         state.appender.unacknowledged = None;
         return Ok(());
     }
@@ -228,7 +223,7 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
         Landed::Refused(_) => state.appender.unacknowledged = None,
         Landed::No => {
             let sending = state.appender.send_record(sent.clone()).await;
-            if sending.as_ref().is_err_and(|error| never_taken(error.kind())) {
+            if sending.as_ref().is_err_and(|error| error.kind().never_accepted()) {
                 // It is not in the log, and after the claim it cannot land any more.
                 state.appender.unacknowledged = None;
             }
@@ -238,14 +233,6 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
         }
     }
     Ok(())
-}
-
-/// Whether a server that answers so never takes the record.
-fn never_taken(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Forbidden | ErrorKind::Invalid | ErrorKind::MissingContent | ErrorKind::TooLarge | ErrorKind::Usage
-    )
 }
 
 /// Settles the intents whose append was unknown. Of one that is not in the log there is nothing to record: its effect never
@@ -323,7 +310,7 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
 }
 
 /// Settles intents in the log whose effect never started. A process that resumes the run elsewhere could not know that.
-async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
+async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     loop {
         // The last one first, because each goes to the front of those that look the same.
         let Some(intent) = state.outbox.lock().never_started.last().cloned() else { return Ok(()) };

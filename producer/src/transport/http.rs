@@ -298,17 +298,9 @@ impl Http {
             self.answer(response).await
         };
         let answers = answers.map_err(|error| {
-            let refused = matches!(
-                error.kind(),
-                ErrorKind::TooLarge
-                    | ErrorKind::Invalid
-                    | ErrorKind::Usage
-                    | ErrorKind::MissingContent
-                    | ErrorKind::Overloaded
-                    | ErrorKind::Forbidden
-                    | ErrorKind::Unauthenticated
-                    | ErrorKind::ReconcileRequired
-            );
+            let kind = error.kind();
+            let later = [ErrorKind::Overloaded, ErrorKind::Unauthenticated, ErrorKind::ReconcileRequired];
+            let refused = kind.never_accepted() || later.contains(&kind);
             failed(error, refused)
         })?;
         let appended = |answer: answer::Appended| {

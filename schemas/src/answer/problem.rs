@@ -90,6 +90,11 @@ impl ErrorKind {
         }
     }
 
+    /// Whether a server that answers so has done nothing and never accepts the same record from this client.
+    pub fn never_accepted(self) -> bool {
+        matches!(self, Self::Forbidden | Self::Invalid | Self::MissingContent | Self::TooLarge | Self::Usage)
+    }
+
     /// The exit code of a command that ends with it.
     pub fn exit_code(self) -> u8 {
         match self {

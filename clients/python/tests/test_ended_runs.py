@@ -119,20 +119,11 @@ async def test_a_pending_call_of_an_ended_run_is_not_attempted_but_answered_once
             assert attempt.value.record_id is not None
             with pytest.raises(ReconcileRequired):
                 await handle.call("pay", {}, never)
-        resolved = (
-            "effects",
-            "resolve",
-            run_id,
-            pending.value.call,
-            "--done",
-            '"paid"',
-            "--who",
-            "jo",
-            "--why",
-            "seen",
-        )
-        assert command(url, *resolved, "--yes").returncode == 0
-        assert (await handle.call("pay", {}, never)).result == "paid"
+        decided = (("pay", None, pending.value.call, "paid"), ("book", "k", attempt.value.record_id, "booked"))
+        for tool, key, call, result in decided:
+            resolved = ("effects", "resolve", run_id, call, "--done", f'"{result}"', "--who", "jo", "--why", "seen")
+            assert command(url, *resolved, "--yes").returncode == 0
+            assert (await handle.call(tool, {}, never, key=key)).result == result
 
 
 def test_an_end_whose_answer_was_lost_is_made_again(url, run_id):

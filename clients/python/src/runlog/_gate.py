@@ -169,7 +169,8 @@ class Gate:
         yield from session.acquire()
         try:
             yield from session.make_ready(may_have_ended=True)
-            if session.replay.unresolved() is not None or session.replay.has_revocable():
+            replay = session.replay
+            if session.writer.ended is not None or replay.unresolved() is not None or replay.has_revocable():
                 yield from session.refresh()
             found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
             if isinstance(found, KeyConflict):

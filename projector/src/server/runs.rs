@@ -24,8 +24,9 @@ use axum::{
 };
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    datum,
     id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
-    datum, json,
+    json,
     payload::EffectResolution,
 };
 use schemars::JsonSchema;

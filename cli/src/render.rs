@@ -2,8 +2,9 @@
 
 use crate::text::{Cell, Text};
 use runlog_schemas::{
-    answer::{Appended, Dropped, MissingContent, OrOther, Outcome, Position},
+    answer::{Appended, Dropped, Evidence, MissingContent, OrOther, Outcome, Position},
     id::PartitionId,
+    json::Json,
 };
 
 /// A position as `PARTITION:OFFSET`, with the index within a batch where that is not 0.
@@ -61,6 +62,31 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
         ]
     };
     text.table(["WHAT", "POSITION", "HORIZON", "RECORD"], contents.iter().map(row).collect(), "none");
+}
+
+/// Characters of evidence's content that are shown; `--json` has all of it.
+const EVIDENCE_CHARS_MAX: usize = 4000;
+
+/// Refused results of an effect, oldest first, each with its content; prints nothing where there is none.
+pub(crate) fn evidence(all: &[Evidence], text: &mut Text) {
+    for (number, evidence) in (1..).zip(all) {
+        let adopted = if evidence.adoptable { ", which `--adopt` accepts" } else { "" };
+        text.title(format!("evidence {number} of {}{adopted}", all.len()));
+        let missing = evidence.missing_content.as_ref();
+        let missing = missing.map(|content| Cell::from(format!("in the content store: {}", content.reason)).bad());
+        let facts = [
+            ("record", Cell::from(&evidence.record_id).strong()),
+            ("status", Cell::word(evidence.status.as_str())),
+            ("refused as", Cell::from(evidence.reason.as_str()).bad()),
+            ("position", position(&evidence.position)),
+            ("logged at", evidence.logged_at.as_ref().into()),
+            ("writer", evidence.writer_id.as_ref().into()),
+            ("epoch", evidence.epoch.into()),
+            ("content hash", evidence.content_hash.map(|hash| hash.to_string()).into()),
+            ("payload", Cell::from(evidence.payload.as_ref().map(Json::as_str)).clip(EVIDENCE_CHARS_MAX)),
+        ];
+        text.facts(facts.into_iter().chain(missing.map(|missing| ("missing", missing))));
+    }
 }
 
 /// The answer to one record that was posted: its outcome, why, and its warnings.

@@ -169,16 +169,11 @@ fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &
             ("why", Cell::from(&effect.reason)),
             ("attempts", effect.attempts.into()),
         ]);
-        let row = |evidence: &Evidence| {
-            [
-                render::position(&evidence.position),
-                Cell::word(evidence.status.as_str()),
-                Cell::from(evidence.reason.as_str()).bad(),
-                Cell::from(&evidence.record_id),
-            ]
-        };
-        let heads = ["EVIDENCE", "STATUS", "REFUSED AS", "RECORD"];
-        text.table(heads, effect.evidence.iter().map(row).collect(), "no evidence");
+        if effect.evidence.is_empty() {
+            text.line([Cell::from("no evidence").dim()]);
+        }
+        render::evidence(&effect.evidence, text);
+        text.title("decision".to_owned());
     } else {
         text.line([Cell::from("the effect is not pending; the server will refuse the decision").warn()]);
     }

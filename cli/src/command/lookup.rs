@@ -95,12 +95,15 @@ fn human(found: &Found, text: &mut Text) {
     ];
     match request {
         None => text.facts(known),
-        Some(Request { id, class, reason, evidence, .. }) => text.facts(known.into_iter().chain([
-            ("request id", Cell::from(id).strong()),
-            ("class", Cell::word(class.as_str())),
-            ("why", reason.into()),
-            ("evidence", (evidence.len() as u64).into()),
-        ])),
+        Some(Request { id, class, reason, evidence, .. }) => {
+            text.facts(known.into_iter().chain([
+                ("request id", Cell::from(id).strong()),
+                ("class", Cell::word(class.as_str())),
+                ("why", reason.into()),
+                ("evidence", (evidence.len() as u64).into()),
+            ]));
+            render::evidence(evidence, text);
+        }
     }
     render::missing(&call.missing_content, text);
     render::dropped(&call.dropped, text);

@@ -96,6 +96,10 @@ fn human(recovery: &Recovery, text: &mut Text) {
     text.title(format!("{} pending", recovery.pending.len()));
     let rows = recovery.pending.iter().map(pending).collect();
     text.table(["TOOL", "N", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
+    for call in recovery.pending.iter().filter(|call| !call.evidence.is_empty()) {
+        text.title(format!("evidence of {}", call.id));
+        render::evidence(&call.evidence, text);
+    }
     text.title(format!("{} completed after the checkpoint", recovery.completed.len()));
     let rows = recovery.completed.iter().map(done).collect();
     text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");

@@ -153,8 +153,18 @@ pub(crate) fn missing_content(what: &str, missing: &MissingContent) -> Error {
 /// Decodes the stored record at an offset. All access to content goes through here, so that no answer has dropped
 /// content.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
-    let JournalRecord { place, body, payload } = whole(row)?;
-    let payload = match horizons.dropped_by(body.facts.payload_type.as_str(), offset, row.logged_at_millis) {
+    decode_framed(&row.framed.0, row.logged_at_millis, offset, horizons)
+}
+
+/// Like [`decode`], of a record's framed bytes and the log's timestamp, milliseconds since the Unix epoch.
+pub(crate) fn decode_framed(
+    framed: &[u8],
+    logged_at_millis: i64,
+    offset: Offset,
+    horizons: &Horizons,
+) -> Result<Stored, Error> {
+    let JournalRecord { place, body, payload } = whole(framed)?;
+    let payload = match horizons.dropped_by(body.facts.payload_type.as_str(), offset, logged_at_millis) {
         Some(by) => Content::Dropped(by),
         None => Content::Available(payload),
     };
@@ -163,17 +173,17 @@ pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<St
 
 /// Decodes the envelope of a stored record, for answers without content.
 pub fn summary(row: &RecordRow) -> Result<(record::Sequencing, Body), Error> {
-    whole(row).map(|record| (record.place, record.body))
+    whole(&row.framed.0).map(|record| (record.place, record.body))
 }
 
-fn whole(row: &RecordRow) -> Result<JournalRecord, Error> {
+fn whole(framed: &[u8]) -> Result<JournalRecord, Error> {
     let damaged = |error: &dyn std::fmt::Display| {
         Error::new(
             ErrorKind::Internal,
             format!("a stored record does not decode ({error}); delete the index folder to rebuild it from the log"),
         )
     };
-    let datum = codec::unframe(&row.framed.0).map_err(|error| damaged(&error))?;
+    let datum = codec::unframe(framed).map_err(|error| damaged(&error))?;
     codec::decode(datum).map_err(|error| damaged(&error))
 }
 

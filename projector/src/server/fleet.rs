@@ -3,12 +3,16 @@
 use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
 use crate::index::{
     Consistency, Error,
-    query::{self, PartitionCursor, parse_partition_cursor},
+    query::{
+        self, PartitionCursor, parse_partition_cursor,
+        timeline::{BYTES_MAX, Budget},
+    },
     store::horizons::Horizons,
 };
 use axum::{
     Json,
     extract::{Path, Query},
+    response::Response,
 };
 use futures_util::future::try_join_all;
 use runlog_schemas::{
@@ -101,18 +105,24 @@ pub(super) struct EffectsQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Json<Effects>, Error> {
+pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
-    app.read(move |app| {
-        let visible = app.caller().visible();
+    let show = app.show(false, false, None).await?;
+    app.large(move |app| {
+        let (visible, budget) = (app.caller().visible(), Budget::new(BYTES_MAX));
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            if budget.is_spent() {
+                // The next page begins with this partition.
+                return Ok((Vec::new(), Some(Vec::new())));
+            }
             let (store, place) = (app.0.store(partition), app.place(partition));
-            let only = (query.pending, query.unsafe_only);
-            query::effects::page(&store.view(), place, &visible, only, cursor, limit, app.0.log_now())
+            let (only, shown) = ((query.pending, query.unsafe_only), (show, &budget));
+            let now = app.0.log_now();
+            query::effects::page(&store.view(), place, &visible, only, shown, (cursor, limit), now)
         })?;
-        Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
+        Ok(Effects { effects, unavailable_partitions, next_cursor })
     })
     .await
 }

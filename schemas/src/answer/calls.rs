@@ -1,8 +1,10 @@
 //! Tool calls and other effects: their status, and which of them may have happened.
 
 use super::{Dropped, MissingContent, OrOther, Position, absent};
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
-    id::{ContentHash, Fingerprint, JournalSeq, PartitionId, RecordId, RunId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     json::Json,
     judge::{
         CallStatus, Class, Reason,
@@ -107,6 +109,33 @@ pub struct Evidence {
     pub reason: OrOther<Reason>,
     /// The refused record's position.
     pub position: Position,
+    /// Its content hash, by which results under one record id differ. Null, like the members below, from a server that does not
+    /// know them.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<crate::datum::Sha256>"))]
+    #[serde(default)]
+    pub content_hash: Option<ContentHash>,
+    /// When the log received it, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
+    #[serde(default)]
+    pub logged_at: Option<String>,
+    /// Its writer's epoch.
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+    /// Its writer; empty on a record of a run that was never claimed.
+    #[serde(default)]
+    pub writer_id: Option<OrEmpty<WriterId>>,
+    /// Whether a decision with the effect's `basis` to adopt the evidence adopts this piece. At most one piece of an effect is
+    /// adoptable, and none once the effect ended.
+    #[serde(default)]
+    pub adoptable: bool,
+    /// The payload, which has the result or the error, in the form that a timeline's line has. `recovery` shows it unmasked, and
+    /// reads it from the content store unless `content=false` was asked for.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<form::LinePayload>"))]
+    #[serde(default)]
+    pub payload: Option<Json>,
+    /// Set if the payload could not be read from the content store: its claim check is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_content: Option<MissingContent>,
 }
 
 /// An effect without a recorded end: it may have happened.

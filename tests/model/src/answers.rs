@@ -38,6 +38,14 @@ impl Seen<'_> {
         }
     }
 
+    /// The payload of a record that came in an entry, or what took it away.
+    pub(crate) fn content_of(&self, entry: &Entry, record: &Value) -> Value {
+        match self.partition.taken_from(&self.model.rules, entry, record) {
+            Some((how, offset)) => json!({how: self.model.position(self.number, offset, 0)}),
+            None => record["payload"].clone(),
+        }
+    }
+
     /// That the content of a record that came in an entry was taken away.
     fn dropped(&self, entry: &Entry, record: &Value, index: u32) -> Option<Value> {
         let (how, offset) = self.partition.taken_from(&self.model.rules, entry, record)?;

@@ -68,7 +68,7 @@ pub(crate) struct Evidence {
     pub(crate) index: u32,
     pub(crate) status: String,
     pub(crate) result: Value,
-    content: String,
+    pub(crate) content: String,
     /// Whether no other evidence that is kept has its id.
     first: bool,
 }
@@ -121,6 +121,11 @@ impl Effect {
             let least = of_group.iter().find(|at| !self.evidence[**at].happened());
             self.evidence.remove(*least.unwrap_or(&of_group[0]));
         }
+    }
+
+    /// The evidence that a decision with a basis adopts.
+    pub(crate) fn adoptable_at_a_basis(&self, rules: &Rules) -> Option<usize> {
+        self.adoptable(rules, &json!({"facts": {"basis": "any"}}))
     }
 
     /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last. A decision

@@ -197,7 +197,8 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| {
-                effects::page(rows, place, &Visible::default(), (only_pending, only_unsafe), cursor, limit, 0)
+                let shown = (timeline::Show::Raw, &timeline::Budget::new(timeline::BYTES_MAX));
+                effects::page(rows, place, &Visible::default(), (only_pending, only_unsafe), shown, (cursor, limit), 0)
             })?);
         }
         found.into_iter().map(value).collect()

@@ -95,15 +95,16 @@ impl<A: Answers> Both<'_, A> {
         let told = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
         self.equal("runs", &runs, told)?;
         for only_pending in [true, false] {
-            let model = by_kind(self.model.effects(only_pending)["effects"].clone());
-            let told = self.product.effects(only_pending, false, limit).map(|told| by_kind(worded(told)));
+            let model = without_payloads(by_kind(self.model.effects(only_pending)["effects"].clone()));
+            let told =
+                self.product.effects(only_pending, false, limit).map(|told| without_payloads(by_kind(worded(told))));
             self.equal(if only_pending { "effects pending" } else { "effects" }, &model, told)?;
         }
-        let mut unsafe_ones = by_kind(self.model.effects(true)["effects"].clone());
+        let mut unsafe_ones = without_payloads(by_kind(self.model.effects(true)["effects"].clone()));
         if let Some(all) = unsafe_ones.as_array_mut() {
             all.retain(|effect| effect["class"] == "reconcile_required");
         }
-        let told = self.product.effects(true, true, limit).map(|told| by_kind(worded(told)));
+        let told = self.product.effects(true, true, limit).map(|told| without_payloads(by_kind(worded(told))));
         self.equal("effects unsafe", &unsafe_ones, told)?;
         let told = self.product.anomalies(None, limit).map(Value::from);
         self.equal("anomalies", &self.model.anomalies(None)["anomalies"], told)?;
@@ -165,6 +166,7 @@ impl<A: Answers> Both<'_, A> {
             members.remove("records");
             members.remove("updated_at_millis");
         }
+        each_evidence(&mut recovery["pending"]).for_each(logged);
         let told = self.product.recover(id, limit).map(|mut told| {
             let resumes = told["reason"].clone();
             if let Some(members) = told.as_object_mut() {
@@ -175,6 +177,11 @@ impl<A: Answers> Both<'_, A> {
                     .into_iter()
                     .flat_map(each)
                     .for_each(|row| row["reason"] = word(&row["reason"]));
+            }
+            let model = recovery["pending"].as_array().into_iter().flatten();
+            let given = model.flat_map(|row| row["evidence"].as_array()).flatten();
+            for (told, given) in each_evidence(&mut told["pending"]).zip(given) {
+                told["payload"] = as_given(&given["payload"], &told["payload"]);
             }
             told
         });
@@ -381,6 +388,29 @@ fn worded(mut effects: Vec<Value>) -> Value {
         effect.as_object_mut().and_then(|members| members.remove("state"));
     }
     effects.into()
+}
+
+/// The evidence of all effects of a list.
+fn each_evidence(effects: &mut Value) -> impl Iterator<Item = &mut Value> {
+    each(effects).flat_map(|effect| each(&mut effect["evidence"]))
+}
+
+/// The model's time of evidence as the product writes it.
+fn logged(evidence: &mut Value) {
+    if let Some(millis) = evidence.as_object_mut().and_then(|members| members.remove("logged_at_millis")) {
+        evidence["logged_at"] = query::time(millis.as_i64().unwrap_or(0).max(0).cast_unsigned()).into();
+    }
+}
+
+/// Effects without the payloads of their evidence, which lists mask.
+fn without_payloads(mut effects: Value) -> Value {
+    for evidence in each_evidence(&mut effects) {
+        logged(evidence);
+        if let Some(members) = evidence.as_object_mut() {
+            members.remove("payload");
+        }
+    }
+    effects
 }
 
 /// In one order: nobody is promised one over several partitions.

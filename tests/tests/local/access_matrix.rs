@@ -460,6 +460,15 @@ async fn content_is_masked_for_whoever_may_not_read_it() {
         assert!(told.status == 200 && told.body.contains("secret"), "{told:?}");
     }
     assert_eq!(site.ask("get", "/v1/tail?raw=true", Some(&lister), None).await.status, 403);
+    let late = json!({ "run_id": "acme/1", "record_id": "late", "writer_id": "zombie", "writer_epoch": 0, "payload": {
+        "type": "tool_call_completed", "request_record_id": "acme/1-b", "result": { "secret": 1 } } });
+    let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&late)).await;
+    assert_eq!(told.json()["reason"], "fenced", "{told:?}");
+    let masked = site.ask("get", "/v1/effects?consistency=latest&pending=true", Some(&lister), None).await;
+    let result = &masked.json()["effects"][0]["evidence"][0]["payload"]["result"];
+    assert!(result["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
+    let told = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;
+    assert_eq!(told.json()["pending"][0]["evidence"][0]["payload"]["result"], json!({ "secret": 1 }), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

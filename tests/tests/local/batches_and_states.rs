@@ -4,7 +4,12 @@ use anyhow::{Context, ensure};
 use runlog_projector::{
     Contents,
     index::{
-        query::{self, events::Filter, visible::Visible},
+        query::{
+            self,
+            events::Filter,
+            timeline::{BYTES_MAX, Budget, Show},
+            visible::Visible,
+        },
         store::{INDICES, Rows, anomalies, dead_letters, deliveries, effects::EffectKind, runs, write_backs},
     },
 };
@@ -229,7 +234,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     let late = vec![typed(&mut zombie, &result("e1", "completed"))?, zombie.turn("late")];
     journal.append(&batch("late", late)?);
     journal.fold(1)?;
-    let pending = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
+    let pending = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
     let said: Vec<_> = pending
         .iter()
         .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
@@ -239,7 +244,8 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
         pending[1].tool_name == "file_write" && pending[1].evidence[0].status == EffectStatus::Completed,
         "{pending:?}"
     );
-    let (all, _) = query::effects::page(journal.store(), PLACE, &Visible::default(), (false, false), None, 9, 0)?;
+    let (every, shown) = ((false, false), (Show::Raw, &Budget::new(BYTES_MAX)));
+    let (all, _) = query::effects::page(journal.store(), PLACE, &Visible::default(), every, shown, (None, 9), 0)?;
     let statuses: Vec<_> =
         all.iter().map(|effect| (effect.pending.id.as_str(), effect.pending.status.as_str())).collect();
     ensure!(statuses == [("e1", "pending"), ("safe", "pending"), ("e2", "failed")], "{statuses:?}");
@@ -411,7 +417,7 @@ fn decided(agent: &Agent, name: &str, effect_id: &str, decision: &str) -> anyhow
 /// The class and the revision of the run's only pending effect.
 fn only_pending(journal: &mut Journal) -> anyhow::Result<(Class, u64)> {
     journal.fold(1)?;
-    let pending = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
+    let pending = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
     ensure!(pending.len() == 1, "{pending:?}");
     Ok((*pending[0].class.known().context("a class")?, pending[0].revision))
 }
@@ -489,11 +495,11 @@ fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::
     for (round, said) in [intent("e"), result("e", "unknown")].iter().enumerate() {
         journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
         journal.fold(1)?;
-        let before = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
+        let before = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
         ensure!(before[0].class == Class::RetrySafe, "{before:?}");
         journal.append(&typed(&mut agent, said)?);
         journal.fold(1)?;
-        let after = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
+        let after = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
         ensure!(after[0].class == Class::ReconcileRequired, "{after:?}");
         // Only the intent is another start.
         ensure!(after[0].attempts == 2, "{after:?}");

@@ -249,3 +249,75 @@ fn the_command_shows_a_change_during_its_prompt_and_asks_again() -> anyhow::Resu
     server.terminate()?;
     Ok(())
 }
+
+/// Posts a result of a process that lost the run, which is kept as evidence.
+fn late(server: &Server, id: &str, payload: &Value) -> anyhow::Result<()> {
+    let mut payload = payload.clone();
+    payload["request_record_id"] = ASKED.into();
+    let record =
+        json!({ "run_id": CLAIMED, "record_id": id, "writer_id": "zombie", "writer_epoch": 0, "payload": payload });
+    let (_, answer) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &record)?;
+    ensure!(answer["reason"] == "fenced", "{answer}");
+    Ok(())
+}
+
+fn completed(result: Value) -> Value {
+    json!({ "type": "tool_call_completed", "result": result })
+}
+
+fn failed() -> Value {
+    json!({ "type": "tool_call_failed", "error_kind": "bank", "error_message": "no such account" })
+}
+
+#[test]
+fn evidence_has_its_content_time_and_writer_and_says_what_adopt_accepts() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = sample_journal::start(folder.path())?;
+    let before = only_pending(&server)?["evidence"][0].clone();
+    ensure!(before["adoptable"] == true && before["epoch"] == 1, "{before}");
+    // Another result under the same id, a failure, and a result in the content store.
+    let large = "x".repeat(2 << 20);
+    late(&server, "late", &completed(json!("booked")))?;
+    late(&server, "failure", &failed())?;
+    late(&server, "large", &completed(json!(large)))?;
+    late(&server, "last", &failed())?;
+    let pending = only_pending(&server)?;
+    let evidence = pending["evidence"].as_array().context("evidence")?;
+    let results: Vec<_> = evidence.iter().map(|one| &one["payload"]["result"]).collect();
+    ensure!(
+        results == [&json!("ok"), &json!("booked"), &Value::Null, &json!(large), &Value::Null],
+        "{}",
+        evidence.len()
+    );
+    ensure!(evidence[2]["payload"]["error_message"] == "no such account", "{}", evidence[2]);
+    let adoptable: Vec<_> = evidence.iter().map(|one| one["adoptable"] == true).collect();
+    ensure!(adoptable == [false, false, false, true, false], "a result wins over a failure: {adoptable:?}");
+    ensure!(evidence[0]["record_id"] == evidence[1]["record_id"], "one id");
+    ensure!(
+        evidence[0]["content_hash"] != evidence[1]["content_hash"] && evidence[4]["content_hash"] == pending["basis"]
+    );
+    ensure!(evidence[1]["writer_id"] == "zombie" && evidence[1]["epoch"] == 0, "{}", evidence[1]);
+    ensure!(evidence[1]["logged_at"].as_str().is_some_and(|at| at.ends_with('Z') && at > "2026"), "{}", evidence[1]);
+    // A list does not read the content store, nor does a question that says so.
+    let claim_check = json!("stored_payload");
+    let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?content=false"))?;
+    ensure!(recovery["pending"][0]["evidence"][3]["payload"]["type"] == claim_check, "{recovery}");
+    let (_, effects) = server.get("/v1/effects?pending=true&consistency=latest")?;
+    let listed = effects["effects"].as_array().into_iter().flatten().find(|effect| effect["id"] == ASKED);
+    let listed = &listed.context("the effect")?["evidence"];
+    ensure!(listed[3]["payload"]["type"] == claim_check, "{listed}");
+    for member in ["record_id", "content_hash", "logged_at", "epoch", "writer_id", "adoptable"] {
+        ensure!((0..5).all(|at| listed[at][member] == evidence[at][member]), "{member}: {listed}");
+    }
+    // Ended, nothing can be adopted any more.
+    let decision = json!({ "decision": "adopt", "revision": pending["revision"], "basis": pending["basis"], "evidence": "large",
+        "who": "jo", "why": "it was booked" });
+    let (_, outcome) = server.post(&format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"), &decision)?;
+    ensure!(outcome["outcome"] == "applied", "{outcome}");
+    let (_, call) = server.get(&format!("/v1/runs/{CLAIMED}/calls/{ASKED}"))?;
+    ensure!(call["result"] == json!(large), "the piece that was said to be adoptable was adopted");
+    let (_, effects) = server.get("/v1/effects?consistency=latest&limit=1000")?;
+    ensure!(!effects.to_string().contains(r#""adoptable":true"#), "{effects}");
+    server.terminate()?;
+    Ok(())
+}

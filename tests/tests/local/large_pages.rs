@@ -42,3 +42,44 @@ fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
         }
     }
 }
+
+#[test]
+fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Launch::local(dir.path()).partitions(2).start().unwrap();
+    let content = "x".repeat(700 << 10);
+    let post = |run: &str, path: &str, body: &Value| server.post(&format!("/v1/runs/{run}/{path}"), body).unwrap().1;
+    let fill = |run: &str, calls: usize| {
+        let record = |id: String, payload: &Value| json!({ "run_id": run, "record_id": id, "payload": payload });
+        post(run, "claims", &json!({}));
+        for number in 0..calls {
+            let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book",
+                "arguments": { "n": number } });
+            assert_eq!(post(run, "records", &record(format!("q-{number}"), &call))["outcome"], "applied");
+            let request = format!("q-{number}");
+            let result = json!({ "type": "tool_call_completed", "request_record_id": request, "result": content });
+            let mut late = record(format!("late-{number}"), &result);
+            (late["writer_id"], late["writer_epoch"]) = ("zombie".into(), 0.into());
+            assert_eq!(post(run, "records", &late)["reason"], "fenced");
+        }
+    };
+    let pages = |path: &str, list: &str| {
+        let (mut pages, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let (status, page) = server.get(&format!("{path}{cursor}")).unwrap();
+            assert_eq!(status, 200, "{page}");
+            pages.push(page[list].as_array().unwrap().clone());
+            let Value::String(next) = &page["next_cursor"] else { return pages };
+            cursor = format!("&cursor={next}");
+        }
+    };
+    // The bound is of a page, whatever the number of partitions.
+    ["r", "s", "t", "u"].iter().for_each(|run| fill(run, 7));
+    let found = pages("/v1/effects?limit=1000&consistency=latest", "effects");
+    let full = PAGE_BYTES_MAX.div_ceil(content.len());
+    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);
+    assert!((0..2).all(|partition| found.concat().iter().any(|effect| effect["position"]["partition"] == partition)));
+    fill("large", full + 1);
+    let found = pages("/v1/runs/large/recovery?limit=1000", "pending");
+    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 1]);
+}

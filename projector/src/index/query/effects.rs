@@ -1,11 +1,16 @@
 //! Effects: pending ones may have happened outside the journal.
 
-use super::{TopicPartition, visible::Visible};
+use super::{
+    Content, Order, Span, TopicPartition,
+    timeline::{BYTES_MAX, Budget, Show, shown},
+    visible::Visible,
+};
 use crate::index::{
-    Error,
+    Contents, Error,
     store::{
         self, Parts, Rows,
         effects::{EffectKind, EffectRow, EvidenceRow, pending_of, prefix},
+        horizons::Horizons,
         runs::RunRow,
     },
 };
@@ -16,41 +21,54 @@ use runlog_schemas::{
         Class,
         lifecycle::{EffectStatus, LifecycleStatus},
     },
+    payload::Payload,
 };
 use std::ops::ControlFlow;
 
-/// A page of a run's pending effects, by request within the page. One seek, a step each.
+/// A page of a run's pending effects, by request within the page, with the content of their evidence unmasked. One seek, a
+/// step each, and a decode per piece of evidence. With `contents`, evidence is also read from the content store.
+///
+/// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. Of the content store it reads as much, and one content
+/// more.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn pending<R: Rows>(
     rows: &R,
+    contents: Option<&Contents>,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
-    let (mut found, next) = super::page(rows, &pending_of(run_id), cursor, limit, |key, row| {
+    let budget = Budget::new(BYTES_MAX);
+    let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show: Show::Raw, contents, budget: &budget };
+    let (found, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
-        let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id()) else { return Ok(None) };
+        let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id::<RecordId>()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
+        budget.take(evidence_bytes(&row));
+        Ok(Some((id, row)))
+    })?;
+    let answer = |(id, row): (RecordId, EffectRow)| {
         let (class, reason) = row.class();
-        Ok(Some(Pending {
+        Ok(Pending {
             kind: row.kind.into(),
+            evidence: shown.all(&row, true)?,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
             class: class.into(),
             reason: reason.into(),
-            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
             revision: row.revision,
             basis: Some(row.newest),
             attempts: row.attempts,
             journal_seq: row.journal_seq,
             idempotency_key: row.idempotency_key,
             dedupe_key: row.dedupe_key,
-        }))
-    })?;
+        })
+    };
+    let mut found = found.into_iter().map(answer).collect::<Result<Vec<_>, Error>>()?;
     found.sort_by_key(|pending| pending.journal_seq);
     Ok((found, next))
 }
@@ -83,8 +101,9 @@ pub fn status<R: Rows>(
     Ok(None)
 }
 
-/// A page of this partition's effects of visible runs, pending before ended. `now` is the log's time, milliseconds since the Unix
-/// epoch. A seek and a step for each effect, and a get for each pending one.
+/// A page of this partition's effects of visible runs, pending before ended, with their evidence as `show` says. The page ends
+/// after the effect whose evidence spends the budget. `now` is the log's time, milliseconds since the Unix epoch. A seek and a step
+/// for each effect, and a get for each pending one.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
@@ -92,17 +111,19 @@ pub fn page<R: Rows>(
     place: TopicPartition<'_>,
     visible: &Visible,
     (only_pending, only_unsafe): (bool, bool),
-    cursor: Option<&[u8]>,
-    limit: usize,
+    (show, budget): (Show, &Budget),
+    (cursor, limit): (Option<&[u8]>, usize),
     now: i64,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
     let lists: &[bool] = if only_pending || only_unsafe { &[false] } else { &[false, true] };
     let list = |cursor: &[u8]| lists.iter().position(|ended| cursor.starts_with(prefix(*ended).bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
+    let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show, contents: None, budget };
     let mut found = Vec::new();
     for (at, ended) in lists.iter().copied().enumerate().skip(from) {
         let cursor = cursor.filter(|_| at == from);
-        let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
+        let bounds = (cursor, limit - found.len(), budget);
+        let (effects, next) = bounded_page(rows, &prefix(ended), bounds, |key, row| {
             let mut parts = Parts::new(key);
             let (Some(run_id), Some(_), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id()) else {
                 return Ok(None);
@@ -114,14 +135,15 @@ pub fn page<R: Rows>(
             if only_unsafe && row.class().0 != Class::ReconcileRequired {
                 return Ok(None);
             }
+            budget.take(evidence_bytes(&row));
             let state = if ended { None } else { Some(state(rows, run_id.borrow(), &row, now)?) };
-            Ok(Some(answer(place, run_id, id, row, state)))
+            answer(&shown, run_id, id, row, state).map(Some)
         })?;
         found.extend(effects);
         if next.is_some() {
             return Ok((found, next));
         }
-        if at + 1 < lists.len() && found.len() == limit {
+        if at + 1 < lists.len() && (found.len() == limit || budget.is_spent()) {
             // The page is full after the last pending effect: the next one begins with the first ended effect.
             return Ok((found, Some(prefix(true).into_bytes())));
         }
@@ -138,18 +160,19 @@ fn state<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow, now: i64) -> R
 
 /// The answer about an effect; one without a state has ended.
 fn answer(
-    place: TopicPartition<'_>,
+    shown: &ShownEvidence<'_>,
     run_id: RunId,
     id: RecordId,
     row: EffectRow,
     state: Option<PendingState>,
-) -> Effect {
+) -> Result<Effect, Error> {
     let (pending, (class, reason)) = (state.is_some(), row.class());
-    Effect {
+    Ok(Effect {
         run_id,
-        position: place.position(row.offset, row.index),
+        position: shown.place.position(row.offset, row.index),
         pending: EffectState {
             kind: row.kind.into(),
+            evidence: shown.all(&row, pending)?,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -158,18 +181,75 @@ fn answer(
             state: state.map(Into::into),
             class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
-            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
             revision: pending.then_some(row.revision),
             basis: pending.then_some(row.newest),
         },
-    }
+    })
 }
 
-fn evidence(place: TopicPartition<'_>, row: &EvidenceRow) -> Evidence {
-    Evidence {
-        record_id: row.record_id.clone(),
-        status: OrOther::of(row.status.as_str()),
-        reason: row.reason.into(),
-        position: place.position(row.offset, row.index),
+/// Like [`super::page`], until the budget is over, which `take` takes from.
+fn bounded_page<R: Rows, T>(
+    rows: &R,
+    prefix: &store::Key,
+    (cursor, limit, budget): (Option<&[u8]>, usize, &Budget),
+    take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    let span = Span { prefix, end: None, cursor, order: Order::Asc };
+    super::page_of(rows, span, |items| items == limit || budget.is_over(), take)
+}
+
+/// The bytes of an effect's evidence in the index.
+fn evidence_bytes(row: &EffectRow) -> u64 {
+    row.evidence.iter().map(|evidence| evidence.framed.0.len() as u64).sum()
+}
+
+/// How evidence is shown.
+struct ShownEvidence<'a> {
+    place: TopicPartition<'a>,
+    horizons: Horizons,
+    show: Show,
+    /// None if evidence in the content store is shown as its claim check.
+    contents: Option<&'a Contents>,
+    /// For evidence in the content store.
+    budget: &'a Budget,
+}
+
+impl ShownEvidence<'_> {
+    /// An effect's evidence, oldest first. The newest is read from the content store first, since a decision is about it.
+    fn all(&self, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
+        let adoptable = row.adoptable(false).filter(|_| pending);
+        let is_adoptable = |evidence| adoptable.is_some_and(|adoptable| std::ptr::eq(adoptable, evidence));
+        let newest_first = row.evidence.iter().rev().map(|evidence| self.one(evidence, is_adoptable(evidence)));
+        let mut all = newest_first.collect::<Result<Vec<_>, Error>>()?;
+        all.reverse();
+        Ok(all)
+    }
+
+    fn one(&self, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
+        let (position, logged_at_millis) = (self.place.position(row.offset, row.index), row.logged_at_millis);
+        let mut record = super::decode_framed(&row.framed.0, logged_at_millis, row.offset, &self.horizons)?;
+        let mut missing_content = None;
+        if let (Some(contents), Content::Available(Payload::StoredPayload(stored))) = (self.contents, &record.payload)
+            && self.budget.take(stored.bytes)
+        {
+            let claim_check = Payload::StoredPayload(stored.clone());
+            match contents.open(self.place, row.record_id.borrow(), (row.offset, row.index), claim_check) {
+                Ok(payload) => record.payload = Content::Available(payload),
+                Err(lost) => missing_content = Some(lost.missing),
+            }
+        }
+        Ok(Evidence {
+            record_id: row.record_id.clone(),
+            status: OrOther::of(row.status.as_str()),
+            reason: row.reason.into(),
+            position,
+            content_hash: Some(row.content_hash),
+            logged_at: Some(super::time(logged_at_millis.max(0).cast_unsigned())),
+            epoch: Some(record.place.writer_epoch),
+            writer_id: Some(record.place.writer_id),
+            adoptable,
+            payload: Some(shown(&record.payload, record.body.privacy, self.place, self.show)?),
+            missing_content,
+        })
     }
 }

@@ -30,7 +30,7 @@ pub struct Query {
     pub full: bool,
     /// Ignore checkpoints: for an agent that starts over.
     pub from_start: bool,
-    /// Check that the run's content is in the content store.
+    /// Read evidence from the content store, and check that the run's content is there.
     pub content: bool,
     /// Completed calls and open objects in one page, together.
     pub limit: usize,
@@ -47,9 +47,9 @@ type Cursor = Option<Vec<u8>>;
 
 /// The state to resume a run from; none for a run without applied records.
 ///
-/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect, a seek
-/// plus two gets per call that the checkpoint does not cover, and a seek for each list of open objects and a step per
-/// item, at most `limit` in all; with `content`, one lookup in the content store per content, at most [`CONTENTS_MAX`].
+/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect
+/// and a decode per piece of its evidence, a seek plus two gets per call that the checkpoint does not cover, and a seek
+/// for each list of open objects and a step per item, at most `limit` in all; with `content`, one lookup in the content store per content, at most [`CONTENTS_MAX`].
 /// Pages list `pending` first, then `completed`, approvals, wakes, messages, write-backs, and `missing_content`.
 /// `resumable` considers all pending effects, and the missing content of the pages read so far.
 ///
@@ -86,7 +86,7 @@ pub fn one<R: Rows>(
     let mut pending = Vec::new();
     if let Some(cursor) = at.of(store::effects::INDEX) {
         let more;
-        (pending, more) = effects::pending(rows, place, run_id, cursor, pending_max)?;
+        (pending, more) = effects::pending(rows, content.then_some(contents), place, run_id, cursor, pending_max)?;
         at.read(more);
     }
     if let Some(cursor) = at.of(tool_calls::INDEX) {

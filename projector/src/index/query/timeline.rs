@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::cell::Cell;
 
 /// Records that one page reads, and content that it fetches, bytes; the page ends after the record that reaches it.
-const BYTES_MAX: u64 = 16 << 20;
+pub const BYTES_MAX: u64 = 16 << 20;
 
 /// How much of a record a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +155,9 @@ struct Found {
     record: Option<Stored>,
 }
 
-/// What a page has read. A page is in memory as a whole, and so are those of other clients at the same time.
+/// The bytes that a page has read. A page is in memory as a whole, and so are the pages of other clients at the same time.
 #[derive(Debug)]
-struct Budget {
+pub struct Budget {
     bytes: Cell<u64>,
     bytes_max: u64,
     /// A record was found after the one that reached the bound.
@@ -165,15 +165,26 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(bytes_max: u64) -> Self {
+    /// A page of at most so many bytes, and one record more.
+    pub fn new(bytes_max: u64) -> Self {
         Self { bytes: Cell::new(0), bytes_max, is_over: Cell::new(false) }
     }
 
     /// Whether there is room for another record, of so many bytes.
-    fn take(&self, bytes: usize) -> bool {
-        self.is_over.set(self.bytes.get() >= self.bytes_max);
-        self.bytes.set(self.bytes.get() + bytes as u64);
+    pub(super) fn take(&self, bytes: u64) -> bool {
+        self.is_over.set(self.is_spent());
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
         !self.is_over.get()
+    }
+
+    /// Whether there was no room for the last record.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// Whether there is no room for another record.
+    pub fn is_spent(&self) -> bool {
+        self.bytes.get() >= self.bytes_max
     }
 }
 
@@ -186,7 +197,7 @@ impl Found {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let bytes = row.framed.0.len();
-        let record = if budget.take(bytes) { Some(super::decode(row, at.0, horizons)?) } else { None };
+        let record = if budget.take(bytes as u64) { Some(super::decode(row, at.0, horizons)?) } else { None };
         Ok(Self { key: key.to_vec(), line: line.to_vec(), at, bytes, record })
     }
 }
@@ -200,7 +211,7 @@ fn stored<R: Rows>(
     super::page_of(
         rows,
         span,
-        |items| items == limit || budget.is_over.get(),
+        |items| items == limit || budget.is_over(),
         |key, row| {
             let mut parts = Parts::new(key);
             let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else {

@@ -188,7 +188,7 @@ impl Check<'_> {
             return Ok(());
         }
         let message = format!(
-            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait until              it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
+            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
             self.run.wrote_ago(self.now)
         );
         Err(Error::active(message))

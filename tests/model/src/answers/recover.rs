@@ -41,7 +41,8 @@ impl Seen<'_> {
     }
 
     pub(crate) fn evidence(&self, effect: &Effect) -> Value {
-        let row = |evidence: &Evidence| {
+        let adoptable = effect.adoptable_at_a_basis(&self.model.rules).filter(|_| effect.pending());
+        let row = |(at, evidence): (usize, &Evidence)| {
             let entry = &self.run.entries[evidence.entry];
             let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
             json!({
@@ -49,9 +50,15 @@ impl Seen<'_> {
                 "status": evidence.status,
                 "reason": reason.as_str(),
                 "position": self.model.position(self.number, entry.offset, evidence.index),
+                "content_hash": evidence.content,
+                "logged_at_millis": entry.log_millis,
+                "epoch": number(&evidence.result, "/writer_epoch"),
+                "writer_id": text(&evidence.result, "/writer_id"),
+                "adoptable": adoptable == Some(at),
+                "payload": self.content_of(entry, &evidence.result),
             })
         };
-        effect.evidence.iter().map(row).collect()
+        effect.evidence.iter().enumerate().map(row).collect()
     }
 
     fn completed(&self, effect: &Effect) -> Value {

@@ -117,6 +117,7 @@ mod tests {
             "runlog effects resolve r id --who w --why t",
             "runlog effects resolve r id --adopt --give-up --who w --why t",
             "runlog effects resolve r id --adopt --who w",
+            "runlog effects resolve r id --adopt --against late --who w --why t",
             "runlog effects resolve r id --done",
             "runlog serve --local --brokers b:1",
             "runlog lookup r --tool t --args {} --occurrence 0",

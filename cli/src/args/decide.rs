@@ -36,6 +36,9 @@ pub(crate) struct Resolve {
     /// Decide although the process that started the effect wrote to the run within the last 30 s: it may still record the result
     #[arg(long)]
     pub(crate) force: bool,
+    /// Decide --not-done although this record says that it happened: the newest such evidence. --yes does not replace it
+    #[arg(long, value_name = "RECORD_ID", value_parser = value::record_id, requires = "not_done")]
+    pub(crate) against: Option<RecordId>,
     #[command(flatten)]
     pub(crate) attribution: Attribution,
     #[command(flatten)]

@@ -89,6 +89,9 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
     session.needs(&[Feature::Revisions], session.wait(&args.wait, APPEND_WAIT)).await?;
     let mut effect = pending(session, &args).await?;
     loop {
+        if let (Some(effect), "not_done") = (&effect, decision) {
+            check_against(effect, &args)?;
+        }
         confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {
             plan(effect.as_ref(), decision, result.as_ref(), text);
         })?;
@@ -123,6 +126,27 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         });
         effect = Some(now);
     }
+}
+
+/// Whether `--not-done` names the newest evidence that the effect happened, if there is such evidence.
+///
+/// Errors: `Conflict`, after the evidence was shown; nothing was appended.
+fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
+    let newest = effect.adoptable().filter(|evidence| evidence.happened()).map(|evidence| &evidence.record_id);
+    if newest == args.against.as_ref() {
+        return Ok(());
+    }
+    let what = match newest {
+        None => "no evidence says that it happened; decide without --against".to_owned(),
+        Some(newest) => format!(
+            "the newest evidence that it happened is record {newest}. If it did not happen all the same, add --against \
+             {newest}; if it did, decide --adopt in place of --not-done"
+        ),
+    };
+    output::note(|text| plan(Some(effect), "not_done", None, text));
+    let evidence = serde_json::to_value(&effect.evidence).unwrap_or_default();
+    let message = format!("effect {} of run {}: {what}. Nothing happened", effect.id, args.run.run);
+    Err(Error::new(ErrorKind::Conflict, message).with("evidence", evidence))
 }
 
 /// What became known of a pending effect since it was shown; empty if nothing did.

@@ -270,6 +270,58 @@ fn failed() -> Value {
 }
 
 #[test]
+fn the_command_decides_not_done_against_evidence_that_it_happened_only_if_the_newest_is_named() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = sample_journal::start(folder.path())?;
+    let resolve = |more: &[&str]| {
+        let words = ["effects", "resolve", CLAIMED, ASKED, "--not-done", "--who", "jo", "--why", "asked", "--yes"];
+        server.runlog().json(&[&words[..], more].concat())
+    };
+    let refused = |more: &[&str], newest: &str| -> anyhow::Result<String> {
+        let before = only_pending(&server)?;
+        let ran = resolve(more)?.exits(3)?;
+        let error = ran.json()?["error"].clone();
+        let says =
+            error["message"].as_str().is_some_and(|message| message.contains(&format!("add --against {newest}")));
+        ensure!(error["kind"] == "conflict" && says && error["evidence"] == before["evidence"], "{more:?}: {error}");
+        ensure!(only_pending(&server)? == before, "{more:?}: something was decided");
+        Ok(ran.stderr)
+    };
+    let shown = refused(&[], "late")?;
+    ensure!(shown.contains(r#""result":"ok""#) && shown.contains("which `--adopt` accepts"), "{shown}");
+    refused(&["--against", "another"], "late")?;
+    // A later failure does not weaken it, and a later completion takes its place.
+    late(&server, "failure", &failed())?;
+    let shown = refused(&["--against", "failure"], "late")?;
+    ensure!(shown.contains("no such account"), "{shown}");
+    late(&server, "second", &completed(json!("booked")))?;
+    refused(&["--against", "late"], "second")?;
+    ensure!(resolve(&["--against", "second"])?.exits(0)?.json()?["outcome"] == "applied");
+    ensure!(only_pending(&server)?["class"] == "retry_safe");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn against_names_evidence_that_it_happened_and_nothing_else() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let call = json!({ "run_id": CLAIMED, "record_id": ASKED, "payload": { "type": "tool_call_requested", "request_id": "r",
+        "call_id": "c", "tool_name": "book", "arguments": {} } });
+    let records = format!("/v1/runs/{CLAIMED}/records");
+    server.post(&records, &call)?;
+    server.post(&format!("/v1/runs/{CLAIMED}/claims"), &json!({}))?;
+    late(&server, "failure", &failed())?;
+    let words = ["effects", "resolve", CLAIMED, ASKED, "--not-done", "--who", "jo", "--why", "asked", "--yes"];
+    let ran = server.runlog().json(&[&words[..], &["--against", "failure"]].concat())?.exits(3)?;
+    ensure!(ran.stdout.contains("no evidence says that it happened"), "{}", ran.stdout);
+    ensure!(only_pending(&server)?["class"] == "reconcile_required", "nothing was decided");
+    ensure!(server.runlog().json(&words)?.exits(0)?.json()?["outcome"] == "applied");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
 fn evidence_has_its_content_time_and_writer_and_says_what_adopt_accepts() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;

@@ -163,7 +163,7 @@ async def test_a_call_that_is_cancelled_while_its_effect_runs_blocks_new_calls_u
             with pytest.raises(ReconcileRequired) as refusal:
                 await run.call(tool, {"sum": 1}, never)
         call = refusal.value.call
-        decision = ("--done", '{"paid": 1}', "--who", "jo", "--why", "the bank says so", "--yes")
+        decision = ("--done", '{"paid": 1}', "--who", "jo", "--why", "the bank says so", "--yes", "--force")
         done = command(url, "effects", "resolve", run_id, call, *decision)
         assert done.returncode == 0, done.stderr
         assert (await run.call("pay", {"sum": 1}, never)).result == {"paid": 1}
@@ -231,7 +231,7 @@ def test_a_call_that_the_handle_may_not_decide_about_stays_pending(url, run_id, 
         run.turn("user", "hello")
         with pytest.raises(ReconcileRequired) as refusal:
             run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))
-        decision = ("--not-done", "--who", "jo", "--why", "it never started", "--yes")
+        decision = ("--not-done", "--who", "jo", "--why", "it never started", "--yes", "--force")
         done = command(url, "effects", "resolve", run_id, refusal.value.call, *decision)
         assert done.returncode == 0, done.stderr
         run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))

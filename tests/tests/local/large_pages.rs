@@ -51,16 +51,17 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
     let post = |run: &str, path: &str, body: &Value| server.post(&format!("/v1/runs/{run}/{path}"), body).unwrap().1;
     let fill = |run: &str, calls: usize| {
         let record = |id: String, payload: &Value| json!({ "run_id": run, "record_id": id, "payload": payload });
-        post(run, "claims", &json!({}));
         for number in 0..calls {
             let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book",
                 "arguments": { "n": number } });
             assert_eq!(post(run, "records", &record(format!("q-{number}"), &call))["outcome"], "applied");
+        }
+        // What comes without a claim is late from here on.
+        post(run, "claims", &json!({}));
+        for number in 0..calls {
             let request = format!("q-{number}");
             let result = json!({ "type": "tool_call_completed", "request_record_id": request, "result": content });
-            let mut late = record(format!("late-{number}"), &result);
-            (late["writer_id"], late["writer_epoch"]) = ("zombie".into(), 0.into());
-            assert_eq!(post(run, "records", &late)["reason"], "fenced");
+            assert_eq!(post(run, "records", &record(format!("late-{number}"), &result))["reason"], "fenced");
         }
     };
     let pages = |path: &str, list: &str| {

@@ -434,24 +434,6 @@ fn a_decision_names_what_its_author_saw_and_is_sent_alone() -> anyhow::Result<()
         says!(first.append("blind", &decision, &NONE), "invalid");
         let given_up = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "give_up",
             "who": "jo", "why": "looked" });
-        let elsewhere = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
-            "arguments": 1 });
-        says!(
-            said(server.post(
-                "/v1/runs/free/records",
-                &json!({ "run_id": "free", "record_id": "pay",
-            "payload": elsewhere })
-            )?),
-            "applied"
-        );
-        says!(
-            said(server.post(
-                "/v1/runs/free/records",
-                &json!({ "run_id": "free", "record_id": "of-nobody",
-            "facts": { "epoch": 0 }, "payload": decision })
-            )?),
-            "invalid"
-        );
         // Only a `not_done` is the writer's own.
         says!(first.append("own", &given_up, &json!({ "epoch": first.epoch })), "invalid");
         let hidden = json!({ "type": "encrypted", "algorithm": "x", "nonce": "00", "ciphertext": "00" });

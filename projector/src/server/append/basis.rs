@@ -8,7 +8,7 @@
 
 use super::{
     Draft, Origin,
-    decisions::{is_own_decision, no_revision, vouches},
+    decisions::{is_own_decision, vouches},
 };
 use crate::{
     index::{
@@ -26,7 +26,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::ErrorKind,
-    id::{ContentHash, Epoch, RecordId, RunId},
+    id::{ContentHash, RecordId, RunId},
     judge::{Class, FirstJudgement, lifecycle::EffectKind},
     payload::{Payload, PayloadType},
     record::{Body, Facts, JournalRecord, RecordKind},
@@ -49,10 +49,6 @@ fn is_attempt(record: &JournalRecord) -> bool {
 
 fn is_decision(record: &JournalRecord) -> bool {
     record.body.record_kind == RecordKind::EffectResolution
-}
-
-fn says_only_epoch_0(facts: &Facts) -> bool {
-    facts.epoch == Some(Epoch::ZERO) && facts.revision.is_none() && facts.basis.is_none()
 }
 
 /// The bases that were filled into records of a request.
@@ -135,11 +131,6 @@ impl Check<'_> {
         if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
             vouches(run_id, &record.body, changes)?;
         }
-        if says_only_epoch_0(&record.body.facts) && self.run.head.epoch == Epoch::ZERO {
-            // Nobody has the run: it is no writer's own.
-            let message = no_revision(run_id, Some(effect.borrow()));
-            return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
-        }
         let is_decision = is_decision(record);
         let (place, head) = (&record.place, &self.run.head);
         if is_attempt(record) && place.writer_epoch > head.epoch {
@@ -188,7 +179,8 @@ impl Check<'_> {
             return Ok(());
         }
         let message = format!(
-            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
+            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait \
+             until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
             self.run.wrote_ago(self.now)
         );
         Err(Error::active(message))

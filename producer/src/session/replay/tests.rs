@@ -104,7 +104,7 @@ fn a_recorded_call_with_an_empty_key_answers_a_call_without_one() {
 fn a_process_that_does_not_resume_at_the_checkpoint_begins_at_the_start() {
     let all = ["covered", "other"].map(|id| completed(id, if id == "other" { 2 } else { 1 }, "v1:a", None));
     let later = completed("later", 9, "v1:a", None);
-    let ended = recovery([&all[..], &[later.clone()]].concat(), Vec::new()).completed;
+    let ended = recovery([&all[..], std::slice::from_ref(&later)].concat(), Vec::new()).completed;
     let now = recovery(vec![later], Vec::new());
     let mut replay = Replay::new(&now, &ended);
     assert_eq!(replay.unanswered(0), [id("later")], "nothing says yet where the process begins");

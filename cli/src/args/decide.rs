@@ -37,7 +37,7 @@ pub(crate) struct Resolve {
     #[arg(long)]
     pub(crate) force: bool,
     /// Decide --not-done although this record says that it happened: the newest such evidence. --yes does not replace it
-    #[arg(long, value_name = "RECORD_ID", value_parser = value::record_id, requires = "not_done")]
+    #[arg(long, value_name = "RECORD_ID", value_parser = value::record_id, conflicts_with_all = ["done", "adopt", "give_up"])]
     pub(crate) against: Option<RecordId>,
     #[command(flatten)]
     pub(crate) attribution: Attribution,

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 const PAGE_BYTES_MAX: usize = 16 << 20;
 const RECORD_BYTES: usize = 240 << 10;
 const RECORDS: usize = 100;
+/// Late results of each call.
+const RESULTS: usize = 3;
 
 #[test]
 fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
@@ -47,7 +49,8 @@ fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
 fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(2).start().unwrap();
-    let content = "x".repeat(700 << 10);
+    // As much as a record contains itself: what is longer is in the content store, and shown as its claim check.
+    let content = "x".repeat(RECORD_BYTES);
     let post = |run: &str, path: &str, body: &Value| server.post(&format!("/v1/runs/{run}/{path}"), body).unwrap().1;
     let fill = |run: &str, calls: usize| {
         let record = |id: String, payload: &Value| json!({ "run_id": run, "record_id": id, "payload": payload });
@@ -58,10 +61,10 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
         }
         // What comes without a claim is late from here on.
         post(run, "claims", &json!({}));
-        for number in 0..calls {
+        for (number, nth) in (0..calls).flat_map(|number| (0..RESULTS).map(move |nth| (number, nth))) {
             let request = format!("q-{number}");
             let result = json!({ "type": "tool_call_completed", "request_record_id": request, "result": content });
-            assert_eq!(post(run, "records", &record(format!("late-{number}"), &result))["reason"], "fenced");
+            assert_eq!(post(run, "records", &record(format!("late-{number}-{nth}"), &result))["reason"], "fenced");
         }
     };
     let pages = |path: &str, list: &str| {
@@ -77,7 +80,7 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
     // The bound is of a page, whatever the number of partitions.
     ["r", "s", "t", "u"].iter().for_each(|run| fill(run, 7));
     let found = pages("/v1/effects?limit=1000&consistency=latest", "effects");
-    let full = PAGE_BYTES_MAX.div_ceil(content.len());
+    let full = PAGE_BYTES_MAX.div_ceil(RESULTS * RECORD_BYTES);
     assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);
     assert!((0..2).all(|partition| found.concat().iter().any(|effect| effect["position"]["partition"] == partition)));
     fill("large", full + 1);

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use runlog_schemas::{
+    id::{PartitionId, RunId},
+    partition::partition_of,
+};
 use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 
@@ -78,7 +82,11 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
         }
     };
     // The bound is of a page, whatever the number of partitions.
-    ["r", "s", "t", "u"].iter().for_each(|run| fill(run, 7));
+    let of = |partition| {
+        let of_partition = move |run: &String| partition_of(RunId::new(run.as_str()).unwrap(), 2) == partition;
+        (0..).map(|number| format!("run-{number}")).filter(of_partition).take(2)
+    };
+    PartitionId::all(2).flat_map(of).for_each(|run| fill(&run, 7));
     let found = pages("/v1/effects?limit=1000&consistency=latest", "effects");
     let full = PAGE_BYTES_MAX.div_ceil(RESULTS * RECORD_BYTES);
     assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);

@@ -26,6 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("claim_reuses_id", "Judgement", "a claim under a known record_id is a conflict", claim_reuses_id),
     Rule::new("claim_served", SECTION, "a server claims for a client: writer, epoch, next number, hash", claim_served),
     Rule::new("read_back_writer", SECTION, "an outcome tells who writes the run now", read_back_writer),
+    Rule::new("record_writer", SECTION, "an outcome tells who wrote the record, or the one it repeats", record_writer),
     Rule::new("append_reads_back", SECTION, "at latest an append tells who writes the run now", append_reads_back),
     Rule::new("writer_not_filled_in", SECTION, "who says no writer is never taken for the run's", not_filled_in),
     Rule::new("numbers_filled_in", "The record", "numbers that a client leaves out are the next ones", filled_in),
@@ -89,6 +90,25 @@ fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {
     answer.has("/outcome", "applied")?;
     answer.has("/epoch", 2)?;
     answer.has("/writer_id", "two")
+}
+
+fn record_writer(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.claim(&mut run, "one")?;
+    let record = run.record(turn("a"));
+    scenario.send(&mut run, &record)?.applied()?;
+    scenario.claim(&mut run, "two")?;
+    let again = record.with("writer_id", "two").with("writer_epoch", 2).with("writer_seq", 1);
+    let repeat = scenario.post(Target::run(&run.id).path("/records"), again.0.to_string())?.ok()?;
+    repeat.has("/outcome", "repeat").needs("repeat_of_applied")?;
+    run.seen(&repeat);
+    let id = again.0["record_id"].as_str().unwrap_or_default().to_owned();
+    let found = scenario.of(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+    for answer in [repeat, found] {
+        answer.has("/record_writer/writer_id", "one")?;
+        answer.has("/record_writer/epoch", 1)?;
+    }
+    Ok(())
 }
 
 fn append_reads_back(scenario: &mut Scenario<'_>) -> Checked {

@@ -35,7 +35,7 @@ mod standing;
 mod uploaded;
 
 pub use crate::or_other::OrOther;
-pub use appended::{Appended, CurrentWriter, Warning};
+pub use appended::{Appended, Warning, Writer};
 pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending, PendingState};
 pub use changes::{Change, Operation};
 pub use events::{Event, Events};
@@ -97,11 +97,16 @@ pub struct Outcome {
     /// null.
     #[serde(default)]
     pub journal_seq: Option<JournalSeq>,
+    /// Who wrote the record at `position`: for a repeat, the writer of the first one. Null if the record is not judged yet,
+    /// or belongs to a partition.
+    #[serde(default)]
+    pub record_writer: Option<Writer>,
 }
 
 /// The outcome of an appended record and the run's writer, both read at one log position.
 ///
-/// A record can be applied although its writer has lost the run: a later claim gave the run to another writer.
+/// A record can be applied although its writer has lost the run: a later claim gave the run to another writer. And a record that
+/// was applied can be another writer's, under the same id: `record_writer` says whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadBack {

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{CurrentWriter, ErrorKind, OrOther, Outcome, Position, ReadBack},
+    answer::{ErrorKind, OrOther, Outcome, Position, ReadBack, Writer},
     id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
     payload::{Payload, PayloadType},
@@ -330,7 +330,7 @@ impl RunAppender {
         self.config.observe(metric::APPEND_SECONDS, begun);
         let Appended { position, outcome, writer, .. } = appended;
         let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
-            let CurrentWriter { writer_id, epoch } = writer;
+            let Writer { writer_id, epoch } = writer;
             (ReadBack { outcome, epoch, writer_id, also: Vec::new() }, begun)
         });
         // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.

@@ -9,7 +9,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
-    id::{JournalSeq, Offset, OrEmpty, RecordId, RunId},
+    id::{Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunId},
     judge::Reason,
 };
 use std::time::Duration;
@@ -136,6 +136,12 @@ pub(crate) fn took_effect(outcome: &Outcome) -> bool {
 /// chose the same id. Otherwise a repeat is of the record itself, which was delivered twice.
 pub(crate) fn repeats_earlier(outcome: &Outcome, sent_after: Offset) -> bool {
     outcome.outcome == Disposition::Repeat && outcome.position.offset <= sent_after
+}
+
+/// Whether the record that has this outcome was written in another epoch than `epoch`, which is this handle's: it is another
+/// process's, under the same id. A server without the feature `record_writer` does not say.
+pub(crate) fn is_of_another_epoch(outcome: &Outcome, epoch: Epoch) -> bool {
+    outcome.record_writer.as_ref().is_some_and(|writer| writer.epoch != epoch)
 }
 
 /// For a repeat, the `journal_seq` of the first record; 0 if its kind has none or the server did not report it.

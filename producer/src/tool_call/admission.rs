@@ -10,7 +10,9 @@ use crate::{
         intents::{Admitted, Intent},
         outbox::InFlightCall,
         places::{Place, earlier_late, not_started},
-        read_back::{AckedRecord, not_own_intent, read_back, repeats_earlier, taken_over, too_late},
+        read_back::{
+            AckedRecord, is_of_another_epoch, not_own_intent, read_back, repeats_earlier, taken_over, too_late,
+        },
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
         unjudged::Unjudged,
@@ -168,7 +170,10 @@ impl Tool<'_> {
             unjudged.ask_by_id(transport, config, run_id).await.map_err(unknown)?;
             unjudged.ask_if_many(transport, config, run_id).await.map_err(unknown)?;
             match self.check_may_run(&acked, epoch, unjudged).await.map_err(unknown)? {
-                Ok((answer, _)) if repeats_earlier(&answer.outcome, acked.sent_after) => {
+                Ok((answer, _))
+                    if repeats_earlier(&answer.outcome, acked.sent_after)
+                        || is_of_another_epoch(&answer.outcome, epoch) =>
+                {
                     // Not this call's: it says nothing about the effect of that one.
                     in_flight.disown();
                     break Err(not_own_intent(run_id, &acked, &answer.outcome.position));

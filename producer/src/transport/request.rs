@@ -6,7 +6,7 @@ use crate::error::Error;
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use runlog_schemas::{
-    answer::{CurrentWriter, Outcome, Position},
+    answer::{Outcome, Position, Writer},
     record::JournalRecord,
     trace::is_traceparent,
 };
@@ -80,7 +80,7 @@ pub(crate) struct Appended {
     /// The record's outcome, if the backend reports it together with the acknowledgement.
     pub(crate) outcome: Option<Outcome>,
     /// The run's writer at `latest` after the acknowledgement, if the backend reports that too.
-    pub(crate) writer: Option<CurrentWriter>,
+    pub(crate) writer: Option<Writer>,
     /// The outcomes of the records that were asked about too, in that order; empty if the backend does not report them.
     pub(crate) also: Vec<Option<Outcome>>,
 }

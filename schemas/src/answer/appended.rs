@@ -23,9 +23,9 @@ pub struct Appended {
     pub detail: Option<String>,
     /// The run's writer after this record was judged; at `latest`, after every claim that was in the log then. Null if the
     /// record is not judged yet.
-    #[cfg_attr(feature = "openapi", schemars(with = "CurrentWriter"))]
+    #[cfg_attr(feature = "openapi", schemars(with = "Writer"))]
     #[serde(default)]
-    pub writer: Option<CurrentWriter>,
+    pub writer: Option<Writer>,
     /// Unknown members, statuses and kinds of the record, which have no effect.
     #[serde(default)]
     pub warnings: Vec<Warning>,
@@ -35,13 +35,13 @@ pub struct Appended {
     pub also: Vec<Option<Outcome>>,
 }
 
-/// The writer of the run's last claim.
+/// A writer: of a run's last claim, or of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct CurrentWriter {
-    /// Its id; empty if the run was never claimed.
+pub struct Writer {
+    /// Its id; empty if the run was never claimed, or the record needs no writer.
     pub writer_id: OrEmpty<WriterId>,
-    /// The run's epoch; 0 if it was never claimed.
+    /// Its epoch; 0 if it claimed nothing.
     pub epoch: Epoch,
 }
 
@@ -57,7 +57,7 @@ pub struct Warning {
 
 impl Appended {
     /// An answer without warnings.
-    pub fn new(outcome: Outcome, writer: Option<CurrentWriter>) -> Self {
+    pub fn new(outcome: Outcome, writer: Option<Writer>) -> Self {
         let refused = outcome.reason.as_ref();
         let applied = (outcome.outcome != Disposition::Appended).then_some(refused.is_none());
         let detail = match refused {

@@ -18,6 +18,7 @@ symbols! {
     /// * `Correlations`: `correlation` may be repeated, and records match all of them.
     /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
     /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
+    /// * `RecordWriter`: outcomes have the writer of the record, as `record_writer`.
     /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
@@ -33,6 +34,7 @@ symbols! {
         Correlations = "correlations",
         Checkpoints = "checkpoints",
         ReadBack = "read_back",
+        RecordWriter = "record_writer",
         Copies = "copies",
         Base64 = "base64",
         Uploads = "uploads",

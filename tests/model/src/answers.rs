@@ -321,7 +321,21 @@ impl Model {
             "outcome": outcome,
             "reason": reason.map(Reason::as_str),
             "record_id": record_id,
+            "record_writer": self.record_writer(at),
         })
+    }
+
+    /// Who wrote the record at a place; of a batch as a whole, and of each of its records, the batch's writer.
+    fn record_writer(&self, (partition, offset, index): (u32, u64, u32)) -> Value {
+        let rows = &self.partitions[partition as usize];
+        let entries = rows.runs.values().flat_map(|run| &run.entries).filter(|entry| entry.offset == offset);
+        let entry = entries.min_by_key(|entry| (entry.index != index, entry.envelope));
+        let stray = || rows.strays.iter().find(|row| row.delivery.offset == offset)?.delivery.what.record();
+        let record = entry.map(|entry| &*entry.record).or_else(stray);
+        record.map_or(
+            Value::Null,
+            |record| json!({"writer_id": text(record, "/writer_id"), "epoch": number(record, "/writer_epoch")}),
+        )
     }
 
     /// `show`: a run's applied records, in log order.

@@ -191,6 +191,9 @@ impl State {
         let offset = self.deliver_in(partition, record.clone(), version);
         let mut told = self.model.outcome(partition, offset, 0, &id);
         told["record_id"] = id.into();
+        if self.is_wrong("record_writer") {
+            told["record_writer"] = json!({"writer_id": record["writer_id"], "epoch": record["writer_epoch"]});
+        }
         if told["outcome"] == "refused" && payload_type(&record) == "batch" {
             self.batches.insert(run_id.to_owned());
         }

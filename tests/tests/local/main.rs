@@ -44,6 +44,7 @@ mod principal_limits;
 mod producer_kill;
 mod projector_kill;
 mod publish_batch;
+mod record_writers;
 mod recorded_runs;
 mod retention;
 mod run_copies;

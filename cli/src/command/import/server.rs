@@ -215,6 +215,7 @@ mod tests {
             reason: Some(reason.into()),
             record_id: runlog_schemas::id::OrEmpty::NONE,
             journal_seq: None,
+            record_writer: None,
         };
         let fenced = refused(&run, &record, &outcome(Reason::Fenced), "nothing was imported");
         assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));

@@ -6,14 +6,15 @@ use crate::index::{
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
 };
 use runlog_schemas::{
-    answer::{Disposition, Outcome, ReadBack},
+    answer::{Disposition, Outcome, ReadBack, Writer},
+    codec::Envelope,
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{FirstJudgement, Reason},
 };
 
 /// The outcome of the record at an offset and index that the index has reached; none if the record there has another id
 /// than `record_id`. A repeat of an applied record has no row at its own offset and is found by its record id. At most
-/// six gets, and if the first two find nothing a seek, for a batch that was refused because of another of its records.
+/// seven gets, and if the first two find nothing a seek, for a batch that was refused because of another of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -21,48 +22,77 @@ pub fn one<R: Rows>(
     (offset, index): (Offset, u32),
     record_id: Option<RecordId<&str>>,
 ) -> Result<Option<Outcome>, Error> {
-    let outcome = |outcome: Disposition, reason: Option<Reason>, (offset, index)| Outcome {
+    let outcome = |outcome: Disposition, reason: Option<Reason>, (offset, index), record_writer| Outcome {
         position: place.position(offset, index),
         outcome: outcome.into(),
         reason: reason.map(Into::into),
         record_id: record_id.into(),
         journal_seq: None,
+        record_writer,
     };
-    let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
-    if let Some(row) = refused.filter(|row| row.run_id == run_id) {
-        return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
+    let refused = |(index, row): (u32, AnomalyRow)| {
+        let writer = Writer { writer_id: row.writer_id, epoch: row.writer_epoch };
+        outcome(Disposition::Refused, Some(row.reason), (offset, index), Some(writer))
+    };
+    let here: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
+    if let Some(row) = here.filter(|row| row.run_id == run_id) {
+        return Ok(Some(refused((index, row))));
     }
     let seen = || match record_id {
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key)),
         None => Ok(None),
     };
     // A batch's id has the position of its first record, which may be a repeat and have no row.
-    let applied_here = |seen: &Option<FirstJudgement>| {
-        seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none())
-    };
+    let applied_here = |seen: &FirstJudgement| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none();
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
     if let Some(row) = row {
-        let stored = super::envelope(&row.framed.0)?.record_id;
-        let is_named = record_id.is_none_or(|named| named == stored) || applied_here(&seen()?);
-        return Ok(is_named.then(|| outcome(Disposition::Applied, None, (offset, index))));
+        let stored = super::envelope(&row.framed.0)?;
+        let is_named =
+            record_id.is_none_or(|named| named == stored.record_id) || seen()?.as_ref().is_some_and(applied_here);
+        return Ok(is_named.then(|| outcome(Disposition::Applied, None, (offset, index), Some(writer(&stored)))));
     }
     // A batch at this offset was refused as a whole, also if its records were applied later elsewhere.
-    if let Some((index, row)) = refused_at(rows, offset)?
-        && row.run_id == run_id
+    if let Some(found) = refused_at(rows, offset)?
+        && found.1.run_id == run_id
     {
-        return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
+        return Ok(Some(refused(found)));
     }
     if let Some(first) = rows.get::<FirstJudgement>(&store::anomalies::repeat(run_id, offset))? {
-        return Ok(Some(outcome(Disposition::Repeat, first.refused, (first.offset, first.index))));
+        let (_, writer) = first_one(rows, run_id, &first)?;
+        return Ok(Some(outcome(Disposition::Repeat, first.refused, (first.offset, first.index), writer)));
     }
-    let seen = seen()?;
-    if applied_here(&seen) {
-        return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
+    let Some(first) = seen()? else { return Ok(None) };
+    let (journal_seq, writer) = first_one(rows, run_id, &first)?;
+    if applied_here(&first) {
+        return Ok(Some(outcome(Disposition::Applied, None, (offset, index), writer)));
     }
-    let Some(FirstJudgement { offset, index, refused, .. }) = seen else { return Ok(None) };
-    let journal_seq = if refused.is_none() { number(rows, run_id, (offset, index))? } else { None };
-    let told = outcome(Disposition::Repeat, refused, (offset, index));
-    Ok(Some(Outcome { journal_seq, ..told }))
+    let repeat = outcome(Disposition::Repeat, first.refused, (first.offset, first.index), writer);
+    Ok(Some(Outcome { journal_seq, ..repeat }))
+}
+
+/// Who wrote a stored record.
+fn writer(envelope: &Envelope<'_>) -> Writer {
+    Writer { writer_id: envelope.writer_id.into(), epoch: envelope.writer_epoch }
+}
+
+/// The `journal_seq`, if it was applied, and the writer of the first record under an id. At most two gets.
+pub fn first_one<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    FirstJudgement { offset, index, refused, .. }: &FirstJudgement,
+) -> Result<(Option<JournalSeq>, Option<Writer>), Error> {
+    if refused.is_some() {
+        let row: Option<AnomalyRow> = rows.get(&store::anomalies::key(*offset, *index))?;
+        return Ok((None, row.map(|row| Writer { writer_id: row.writer_id, epoch: row.writer_epoch })));
+    }
+    if let Some(row) = rows.get::<RecordRow>(&store::records::key(run_id, *offset, *index))? {
+        let stored = super::envelope(&row.framed.0)?;
+        return Ok((Some(stored.journal_seq), Some(writer(&stored))));
+    }
+    // A batch whose first record repeats another: it is stored whole among the deliveries.
+    let row: Option<RecordRow> = rows.get(&store::deliveries::key(run_id, *offset))?;
+    let writer = row.map(|row| super::envelope(&row.framed.0).map(|stored| writer(&stored))).transpose()?;
+    Ok((None, writer))
 }
 
 /// The `journal_seq` of the applied record at an offset and index. One get.
@@ -76,7 +106,7 @@ pub fn number<R: Rows>(
 }
 
 /// The outcome of the first record with this id, and the run's writer in the same view; none if no record with the id
-/// was applied or refused for its content. At most three gets.
+/// was applied or refused for its content. At most five gets.
 pub fn by_id<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -85,12 +115,14 @@ pub fn by_id<R: Rows>(
 ) -> Result<Option<ReadBack>, Error> {
     let Some(seen) = store::seen(run_id, record_id, |key| rows.get(key))? else { return Ok(None) };
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let (_, record_writer) = first_one(rows, run_id, &seen)?;
     let outcome = Outcome {
         position: place.position(seen.offset, seen.index),
         outcome: if seen.refused.is_some() { Disposition::Refused } else { Disposition::Applied }.into(),
         reason: seen.refused.map(Into::into),
         record_id: Some(record_id).into(),
         journal_seq: None,
+        record_writer,
     };
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also: Vec::new() }))
 }

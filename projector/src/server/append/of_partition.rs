@@ -114,6 +114,7 @@ impl Projector {
             reason: None,
             record_id: record_id.into(),
             journal_seq: None,
+            record_writer: None,
         })
     }
 }

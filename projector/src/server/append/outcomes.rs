@@ -6,7 +6,7 @@ use crate::index::{
     store::{self, Rows, runs::RunRow},
 };
 use runlog_schemas::{
-    answer::{Appended, CurrentWriter, Disposition, ErrorKind, Outcome, Position, ReadBack},
+    answer::{Appended, Disposition, ErrorKind, Outcome, Position, ReadBack, Writer},
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
 };
 use std::{sync::Arc, time::Duration};
@@ -50,7 +50,8 @@ impl Projector {
     /// The outcome of a record that is not judged.
     pub(super) fn unjudged(&self, partition: PartitionId, offset: Offset, record_id: OrEmpty<RecordId>) -> Outcome {
         let position = self.position(partition, offset, 0);
-        Outcome { position, outcome: Disposition::Appended.into(), reason: None, record_id, journal_seq: None }
+        let (outcome, reason) = (Disposition::Appended.into(), None);
+        Outcome { position, outcome, reason, record_id, journal_seq: None, record_writer: None }
     }
 
     /// The outcome of the record at a place that is applied.
@@ -165,7 +166,7 @@ impl Projector {
         let store = self.store(self.partition_of(run_id));
         let view = store.view();
         let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
-        let writer = CurrentWriter { writer_id: row.head.writer_id, epoch: row.head.epoch };
+        let writer = Writer { writer_id: row.head.writer_id, epoch: row.head.epoch };
         let answer = |mut outcome: Outcome| {
             // What is only planned has no place yet.
             if outcome.journal_seq.is_none() && outcome.reason.is_none() && !planned {

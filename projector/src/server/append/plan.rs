@@ -15,7 +15,7 @@ use crate::index::{
 };
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Disposition, ErrorKind, Outcome},
+    answer::{Disposition, ErrorKind, Outcome, Writer},
     codec,
     draft::Draft,
     id::{RecordId, RunId, WriterId},
@@ -154,11 +154,18 @@ impl Projector {
                 Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
                 Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
             };
-            let journal_seq = match &effect {
-                Effect::Repeat { first, .. } if first.refused.is_none() => {
-                    query::outcome::number(view, run_id, (first.offset, first.index))?
+            let sent_before =
+                |planned: &&Planned| planned.outcome.record_id.borrow() == Some(record.body.record_id.borrow());
+            let (journal_seq, record_writer) = match &effect {
+                Effect::Repeat { first, .. } => match planned.iter().rfind(sent_before) {
+                    // The first one is in this request, and has no place yet.
+                    Some(before) => (before.outcome.journal_seq, before.outcome.record_writer.clone()),
+                    None => query::outcome::first_one(view, run_id, first)?,
+                },
+                _ => {
+                    let (writer_id, epoch) = (record.place.writer_id.clone(), record.place.writer_epoch);
+                    (None, Some(Writer { writer_id, epoch }))
                 }
-                _ => None,
             };
             let outcome = Outcome {
                 position: self.position(partition, position.0, position.1),
@@ -166,6 +173,7 @@ impl Projector {
                 reason: reason.map(Into::into),
                 record_id: record.body.record_id.clone().into(),
                 journal_seq,
+                record_writer,
             };
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let consumes = again.is_none() && behind.head.next_writer_seq != row.head.next_writer_seq;

@@ -1,0 +1,165 @@
+//! An outcome names the writer of the record beside the writer of the run: only a record of the asker's own epoch permits an
+//! effect.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::{Log, memory::MemoryLog};
+use runlog_producer::{Config as Producing, Journal, Runlog};
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_schemas::answer::ErrorKind;
+use runlog_tests::{http_proxy::HttpProxy, served, server::client};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A server over a log in memory.
+pub(crate) struct Site {
+    _folder: tempfile::TempDir,
+    /// Of the run `r`.
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        Self::over(Arc::new(MemoryLog::new(1))).await
+    }
+
+    pub(crate) async fn over(log: Arc<dyn Log>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config::new(folder.path(), || 0, served::id);
+        let projector = Arc::new(Projector::start(config, log).await.unwrap());
+        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
+        Self { _folder: folder, url: format!("http://{address}/v1/runs/r"), http: client().unwrap() }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.http.post(format!("{}{path}", self.url)).json(body).send().await.unwrap();
+        answer.json().await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.http.get(format!("{}{path}", self.url)).send().await.unwrap().json().await.unwrap()
+    }
+
+    /// Claims the run: the writer as records name it, and as answers do.
+    async fn claim(&self) -> (Value, Value) {
+        let claim = self.post("/claims", &json!({})).await;
+        let (id, epoch) = (&claim["writer_id"], &claim["epoch"]);
+        (json!({ "writer_id": id, "writer_epoch": epoch }), json!({ "writer_id": id, "epoch": epoch }))
+    }
+}
+
+/// The intent that every process that is at this step of the agent writes.
+pub(crate) fn intent(writer: &Value, id: &str) -> Value {
+    let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "book",
+        "arguments": { "seat": id } });
+    json!({ "run_id": "r", "record_id": id, "writer_id": writer["writer_id"], "writer_epoch": writer["writer_epoch"],
+        "payload": call })
+}
+
+fn at(answer: &Value) -> String {
+    let position = &answer["position"];
+    format!("{}:{}:{}", position["partition"], position["offset"], position["index"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_of_another_process_under_the_same_id_is_no_permission() {
+    let site = Site::start().await;
+    let (first, first_writer) = site.claim().await;
+    let landed = site.post("/records", &intent(&first, "book-1")).await;
+    assert_eq!((&landed["outcome"], &landed["record_writer"]), (&json!("applied"), &first_writer), "{landed}");
+    let (second, second_writer) = site.claim().await;
+    let also = format!("&also={}", at(&landed));
+    let again = site.post(&format!("/records?consistency=latest{also}"), &intent(&second, "book-1")).await;
+    assert_eq!((&again["outcome"], &again["writer"]), (&json!("repeat"), &second_writer), "{again}");
+    let place = at(&again);
+    let dry = site.post("/records?check=true", &intent(&second, "book-1")).await;
+    let many = site.post("/records", &json!([intent(&second, "book-1"), intent(&second, "book-2")])).await;
+    let by_place = site.get(&format!("/outcome?position={place}&record_id=book-1{also}")).await;
+    let by_id = site.get("/outcome?record_id=book-1").await;
+    let run_writer = |answer: &Value| json!({ "writer_id": answer["writer_id"], "epoch": answer["epoch"] });
+    for answer in [&by_place, &by_id] {
+        assert_eq!((&answer["outcome"], run_writer(answer)), (&json!("applied"), second_writer.clone()), "{answer}");
+    }
+    for answer in [&again, &again["also"][0], &dry, &many[0], &by_place, &by_place["also"][0], &by_id] {
+        assert_eq!(answer["record_writer"], first_writer, "{answer}");
+    }
+    assert_eq!(many[1]["record_writer"], second_writer, "{many}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_of_what_this_epoch_sent_names_its_sender_whatever_numbers_it_has() {
+    let site = Site::start().await;
+    let (mine, writer) = site.claim().await;
+    site.post("/records", &intent(&mine, "book-1")).await;
+    let again = site.post("/records?consistency=latest", &intent(&mine, "book-1")).await;
+    assert_eq!((&again["outcome"], &again["record_writer"], &again["writer"]), (&json!("repeat"), &writer, &writer));
+    let mut numbered = intent(&mine, "book-2");
+    (numbered["writer_seq"], numbered["journal_seq"]) = (json!(2), json!(2));
+    let told = site.post("/records?return=ack", &numbered).await;
+    assert_eq!((&told["outcome"], &told["record_writer"]), (&json!("appended"), &Value::Null), "{told}");
+    let late = site.post("/records?consistency=latest", &numbered).await;
+    assert_eq!((&late["outcome"], &late["record_writer"]), (&json!("repeat"), &writer), "{late}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_twice_in_one_request_is_its_senders() {
+    let site = Site::start().await;
+    let (mine, writer) = site.claim().await;
+    site.post("/records", &intent(&mine, "book-1")).await;
+    // The run's last record is nobody's of this epoch.
+    let decision = json!({ "decision": "done", "result": 1, "who": "jo", "why": "looked", "revision": 1 });
+    let decided = site.post("/effects/book-1/resolution", &decision).await;
+    assert_ne!(decided["record_writer"], writer, "{decided}");
+    let twice = site.post("/records", &json!([intent(&mine, "book-2"), intent(&mine, "book-2")])).await;
+    assert_eq!((&twice[0]["outcome"], &twice[1]["outcome"]), (&json!("applied"), &json!("repeat")), "{twice}");
+    for outcome in twice.as_array().unwrap() {
+        assert_eq!(outcome["record_writer"], writer, "{twice}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_has_the_writer_that_sent_it_and_a_repeated_record_in_it_keeps_its_own() {
+    let site = Site::start().await;
+    let (first, first_writer) = site.claim().await;
+    site.post("/records", &intent(&first, "book-1")).await;
+    let (second, second_writer) = site.claim().await;
+    let batch = |id: &str, ids: &[&str]| {
+        let numbered = |(nth, id): (usize, &&str)| {
+            let mut record = intent(&second, id);
+            record["journal_seq"] = json!(nth + 1);
+            record
+        };
+        let records: Vec<Value> = ids.iter().enumerate().map(numbered).collect();
+        json!({ "run_id": "r", "record_id": id, "writer_id": second["writer_id"], "writer_epoch": second["writer_epoch"],
+            "payload": { "type": "batch", "records": records } })
+    };
+    for (id, ids) in [("mixed", &["book-1", "book-2"][..]), ("repeats", &["book-1"])] {
+        let told = site.post("/records", &batch(id, ids)).await;
+        assert_eq!((&told["outcome"], &told["record_writer"]), (&json!("applied"), &second_writer), "{told}");
+        let offset = &told["position"]["offset"];
+        let within = site.get(&format!("/outcome?position=0:{offset}:0&record_id=book-1")).await;
+        assert_eq!((&within["outcome"], &within["record_writer"]), (&json!("repeat"), &first_writer), "{within}");
+        let by_id = site.get(&format!("/outcome?record_id={id}")).await;
+        assert_eq!((&by_id["outcome"], &by_id["record_writer"]), (&json!("applied"), &second_writer), "{by_id}");
+    }
+    let refused = site.post("/records", &intent(&first, "book-3")).await;
+    assert_eq!((&refused["reason"], &refused["record_writer"]), (&json!("fenced"), &first_writer), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_runs_no_effect_where_the_record_under_its_id_is_of_another_epoch() {
+    let site = Site::start().await;
+    site.claim().await;
+    let proxy = HttpProxy::start(site.url.trim_end_matches("/v1/runs/r"), "/records").unwrap();
+    let config = Producing::new(Journal::parse(&proxy.url, None).unwrap(), "agent");
+    let run = Runlog::connect(config).await.unwrap().open("r").await.unwrap();
+    let position = json!({ "topic": "t", "partition": 0, "offset": 99, "index": 0 });
+    let body = json!({ "outcome": "repeat", "reason": null, "position": position,
+        "record_writer": { "writer_id": "other", "epoch": 1 }, "writer": { "writer_id": "mine", "epoch": 2 } });
+    let body = body.to_string();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    proxy.answer_next(&format!("{head}{body}"), true);
+    let error = run.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+}

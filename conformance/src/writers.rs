@@ -25,6 +25,8 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     Rule::new("claim_reuses_id", "Judgement", "a claim under a known record_id is a conflict", claim_reuses_id),
     Rule::new("claim_served", SECTION, "a server claims for a client: writer, epoch, next number, hash", claim_served),
+    Rule::new("claim_resent", SECTION, "a claim under a record_id is made once, and lost if taken since", claim_resent),
+    Rule::new("claim_only_if", SECTION, "a claim that names another head than the run's claims nothing", claim_only_if),
     Rule::new("read_back_writer", SECTION, "an outcome tells who writes the run now", read_back_writer),
     Rule::new("record_writer", SECTION, "an outcome tells who wrote the record, or the one it repeats", record_writer),
     Rule::new("append_reads_back", SECTION, "at latest an append tells who writes the run now", append_reads_back),
@@ -79,6 +81,36 @@ fn claim_served(scenario: &mut Scenario<'_>) -> Checked {
     let head = scenario.head(&run)?;
     head.has("/writer_id", claim.at("/writer_id").clone())?;
     claim.has("/hash", head.at("/hash").clone())
+}
+
+fn claim_resent(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let target = || Target::run(&run.id).path("/claims");
+    let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
+    let first = scenario.post(target(), body.clone())?.ok().needs("claim_served")?;
+    first.has("/writer_id", "one")?;
+    first.has("/epoch", 1)?;
+    let again = scenario.post(target(), body.clone())?.ok()?;
+    again.has("/writer_id", "one")?;
+    again.has("/epoch", 1)?;
+    again.has("/position", first.at("/position").clone())?;
+    scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
+    let late = scenario.post(target(), body)?;
+    run.seen(&late);
+    late.problem(409, "claim_lost")
+}
+
+fn claim_only_if(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    let read = scenario.head(&run)?.at("/hash").clone();
+    scenario.say(&mut run, turn("b"))?;
+    let target = || Target::run(&run.id).path("/claims");
+    let claim = |hash: &Value| json!({"only_if": {"hash": hash}}).to_string();
+    scenario.post(target(), claim(&read))?.problem(409, "conflict").needs("hash_of_applied")?;
+    let head = scenario.head(&run)?;
+    head.has("/epoch", 0)?;
+    scenario.post(target(), claim(head.at("/hash")))?.ok()?.has("/epoch", 1)
 }
 
 fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {

@@ -305,7 +305,7 @@ impl State {
                 if reads_back { self.with_writer(run, &told) } else { Ok(told) }
             }
             ["v1", "runs", run, "copies"] => self.copy(run, &asked.body),
-            ["v1", "runs", run, "claims"] => self.claim(run),
+            ["v1", "runs", run, "claims"] => self.claim(run, &asked.body),
             ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &asked.body),
             ["v1", "skips"] => self.skip(&asked.body),
             ["v1", "horizons"] => self.retain(&asked.body),

@@ -1,18 +1,15 @@
 //! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
 
 use super::auth::{Caller, limits::Limit};
-use crate::index::{
-    Consistency, Error, Projector, entry,
-    store::{self, Rows, runs::RunRow},
-};
+use crate::index::{Consistency, Error, Projector, entry};
 use runlog_content::Store;
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Claim, Disposition, ErrorKind, Outcome},
+    answer::{ErrorKind, Outcome},
     draft::{self, Draft},
     headers,
-    id::{ContentHash, Offset, PartitionId, RecordId, RunId, WriterId},
-    payload::{Payload, RunClaim},
+    id::{ContentHash, Offset, PartitionId, RecordId, RunId},
+    payload::Payload,
     record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
@@ -21,12 +18,14 @@ use tokio::time::Instant;
 pub(super) mod attribution;
 mod basis;
 mod batch;
+mod claims;
 mod decisions;
 mod of_partition;
 mod outcomes;
 mod plan;
 mod renumber;
 
+pub(super) use claims::ClaimBody;
 pub(super) use decisions::{Seen, is_own_decision};
 pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 pub(super) use plan::PLANNED_HERE_BYTES_MAX;
@@ -303,49 +302,6 @@ impl Projector {
             stowed.push(draft);
         }
         Ok(stowed)
-    }
-
-    /// Takes a run over in the name of a new writer.
-    pub async fn claim(
-        self: &Arc<Self>,
-        run_id: RunId<&str>,
-        claimed_by: &str,
-        deadline: Duration,
-    ) -> Result<Claim, Error> {
-        let partition = self.partition_of(run_id);
-        self.wait(partition, Consistency::Latest, deadline).await?;
-        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
-        let head = row.map(|row| row.head).unwrap_or_default();
-        let writer_id = WriterId::new((self.shared.config.ids)())?;
-        let epoch = head.epoch.next().ok_or_else(|| {
-            Error::new(ErrorKind::Conflict, format!("run {run_id} was claimed as often as can be counted"))
-        })?;
-        let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
-        let outcome = self.append_own(run_id, Payload::RunClaim(claim), deadline).await?;
-        if outcome.outcome != Disposition::Applied {
-            let message = format!("another writer claimed run {run_id} first");
-            return Err(Error::new(ErrorKind::ClaimLost, message));
-        }
-        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
-        let head = row.map(|row| row.head).unwrap_or_default();
-        Ok(Claim {
-            writer_id,
-            epoch,
-            position: outcome.position,
-            next_journal_seq: head.next_journal_seq,
-            hash: head.hash,
-        })
-    }
-
-    async fn append_own(
-        self: &Arc<Self>,
-        run_id: RunId<&str>,
-        payload: Payload,
-        deadline: Duration,
-    ) -> Result<Outcome, Error> {
-        let record_id = RecordId::new((self.shared.config.ids)())?;
-        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), Origin::default(), deadline)
-            .await
     }
 
     async fn append_made(

@@ -2,7 +2,7 @@
 
 use super::{
     App, Ask, Patience,
-    append::{AnswerAt, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX, is_own_decision},
+    append::{AnswerAt, ClaimBody, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX, is_own_decision},
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
@@ -225,13 +225,6 @@ fn is_audited(record: &JournalRecord) -> bool {
     record.body.record_kind.unclaimed() || approves(record)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ClaimBody {
-    #[serde(default)]
-    claimed_by: String,
-}
-
 pub(super) async fn claim(
     app: App,
     Path(run_id): Path<RunId>,
@@ -239,5 +232,5 @@ pub(super) async fn claim(
     Text(body): Text,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    app.0.claim(run_id.borrow(), &body.claimed_by, patience.deadline()).await.map(Json)
+    app.0.claim(run_id.borrow(), &body, patience.deadline()).await.map(Json)
 }

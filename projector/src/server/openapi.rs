@@ -3,6 +3,7 @@
 
 use super::{
     App,
+    append::ClaimBody,
     auth::Access,
     body::Text,
     copies, fleet, health, horizons,
@@ -244,6 +245,7 @@ fn answers() -> Map<String, Value> {
 /// The schemas of request bodies, by name. Unlike an answer's, an optional member may be null.
 fn bodies() -> Map<String, Value> {
     let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+    generator.subschema_for::<ClaimBody>();
     generator.subschema_for::<copies::CopyBody>();
     generator.subschema_for::<horizons::HorizonBody>();
     generator.subschema_for::<runs::ResolutionBody>();

@@ -19,6 +19,8 @@ symbols! {
     /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
     /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
     /// * `RecordWriter`: outcomes have the writer of the record, as `record_writer`.
+    /// * `ClaimIds`: a claim takes a `record_id` and a `writer_id`, and is found by its id when it is sent again.
+    /// * `OnlyIf`: a claim takes `only_if`, the head that the run must have.
     /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
@@ -35,6 +37,8 @@ symbols! {
         Checkpoints = "checkpoints",
         ReadBack = "read_back",
         RecordWriter = "record_writer",
+        ClaimIds = "claim_ids",
+        OnlyIf = "only_if",
         Copies = "copies",
         Base64 = "base64",
         Uploads = "uploads",

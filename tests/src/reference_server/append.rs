@@ -256,19 +256,39 @@ impl State {
         self.take(run_id, record)
     }
 
-    pub(super) fn claim(&mut self, run_id: &str) -> Answer {
-        let epoch = self.head(run_id)["epoch"].as_u64().unwrap_or_default() + 1;
-        let writer = format!("writer-{}", self.appended);
-        let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": ""});
-        let record = json!({"run_id": run_id, "record_id": format!("own-{}", self.appended), "writer_id": writer,
-            "writer_epoch": epoch, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": claim});
-        let told = self.take(run_id, record);
-        if told["outcome"] != "applied" {
-            return Err(problem(409, "claim_lost", "another writer has it"));
+    pub(super) fn claim(&mut self, run_id: &str, body: &str) -> Answer {
+        let body = if body.is_empty() { json!({}) } else { self.parse(body)? };
+        let named = body["record_id"].as_str().filter(|_| !self.is_wrong("claim_resent"));
+        let landed = named.map(|id| self.model.known(run_id, id)).unwrap_or_default();
+        if !landed.is_null() {
+            let (writer, epoch) = (&landed["record_writer"]["writer_id"], &landed["record_writer"]["epoch"]);
+            return self.claimed(run_id, writer, epoch, &landed["position"]);
         }
         let head = self.head(run_id);
+        let read = &body["only_if"]["hash"];
+        if !read.is_null() && *read != self.hash(&head) && !self.is_wrong("claim_only_if") {
+            return Err(problem(409, "conflict", "the run has another head"));
+        }
+        let epoch = head["epoch"].as_u64().unwrap_or_default() + 1;
+        let own = |name: &str, prefix: &str| {
+            body[name].as_str().map_or_else(|| format!("{prefix}-{}", self.appended), str::to_owned)
+        };
+        let (writer, id) = (own("writer_id", "writer"), named.map_or_else(|| own("", "own"), str::to_owned));
+        let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": ""});
+        let record = json!({"run_id": run_id, "record_id": id, "writer_id": writer,
+            "writer_epoch": epoch, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": claim});
+        let told = self.take(run_id, record);
+        self.claimed(run_id, &writer.into(), &epoch.into(), &told["position"])
+    }
+
+    /// The answer to a claim, if its writer has the run.
+    fn claimed(&self, run_id: &str, writer: &Value, epoch: &Value, position: &Value) -> Answer {
+        let head = self.head(run_id);
+        if (&head["writer_id"], &head["epoch"]) != (writer, epoch) {
+            return Err(problem(409, "claim_lost", "another writer has it"));
+        }
         let hash = if self.is_wrong("claim_served") { Value::Null } else { self.hash(&head) };
-        ok(&json!({"writer_id": writer, "epoch": epoch, "position": told["position"],
+        ok(&json!({"writer_id": writer, "epoch": epoch, "position": position,
             "next_journal_seq": head["next_journal_seq"], "hash": hash}))
     }
 

@@ -9,6 +9,7 @@ mod batches_and_states;
 mod bulk_build;
 mod bytes_in_base64;
 mod checkpoint_cost;
+mod claim_requests;
 mod conformance;
 mod content_elsewhere;
 mod cross_site;

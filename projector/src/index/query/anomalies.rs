@@ -10,8 +10,30 @@ use crate::index::{
 };
 use runlog_schemas::{
     answer::Anomaly,
-    id::{Offset, RunId},
+    id::{Offset, RecordId, RunId},
+    judge::Reason,
 };
+use std::ops::ControlFlow;
+
+/// The newest refused records of a run that [`has_fenced`] reads.
+pub const FENCED_READ_MAX: usize = 4096;
+
+/// Whether a record with this id is among the run's newest [`FENCED_READ_MAX`] refused records, as fenced. One seek, and a step and
+/// a get for each of them.
+pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<bool, Error> {
+    let prefix = run_prefix(run_id);
+    let (mut found, mut read) = (false, 0);
+    rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |at, _| {
+        let mut parts = Parts::new(at);
+        if let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) {
+            let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
+            found = row.is_some_and(|row| row.reason == Reason::Fenced && row.record_id.borrow() == record_id);
+        }
+        read += 1;
+        Ok(if found || read == FENCED_READ_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(found)
+}
 
 /// A page of this partition's anomalies, of one run or all that are visible, in log order: one seek, a step each (and a get
 /// for a run's).

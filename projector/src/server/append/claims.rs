@@ -1,0 +1,175 @@
+//! Claims for a client. A claim that its sender named is appended once: the same request again finds it by its record id.
+//!
+//! ```text
+//!   request ─▶ the run at latest ─┬─▶ the record id is known ─────────────────────┐
+//!                                 ├─▶ a record of the id was fenced ─▶ claim_lost ▼
+//!                                 ├─▶ another head than `only_if` ─▶ conflict     ▼
+//!                                 └─▶ append a claim of the next epoch ─▶ read the claim by its id
+//! ```
+
+use super::Origin;
+use crate::index::{
+    Consistency, Error, Projector, query,
+    store::{self, Rows, runs::RunRow},
+};
+use runlog_schemas::{
+    answer::{Claim, ErrorKind},
+    id::{Epoch, RecordId, RunHash, RunId, WriterId},
+    payload::RunClaim,
+    record::JournalRecord,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// A request to take a run over.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewClaim")]
+pub(in crate::server) struct ClaimBody {
+    /// Who claims, for people.
+    #[serde(default)]
+    claimed_by: String,
+    /// The claim's record id; random unless given. The same request again, with the same id, appends nothing: it is answered as
+    /// the first time, or `claim_lost` if the run was claimed since.
+    record_id: Option<RecordId>,
+    /// The new writer's id; random unless given.
+    writer_id: Option<WriterId>,
+    /// Claim only if the run's head is the one that was read.
+    only_if: Option<ReadHead>,
+}
+
+/// The head of a run, as `GET /v1/runs/{run}` returned it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReadHead {
+    /// The run hash, which follows from every applied record of the run; 64 zeros for a run without records.
+    hash: RunHash,
+}
+
+impl Projector {
+    /// Takes a run over for a new writer: its claim, applied, and what the writer continues from.
+    ///
+    /// Errors: `ClaimLost` if another claim was applied first, or since. `Conflict` if the run has another record under the
+    /// record id, or another head than `only_if` names; nothing was appended then. `Unavailable` or `Stale` if it is unknown
+    /// whether the claim landed: the same request finds out.
+    ///
+    /// Between the comparison with `only_if` and the append, records of other writers can be applied. A claim cannot: of two claims
+    /// of one epoch one is lost.
+    pub(in crate::server) async fn claim(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        body: &ClaimBody,
+        deadline: Duration,
+    ) -> Result<Claim, Error> {
+        let (begun, partition) = (Instant::now(), self.partition_of(run_id));
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        // Read first: a copy of this request that lands meanwhile is found by its id, and is no other head.
+        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
+        let RunRow { head, offset, index, .. } = row.unwrap_or_default();
+        if let Some(record_id) = body.record_id.clone() {
+            let body = body.clone();
+            let find =
+                move |projector: &Self, run_id: RunId<&str>| projector.earlier_claim(run_id, record_id.borrow(), &body);
+            if let Some(claim) = self.blocking(run_id, find).await? {
+                return Ok(claim);
+            }
+        }
+        if body.only_if.as_ref().is_some_and(|read| read.hash != head.hash) {
+            let message = format!(
+                "run {run_id} has another head than the request names, and was not claimed: its hash is {}, its epoch {}, its \
+                 writer {:?}, its next journal_seq {}; read the run again",
+                head.hash,
+                head.epoch,
+                head.writer_id.as_str(),
+                head.next_journal_seq
+            );
+            return Err(Error::new(ErrorKind::Conflict, message).at(&self.position(partition, offset, index)));
+        }
+        let epoch = head.epoch.next().ok_or_else(|| {
+            Error::new(ErrorKind::Conflict, format!("run {run_id} was claimed as often as can be counted"))
+        })?;
+        let random = || (self.shared.config.ids)();
+        let writer_id = body.writer_id.clone().map_or_else(|| WriterId::new(random()), Ok)?;
+        let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
+        let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), &body.claimed_by);
+        let left = deadline.saturating_sub(begun.elapsed());
+        self.append_made(run_id, record, Origin::default(), left).await?;
+        // A copy of the request may have been appended first, with another writer's id.
+        self.landed_claim(run_id, record_id.borrow(), body)?.ok_or_else(|| lost(run_id, record_id.borrow()))
+    }
+
+    /// The claim that an earlier copy of the request appended. A claim that lost has no effect under its id, so that only the run's
+    /// refused records show it.
+    fn earlier_claim(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        body: &ClaimBody,
+    ) -> Result<Option<Claim>, Error> {
+        let claim = self.landed_claim(run_id, record_id, body)?;
+        let store = self.store(self.partition_of(run_id));
+        if claim.is_none() && query::anomalies::has_fenced(&store.view(), run_id, record_id)? {
+            return Err(lost(run_id, record_id));
+        }
+        Ok(claim)
+    }
+
+    /// The claim with this record id, if it is applied and the run's last one; none if no record of the id was judged.
+    fn landed_claim(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        body: &ClaimBody,
+    ) -> Result<Option<Claim>, Error> {
+        let partition = self.partition_of(run_id);
+        let store = self.store(partition);
+        let view = store.view();
+        let Some(first) = store::seen(run_id, record_id, |key| view.get(key))? else { return Ok(None) };
+        let position = self.position(partition, first.offset, first.index);
+        let (_, writer) = query::outcome::first_one(&view, run_id, &first)?;
+        let writer = writer.and_then(|writer| Some(((*writer.writer_id).clone()?, writer.epoch)));
+        let same = writer.filter(|(writer_id, epoch)| {
+            let record = claim_record(run_id, record_id, (writer_id, *epoch), &body.claimed_by);
+            let is_own = body.writer_id.as_ref().is_none_or(|own| own == writer_id);
+            is_own && first.refused.is_none() && first.content_hash == record.content_hash()
+        });
+        let Some((writer_id, epoch)) = same else {
+            let message = format!(
+                "run {run_id} has another record with the id {record_id}, or a claim with another writer_id or claimed_by; claim \
+                 with a new record_id"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message).at(&position).about_record(record_id));
+        };
+        let head = view.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default().head;
+        if (head.epoch, head.writer_id.borrow()) != (epoch, Some(writer_id.borrow())) {
+            let message = format!(
+                "run {run_id} was claimed in epoch {epoch} by this request, and in epoch {} by writer {:?} since; claim it with a \
+                 new record_id only if that writer must stop",
+                head.epoch,
+                head.writer_id.as_str()
+            );
+            return Err(Error::new(ErrorKind::ClaimLost, message).about_record(record_id));
+        }
+        Ok(Some(Claim { writer_id, epoch, position, next_journal_seq: head.next_journal_seq, hash: head.hash }))
+    }
+}
+
+fn lost(run_id: RunId<&str>, record_id: RecordId<&str>) -> Error {
+    let message = format!(
+        "another writer claimed run {run_id} first; claim it with a new record_id only if that writer must stop"
+    );
+    Error::new(ErrorKind::ClaimLost, message).about_record(record_id)
+}
+
+/// A claim's record. Its content follows from these alone, so that a repeat is recognised.
+fn claim_record(
+    run_id: RunId<&str>,
+    record_id: RecordId<&str>,
+    (writer_id, epoch): (&WriterId, Epoch),
+    claimed_by: &str,
+) -> JournalRecord {
+    let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
+    JournalRecord::new(run_id, record_id.to_owned(), "runlog", claim.into())
+}

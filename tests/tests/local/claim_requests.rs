@@ -1,0 +1,203 @@
+//! A claim over HTTP under an id of its sender's: sent again, duplicated or late, it takes the run once, and never from its own
+//! sender. One that names the head that was read loses where the run has another.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::record_writers::{Site, intent};
+use futures_util::future::join_all;
+use runlog_log::{Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
+use runlog_projector::index::entry::entry;
+use runlog_schemas::{codec::NoRegistry, draft::Draft};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+fn writer(claim: &Value) -> Value {
+    json!({ "writer_id": claim["writer_id"], "writer_epoch": claim["epoch"] })
+}
+
+fn result(claim: &Value, of: &str) -> Value {
+    let mut record = intent(&writer(claim), &format!("{of}-result"));
+    record["payload"] = json!({ "type": "tool_call_completed", "request_record_id": of, "result": 1 });
+    record
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_a_claim_takes_nothing_from_its_sender() {
+    let site = Site::start().await;
+    for (nth, request) in [(1, json!({ "record_id": "c-1", "writer_id": "mine" })), (2, json!({ "record_id": "c-2" }))]
+    {
+        let claim = site.post("/claims", &request).await;
+        assert_eq!(claim["epoch"], nth, "{claim}");
+        let copy = site.post("/claims", &request).await;
+        assert_eq!(copy, claim, "as the first time");
+        let id = format!("book-{nth}");
+        site.post("/records", &intent(&writer(&claim), &id)).await;
+        let late = site.post("/claims", &request).await;
+        assert_eq!(
+            ["writer_id", "epoch", "position"].map(|name| &late[name]),
+            ["writer_id", "epoch", "position"].map(|name| &claim[name])
+        );
+        let told = site.post("/records", &result(&claim, &id)).await;
+        assert_eq!(told["outcome"], "applied", "{told}");
+    }
+    assert_eq!(site.get("").await["epoch"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_again_after_another_is_lost() {
+    let site = Site::start().await;
+    let request = json!({ "record_id": "c-1", "claimed_by": "one" });
+    site.post("/claims", &request).await;
+    let other = site.post("/claims", &json!({ "record_id": "c-2" })).await;
+    let late = site.post("/claims", &request).await;
+    assert_eq!((&late["kind"], &late["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{late}");
+    let told = site.post("/records", &intent(&writer(&other), "book")).await;
+    assert_eq!(told["outcome"], "applied", "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
+    let site = Site::start().await;
+    let first = site.post("/claims", &json!({})).await;
+    // As another server appends it that has not read the first claim.
+    let mut late = intent(&json!({ "writer_id": "late", "writer_epoch": 1 }), "c-1");
+    late["payload"] = json!({ "type": "run_claim", "writer_id": "late", "epoch": 1, "claimed_by": "" });
+    let told = site.post("/records", &late).await;
+    assert_eq!(told["reason"], "fenced", "{told}");
+    let again = site.post("/claims", &json!({ "record_id": "c-1", "writer_id": "late" })).await;
+    assert_eq!((&again["kind"], &again["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{again}");
+    assert_eq!(site.get("").await["writer_id"], first["writer_id"]);
+    let new = site.post("/claims", &json!({ "record_id": "c-2", "writer_id": "late" })).await;
+    assert_eq!(new["epoch"], 2, "{new}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_a_claim_at_the_same_moment_make_one_writer() {
+    let site = Site::start().await;
+    let requests =
+        [json!({ "record_id": "c-1", "only_if": { "hash": "0".repeat(64) } }), json!({ "record_id": "c-2" })];
+    for (epoch, request) in (1..).zip(&requests) {
+        let claims = join_all((0..8).map(|_| site.post("/claims", request))).await;
+        let made: BTreeSet<String> = claims.iter().map(|claim| writer(claim).to_string()).collect();
+        assert_eq!((made.len(), &claims[0]["epoch"]), (1, &json!(epoch)), "{claims:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_under_the_id_of_something_else_is_a_conflict_and_claims_nothing() {
+    let site = Site::start().await;
+    let claim = site.post("/claims", &json!({ "record_id": "c-1", "writer_id": "mine", "claimed_by": "one" })).await;
+    site.post("/records", &intent(&writer(&claim), "book")).await;
+    for other in [
+        json!({ "record_id": "book" }),
+        json!({ "record_id": "c-1", "writer_id": "mine", "claimed_by": "two" }),
+        json!({ "record_id": "c-1", "writer_id": "other", "claimed_by": "one" }),
+    ] {
+        let problem = site.post("/claims", &other).await;
+        assert_eq!(problem["kind"], "conflict", "{other}: {problem}");
+    }
+    for (wrong, kind) in [(json!({ "record_id": "" }), "invalid"), (json!({ "writer_id": 1 }), "invalid")] {
+        let problem = site.post("/claims", &wrong).await;
+        assert_eq!(problem["kind"], kind, "{wrong}: {problem}");
+    }
+    let run = site.get("").await;
+    assert_eq!((&run["epoch"], &run["writer_id"]), (&json!(1), &json!("mine")), "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conditional_claim_loses_where_the_run_has_another_head() {
+    let site = Site::start().await;
+    let none = json!({ "hash": "0".repeat(64) });
+    let first = site.post("/claims", &json!({ "record_id": "c-1", "only_if": none })).await;
+    assert_eq!(first["epoch"], 1, "{first}");
+    let read = site.get("").await["hash"].clone();
+    site.post("/records", &intent(&writer(&first), "book")).await;
+    let now = site.get("").await;
+    let request = |id: &str, hash: &Value| json!({ "record_id": id, "only_if": { "hash": hash } });
+    for old in [&none["hash"], &read] {
+        let lost = site.post("/claims", &request("c-2", old)).await;
+        assert_eq!((&lost["kind"], &lost["offset"]), (&json!("conflict"), &now["position"]["offset"]), "{lost}");
+        assert!(lost["detail"].as_str().unwrap().contains(now["hash"].as_str().unwrap()), "{lost}");
+    }
+    let told = site.post("/records", &result(&first, "book")).await;
+    assert_eq!(told["outcome"], "applied", "its writer was left alone: {told}");
+    let now = site.get("").await["hash"].clone();
+    let claim = site.post("/claims", &request("c-2", &now)).await;
+    let again = site.post("/claims", &request("c-2", &now)).await;
+    assert_eq!((&claim["epoch"], &again), (&json!(2), &claim), "its own claim is no other head");
+    for wrong in [json!({}), json!({ "hash": "12" }), json!({ "hash": now, "epoch": 2 }), json!("12")] {
+        let problem = site.post("/claims", &json!({ "record_id": "c-3", "only_if": wrong })).await;
+        assert_eq!(problem["kind"], "invalid", "{wrong}: {problem}");
+    }
+    let requests = ["a", "b", "c", "d"].map(|id| request(id, &claim["hash"]));
+    let claims = join_all(requests.iter().map(|request| site.post("/claims", request))).await;
+    let won = claims.iter().filter(|claim| claim["epoch"] == 3).count();
+    let lost = |claim: &&Value| claim["kind"] == "claim_lost" || claim["kind"] == "conflict";
+    assert_eq!((won, claims.iter().filter(lost).count()), (1, 3), "{claims:?}");
+}
+
+/// A log in which another server's record lands before the next append.
+#[derive(Clone, Debug)]
+struct Preceded {
+    log: MemoryLog,
+    first: Arc<Mutex<Option<Entry>>>,
+}
+
+impl Log for Preceded {
+    fn topic(&self) -> &str {
+        self.log.topic()
+    }
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.log.value_bytes_max()
+    }
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let Some(first) = self.first.lock().unwrap().take() else { return self.log.append(partition, batch) };
+        let log = self.log.clone();
+        Box::pin(async move {
+            log.append(partition, vec![first]).await?;
+            log.append(partition, batch).await
+        })
+    }
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        self.log.bounds(partition, deadline)
+    }
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        self.log.reader(from)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn between_the_comparison_and_the_claim_a_record_can_land_and_another_claim_cannot_be_overrun() {
+    let log = Preceded { log: MemoryLog::new(1), first: Arc::default() };
+    let site = Site::over(Arc::new(log.clone())).await;
+    let between = |record: &Value| {
+        let draft = Draft::parse(&record.to_string()).unwrap();
+        *log.first.lock().unwrap() = Some(entry(&draft.record, &NoRegistry).unwrap());
+    };
+    let first = site.post("/claims", &json!({})).await;
+    let mut record = intent(&writer(&first), "book");
+    (record["writer_seq"], record["journal_seq"]) = (json!(1), json!(1));
+    let request = |id: &str, run: &Value| json!({ "record_id": id, "only_if": { "hash": run["hash"] } });
+    let run = site.get("").await;
+    between(&record);
+    let claim = site.post("/claims", &request("c-2", &run)).await;
+    assert_eq!(
+        (&claim["epoch"], &claim["next_journal_seq"]),
+        (&json!(2), &json!(2)),
+        "and the answer shows it: {claim}"
+    );
+    let mut other = intent(&json!({ "writer_id": "other", "writer_epoch": 3 }), "other-claim");
+    (other["writer_seq"], other["journal_seq"]) = (json!(0), json!(0));
+    other["payload"] = json!({ "type": "run_claim", "writer_id": "other", "epoch": 3, "claimed_by": "" });
+    let run = site.get("").await;
+    between(&other);
+    let lost = site.post("/claims", &request("c-3", &run)).await;
+    assert_eq!((&lost["kind"], &site.get("").await["writer_id"]), (&json!("claim_lost"), &json!("other")), "{lost}");
+}

@@ -110,7 +110,7 @@ fn claim_only_if(scenario: &mut Scenario<'_>) -> Checked {
     scenario.post(target(), claim(&read))?.problem(409, "conflict").needs("hash_of_applied")?;
     let head = scenario.head(&run)?;
     head.has("/epoch", 0)?;
-    scenario.post(target(), claim(head.at("/hash")))?.ok()?.has("/epoch", 1)
+    scenario.post(target(), claim(head.at("/hash")))?.ok().needs("claim_served")?.has("/epoch", 1)
 }
 
 fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {

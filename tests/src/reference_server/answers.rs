@@ -319,21 +319,26 @@ impl State {
         }
     }
 
+    /// The outcome of the first record under an id; null if there is none.
+    pub(super) fn known(&self, view: &Model, run_id: &str, record_id: &str) -> Value {
+        if !self.is_wrong("partition_of_run") {
+            return view.known(run_id, record_id);
+        }
+        let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
+        let line = lines.into_iter().find(|line| line["record_id"] == record_id);
+        line.map_or(Value::Null, |line| {
+            json!({"outcome": "applied", "reason": null, "position": line["position"],
+                "record_writer": {"writer_id": line["writer_id"], "epoch": line["writer_epoch"]}})
+        })
+    }
+
     pub(super) fn outcome(&self, asked: &Asked, run_id: &str) -> Answer {
         let view = self.view(asked, run_id, "outcome")?;
         let record_id = asked.get("record_id").unwrap_or_default();
         let mut told = match asked.get("position").map(place) {
             Some(Some((partition, offset))) => view.outcome(partition, offset, 0, record_id),
             Some(None) => return Err(problem(400, "usage", "no position")),
-            None if self.is_wrong("partition_of_run") => {
-                let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
-                let line = lines.into_iter().find(|line| line["record_id"] == record_id);
-                line.map_or(
-                    Value::Null,
-                    |line| json!({"outcome": "applied", "reason": null, "position": line["position"]}),
-                )
-            }
-            None => view.known(run_id, record_id),
+            None => self.known(&view, run_id, record_id),
         };
         if told.is_null() && self.is_wrong("outcome_by_id") {
             told = json!({"outcome": "applied", "reason": null, "position": null});

@@ -259,7 +259,7 @@ impl State {
     pub(super) fn claim(&mut self, run_id: &str, body: &str) -> Answer {
         let body = if body.is_empty() { json!({}) } else { self.parse(body)? };
         let named = body["record_id"].as_str().filter(|_| !self.is_wrong("claim_resent"));
-        let landed = named.map(|id| self.model.known(run_id, id)).unwrap_or_default();
+        let landed = named.map(|id| self.known(&self.model, run_id, id)).unwrap_or_default();
         if !landed.is_null() {
             let (writer, epoch) = (&landed["record_writer"]["writer_id"], &landed["record_writer"]["epoch"]);
             return self.claimed(run_id, writer, epoch, &landed["position"]);

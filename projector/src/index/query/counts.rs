@@ -1,14 +1,14 @@
 //! Counts a partition's rows that may need an operator's attention, on request and up to a bound.
 
+use super::effects::state;
 use crate::index::{
     Error,
     store::{
         self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},
-        runs::{self, RunRow},
     },
 };
-use runlog_schemas::{id::RunId, judge::Class};
+use runlog_schemas::{answer::PendingState, id::RunId, judge::Class};
 use std::ops::{AddAssign, ControlFlow};
 
 /// The highest count; a longer list counts as this many.
@@ -58,13 +58,14 @@ pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     each(rows, &effects::prefix(false), |key, row| {
         let (run_id, row) = (Parts::new(key).id::<RunId>(), store::decode::<EffectRow>(key, row)?);
-        let run: Option<RunRow> = run_id.map_or(Ok(None), |run_id| rows.get(&runs::key(run_id.borrow())))?;
         let of_class = match row.class().0 {
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
         };
-        let is_running = run.is_some_and(|run| run.runs_effects_of(row.last_started_in, now));
-        *(if is_running { &mut of_class.running } else { &mut of_class.waiting }) += 1;
+        *match run_id.map_or(Ok(PendingState::Waiting), |run_id| state(rows, run_id.borrow(), &row, now))? {
+            PendingState::Running => &mut of_class.running,
+            PendingState::Waiting => &mut of_class.waiting,
+        } += 1;
         Ok(())
     })?;
     counts.anomalies = each(rows, &anomalies::prefix(), |_, _| Ok(()))?;

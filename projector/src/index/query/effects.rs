@@ -152,7 +152,12 @@ pub fn page<R: Rows>(
 }
 
 /// What a pending effect is doing.
-fn state<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow, now: i64) -> Result<PendingState, store::Error> {
+pub(super) fn state<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    row: &EffectRow,
+    now: i64,
+) -> Result<PendingState, store::Error> {
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
     let is_running = run.runs_effects_of(row.last_started_in, now);
     Ok(if is_running { PendingState::Running } else { PendingState::Waiting })

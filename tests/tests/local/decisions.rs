@@ -107,6 +107,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     for (path, body) in [
         ("/v1/runs/r/effects/one/resolution", &body),
         ("/v1/runs/r/records", &of_operator),
+        ("/v1/runs/r/records", &json!([asked(&first, "beside"), of_operator])),
         ("/v1/runs/r/records?check=true", &of_operator),
     ] {
         let (status, problem) = server.post(path, body)?;

@@ -57,7 +57,7 @@ pub(super) struct Bases(HashMap<RecordId, (Option<ContentHash>, Option<u32>)>);
 
 impl Bases {
     /// Takes note of what was filled into a record.
-    pub(super) fn fill(&mut self, record: &JournalRecord) {
+    pub(super) fn note(&mut self, record: &JournalRecord) {
         let Body { record_id, facts, .. } = &record.body;
         if facts.basis.is_some() {
             self.0.insert(record_id.clone(), (facts.basis, facts.attempt));
@@ -128,48 +128,69 @@ impl Check<'_> {
         changes: &Changes<'_, R>,
     ) -> Result<(), Error> {
         let Some(effect) = record.body.facts.answers.clone().filter(|_| is_checked(record)) else { return Ok(()) };
-        if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
-            vouches(run_id, &record.body, changes)?;
+        if is_decision(record) {
+            self.decision(record, run_id, effect.borrow(), changes)
+        } else {
+            self.attempt(record, run_id, effect.borrow(), changes)
         }
-        let is_decision = is_decision(record);
+    }
+
+    fn attempt<R: Rows>(
+        &self,
+        record: &mut JournalRecord,
+        run_id: RunId<&str>,
+        call: RecordId<&str>,
+        changes: &Changes<'_, R>,
+    ) -> Result<(), Error> {
         let (place, head) = (&record.place, &self.run.head);
-        if is_attempt(record) && place.writer_epoch > head.epoch {
+        if place.writer_epoch > head.epoch {
             let epoch = place.writer_epoch;
             let message = format!("epoch {epoch} of run {run_id} is not claimed yet; nothing was appended");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if is_attempt(record) && !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
+        if !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
             // The judge refuses it as fenced.
             return Ok(());
         }
-        let row = store::effects::pending_one(run_id, effect.borrow(), |key| changes.get(key))?;
+        let row = store::effects::pending_one(run_id, call, |key| changes.get(key))?;
         // Only calls have attempts.
-        let Some(row) = row.filter(|row| is_decision || row.kind == EffectKind::ToolCall) else { return Ok(()) };
-        let facts = &mut record.body.facts;
-        if facts.epoch.is_none() && is_decision {
-            self.check_alive(&row, run_id, effect.borrow())?;
+        let Some(row) = row.filter(|row| row.kind == EffectKind::ToolCall) else { return Ok(()) };
+        let given = match &record.payload {
+            Payload::ToolCallAttempt(attempt) => Some(attempt.attempt),
+            _ => record.body.facts.attempt,
+        };
+        let next = check_attempt(&row, run_id, call, given)?;
+        if self.writes_basis {
+            (record.body.facts.attempt, record.body.facts.basis) = (Some(next), Some(row.newest));
         }
-        if is_decision {
-            check_revision(&row, run_id, effect.borrow(), facts)?;
+        Ok(())
+    }
+
+    fn decision<R: Rows>(
+        &self,
+        record: &mut JournalRecord,
+        run_id: RunId<&str>,
+        effect: RecordId<&str>,
+        changes: &Changes<'_, R>,
+    ) -> Result<(), Error> {
+        if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
+            vouches(run_id, &record.body, changes)?;
         }
+        let row = store::effects::pending_one(run_id, effect, |key| changes.get(key))?;
+        let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
+        if facts.epoch.is_none() {
+            self.check_alive(&row, run_id, effect)?;
+        }
+        check_revision(&row, run_id, effect, facts)?;
         if facts.basis.is_some() {
             return Ok(());
         }
-        if !is_decision {
-            let given = match &record.payload {
-                Payload::ToolCallAttempt(attempt) => Some(attempt.attempt),
-                _ => facts.attempt,
-            };
-            let next = check_attempt(&row, run_id, effect.borrow(), given)?;
-            facts.attempt = self.writes_basis.then_some(next).or(facts.attempt);
-        } else {
-            self.check_decision(&row, run_id, effect.borrow(), facts)?;
-            if facts.revision.is_some_and(|revision| revision < row.revision) {
-                // The judge refuses it as stale. With the basis of now it would not be.
-                return Ok(());
-            }
+        self.check_decision(&row, run_id, effect, facts)?;
+        // The judge refuses a smaller revision as stale. With the basis of now it would not be.
+        let is_stale = facts.revision.is_some_and(|revision| revision < row.revision);
+        if self.writes_basis && !is_stale {
+            facts.basis = Some(row.newest);
         }
-        facts.basis = self.writes_basis.then_some(row.newest);
         Ok(())
     }
 

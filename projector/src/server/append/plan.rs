@@ -9,6 +9,7 @@ use super::{
 };
 use crate::index::{
     Error, Projector, entry,
+    principal::Proofs,
     project::{self, Changes, Effect, RecordContext, RunRecord},
     query,
     store::{self, View, runs::RunRow},
@@ -18,8 +19,8 @@ use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome, Writer},
     codec,
     draft::Draft,
-    id::{RecordId, RunId, WriterId},
-    judge::Head,
+    id::{JournalSeq, RecordId, RunId, WriterId},
+    judge::{FirstJudgement, Head},
     payload::Payload,
     record::JournalRecord,
 };
@@ -76,114 +77,18 @@ impl Projector {
         origin: &Origin,
         judged: bool,
     ) -> Result<Vec<Planned>, Error> {
-        let partition = self.partition_of(run_id);
-        let mut changes = Changes::new(view);
+        let (changes, bases) = (Changes::new(view), basis::Bases::default());
         let proofs = origin.caller.proofs(&self.journal().journal_id);
-        let writes_basis = self.shared.config.writes_basis();
-        let seen = |draft: &Draft, changes: &Changes<'_, _>| {
-            store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))
-        };
+        let now = self.log_now();
+        let mut plan = Plan { projector: self, run_id, view, origin, now, proofs, changes, bases, planned: vec![] };
         let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
         for (_, draft) in drafts {
-            judged = judged || seen(draft, &changes)?.is_some();
+            judged = judged || plan.first(draft)?.is_some();
         }
-        let (mut planned, mut bases) = (Vec::new(), basis::Bases::default());
         for (index, draft) in drafts {
-            let row: Option<RunRow> = if judged { changes.get(&store::runs::key(run_id))? } else { None };
-            let (row, first) = (row.unwrap_or_default(), if judged { seen(draft, &changes)? } else { None });
-            let draft = &*bases.as_first(draft, run_id, first.as_ref(), view)?;
-            let again = first.as_ref().filter(|first| renumber::is_due(draft, first));
-            let known = first.is_some() && again.is_none();
-            if !known && !says_what_was_seen(&draft.record) {
-                let facts = &draft.record.body.facts;
-                let message =
-                    format!("record {index}: {}", no_revision(run_id, facts.answers.as_ref().map(RecordId::borrow)));
-                return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
-            }
-            let mut record = self.number(draft, &row.head, known)?;
-            if !known || renumber::is_judged_anew(&record, first.as_ref()) {
-                basis::check_batch(&record)?;
-                // Other content than that of the first record under the id would be a conflict.
-                let writes_basis = writes_basis && first.is_none();
-                let check = basis::Check { origin, writes_basis, run: &row, now: self.log_now() };
-                check.check(&mut record, run_id, &changes)?;
-                bases.fill(&record);
-            }
-            let facts = &record.body.facts;
-            if (facts.principal.is_some() || facts.principal_proof.is_some()) && !known {
-                let message = format!("record {} names a principal; only a server may", record.body.record_id);
-                return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
-            }
-            if !known {
-                self.may_write(&record)?;
-            }
-            if let Some(principal) = origin.caller.principal() {
-                let first = first.as_ref().map(|first| first.content_hash);
-                attribution::attribute(&mut record, principal, proofs.as_ref(), first);
-            }
-            if record.body.run_id.borrow() != Some(run_id) {
-                let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
-                let error = Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}"));
-                return Err(error.about_record(record.body.record_id.borrow()));
-            }
-            let schemas = &*self.shared.config.schemas;
-            let entry =
-                if again.is_some() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
-            // As a fold keeps it.
-            let version = if again.is_some() { record.renumbered_version() } else { record.version() };
-            let framed = codec::reframe_as(&entry.value, version);
-            let envelope = query::envelope(&framed)?;
-            if !judged {
-                let outcome = self.unjudged(partition, row.offset, record.body.record_id.into());
-                planned.push(Planned { entry, outcome, wanted: true });
-                continue;
-            }
-            let at =
-                RecordContext { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
-            let of_run = RunRecord::new(&envelope)
-                .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
-            let mut effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
-            if let (Some(first), Effect::Refused(reason)) = (again, &effect)
-                && renumber::is_for_numbers(*reason)
-            {
-                // Other numbers do not help: what was refused is a record of the batch, or a number that the client gave.
-                effect = Effect::Repeat { first: first.clone(), numbered: false };
-            }
-            let (name, reason, position) = match &effect {
-                Effect::Applied => (Disposition::Applied, None, (row.offset, row.index)),
-                Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
-                Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
-            };
-            let sent_before =
-                |planned: &&Planned| planned.outcome.record_id.borrow() == Some(record.body.record_id.borrow());
-            let (journal_seq, record_writer) = match &effect {
-                Effect::Repeat { first, .. } => match planned.iter().rfind(sent_before) {
-                    // The first one is in this request, and has no place yet.
-                    Some(before) => (before.outcome.journal_seq, before.outcome.record_writer.clone()),
-                    None => query::outcome::first_one(view, run_id, first)?,
-                },
-                _ => {
-                    let (writer_id, epoch) = (record.place.writer_id.clone(), record.place.writer_epoch);
-                    (None, Some(Writer { writer_id, epoch }))
-                }
-            };
-            let outcome = Outcome {
-                position: self.position(partition, position.0, position.1),
-                outcome: name.into(),
-                reason: reason.map(Into::into),
-                record_id: record.body.record_id.clone().into(),
-                journal_seq,
-                record_writer,
-            };
-            let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
-            let consumes = again.is_none() && behind.head.next_writer_seq != row.head.next_writer_seq;
-            let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
-            if wanted {
-                self.may_write(&record)?;
-            }
-            planned.push(Planned { entry, outcome, wanted });
+            plan.add(*index, draft, judged)?;
         }
-        Ok(planned)
+        Ok(plan.planned)
     }
 
     /// Refuses a record that needs a later schema version than servers may write.
@@ -226,6 +131,184 @@ impl Projector {
         }
         batch::number(&mut record, head, known);
         Ok(record)
+    }
+}
+
+/// The records of a request as far as they are planned.
+struct Plan<'a> {
+    projector: &'a Projector,
+    run_id: RunId<&'a str>,
+    view: &'a View<'a>,
+    origin: &'a Origin,
+    /// The log's time, milliseconds since the Unix epoch.
+    now: i64,
+    proofs: Option<Proofs>,
+    changes: Changes<'a, View<'a>>,
+    bases: basis::Bases,
+    planned: Vec<Planned>,
+}
+
+/// What a draft is to the record that was judged first under its id.
+#[derive(Clone, Copy)]
+enum Sent<'a> {
+    /// There is none.
+    New,
+    /// It is the same, and was refused for numbers that the server filled in: the draft gets others.
+    Renumbered(&'a FirstJudgement),
+    /// It was refused for its numbers, and the draft has the numbers that it is judged anew with.
+    Again,
+    /// The draft is a repeat or a conflict.
+    Known,
+}
+
+impl<'a> Sent<'a> {
+    fn of(draft: &Draft, first: Option<&'a FirstJudgement>) -> Self {
+        match first {
+            None => Self::New,
+            Some(first) if renumber::is_due(draft, first) => Self::Renumbered(first),
+            Some(first) if renumber::is_judged_anew(&draft.record, first) => Self::Again,
+            Some(_) => Self::Known,
+        }
+    }
+
+    /// Whether the server makes a record of the draft: it fills numbers in, and has to find the record valid.
+    fn is_made_here(self) -> bool {
+        matches!(self, Self::New | Self::Renumbered(_))
+    }
+}
+
+impl Plan<'_> {
+    fn first(&self, draft: &Draft) -> Result<Option<FirstJudgement>, Error> {
+        Ok(store::seen(self.run_id, draft.record.body.record_id.borrow(), |key| self.changes.get(key))?)
+    }
+
+    fn run(&self) -> Result<RunRow, Error> {
+        Ok(self.changes.get(&store::runs::key(self.run_id))?.unwrap_or_default())
+    }
+
+    /// Plans the next draft, the request's `index`th.
+    fn add(&mut self, index: usize, draft: &Draft, judged: bool) -> Result<(), Error> {
+        let (row, first) = if judged { (self.run()?, self.first(draft)?) } else { Default::default() };
+        let draft = &*self.bases.as_first(draft, self.run_id, first.as_ref(), self.view)?;
+        let sent = Sent::of(draft, first.as_ref());
+        let record = self.record(index, draft, sent, first.as_ref(), &row)?;
+        let schemas = &*self.projector.shared.config.schemas;
+        let renumbered = matches!(sent, Sent::Renumbered(_));
+        let entry = if renumbered { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
+        let partition = self.projector.partition_of(self.run_id);
+        if !judged {
+            let outcome = self.projector.unjudged(partition, row.offset, record.body.record_id.clone().into());
+            return self.push(&record, entry, outcome, true);
+        }
+        let effect = self.judge(&record, &entry, sent, &row)?;
+        let (name, reason, position) = match &effect {
+            Effect::Applied => (Disposition::Applied, None, (row.offset, row.index)),
+            Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
+            Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
+        };
+        let (journal_seq, record_writer) = self.first_one(&record, &effect)?;
+        let outcome = Outcome {
+            position: self.projector.position(partition, position.0, position.1),
+            outcome: name.into(),
+            reason: reason.map(Into::into),
+            record_id: record.body.record_id.clone().into(),
+            journal_seq,
+            record_writer,
+        };
+        let consumes = !renumbered && self.run()?.head.next_writer_seq != row.head.next_writer_seq;
+        let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
+        self.push(&record, entry, outcome, wanted)
+    }
+
+    fn push(&mut self, record: &JournalRecord, entry: Entry, outcome: Outcome, wanted: bool) -> Result<(), Error> {
+        if wanted {
+            self.projector.may_write(record)?;
+        }
+        self.planned.push(Planned { entry, outcome, wanted });
+        Ok(())
+    }
+
+    /// The record of a draft: numbered, checked and with its principal.
+    fn record(
+        &mut self,
+        index: usize,
+        draft: &Draft,
+        sent: Sent<'_>,
+        first: Option<&FirstJudgement>,
+        row: &RunRow,
+    ) -> Result<JournalRecord, Error> {
+        let (run_id, record_id) = (self.run_id, draft.record.body.record_id.borrow());
+        let invalid = |message| Err(Error::new(ErrorKind::Invalid, message).about_record(record_id));
+        if sent.is_made_here() && !says_what_was_seen(&draft.record) {
+            let effect = draft.record.body.facts.answers.as_ref().map(RecordId::borrow);
+            return invalid(format!("record {index}: {}", no_revision(run_id, effect)));
+        }
+        let mut record = self.projector.number(draft, &row.head, !sent.is_made_here())?;
+        if !matches!(sent, Sent::Known) {
+            basis::check_batch(&record)?;
+            // Other content than that of the first record under the id would be a conflict.
+            let writes_basis = first.is_none() && self.projector.shared.config.writes_basis();
+            let check = basis::Check { origin: self.origin, writes_basis, run: row, now: self.now };
+            check.check(&mut record, run_id, &self.changes)?;
+            self.bases.note(&record);
+        }
+        let facts = &record.body.facts;
+        if sent.is_made_here() && (facts.principal.is_some() || facts.principal_proof.is_some()) {
+            return invalid(format!("record {record_id} names a principal; only a server may"));
+        }
+        if let Some(principal) = self.origin.caller.principal() {
+            attribution::attribute(&mut record, principal, self.proofs.as_ref(), first.map(|first| first.content_hash));
+        }
+        if record.body.run_id.borrow() != Some(run_id) {
+            let run = &record.body.run_id;
+            return invalid(format!("record {record_id} names run {run}, the request names {run_id}"));
+        }
+        Ok(record)
+    }
+
+    /// Judges a record as a fold does, and keeps what it changes for the records after it.
+    fn judge(&mut self, record: &JournalRecord, entry: &Entry, sent: Sent<'_>, row: &RunRow) -> Result<Effect, Error> {
+        let renumbered = matches!(sent, Sent::Renumbered(_));
+        let version = if renumbered { record.renumbered_version() } else { record.version() };
+        let framed = codec::reframe_as(&entry.value, version);
+        let envelope = query::envelope(&framed)?;
+        let partition = self.projector.partition_of(self.run_id);
+        // A process that writes is alive: a decision later in the request has to find that out.
+        let at = RecordContext {
+            partition,
+            offset: row.offset,
+            index: row.index,
+            logged_at_millis: self.now,
+            framed: &framed,
+        };
+        let of_run = RunRecord::new(&envelope)
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
+        let effect = project::record(of_run, at, self.projector.journal().partitions, &mut self.changes)?;
+        Ok(match (sent, effect) {
+            // Other numbers do not help: what was refused is a record of the batch, or a number that the client gave.
+            (Sent::Renumbered(first), Effect::Refused(reason)) if renumber::is_for_numbers(reason) => {
+                Effect::Repeat { first: first.clone(), numbered: false }
+            }
+            (_, effect) => effect,
+        })
+    }
+
+    /// The number and the writer of the record that an outcome is about.
+    fn first_one(
+        &self,
+        record: &JournalRecord,
+        effect: &Effect,
+    ) -> Result<(Option<JournalSeq>, Option<Writer>), Error> {
+        let Effect::Repeat { first, .. } = effect else {
+            let (writer_id, epoch) = (record.place.writer_id.clone(), record.place.writer_epoch);
+            return Ok((None, Some(Writer { writer_id, epoch })));
+        };
+        let id = record.body.record_id.borrow();
+        match self.planned.iter().rfind(|planned| planned.outcome.record_id.borrow() == Some(id)) {
+            // The first one is in this request, and has no place yet.
+            Some(before) => Ok((before.outcome.journal_seq, before.outcome.record_writer.clone())),
+            None => query::outcome::first_one(self.view, self.run_id, first),
+        }
     }
 }
 

@@ -119,8 +119,8 @@ pub(super) fn is_due(draft: &Draft, first: &FirstJudgement) -> bool {
 }
 
 /// Whether the judge judges a record anew if it is of the same content as `first`.
-pub(super) fn is_judged_anew(record: &JournalRecord, first: Option<&FirstJudgement>) -> bool {
-    record.version().number >= RENUMBERED_SINCE && first.is_some_and(FirstJudgement::is_for_numbers)
+pub(super) fn is_judged_anew(record: &JournalRecord, first: &FirstJudgement) -> bool {
+    record.version().number >= RENUMBERED_SINCE && first.is_for_numbers()
 }
 
 /// Whether a refusal can be one for numbers. A conflict can also be of an id.

@@ -46,7 +46,7 @@ pub(super) fn record<R: Rows>(
     Ok(Effect::Applied)
 }
 
-/// Stores a batch's refusal, caused by the record at `fault`, and keeps its results as evidence on pending effects.
+/// Stores a batch's refusal, caused by the record at `fault`, and keeps its results, each for itself.
 fn refused<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -55,10 +55,10 @@ fn refused<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     anomalies::refused(batch, RecordContext { index: fault, ..at }, reason, changes)?;
-    if matches!(reason, Reason::Fenced | Reason::Ended) {
+    if effects::keeps_results(reason) {
         for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
             if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == batch.run_id) {
-                effects::evidence(part, RecordContext { index, framed: &part.framed(), ..at }, reason, changes)?;
+                effects::refused(part, RecordContext { index, framed: &part.framed(), ..at }, reason, changes)?;
             }
         }
     }

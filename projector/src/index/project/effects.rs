@@ -1,16 +1,18 @@
-//! `effects`: pending from the request or the intent until it ends; refused results are kept as evidence meanwhile.
+//! `effects`: pending from the request or the intent until it ends. Refused results are kept: as evidence while the effect is
+//! pending, and as contradicting after it ended.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, ended, pending, pending_one},
+    effects::{EffectKind, EffectRow, EvidenceRow, contradicted, ended, pending, pending_one},
+    records,
     runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
     id::{ContentHash, Epoch, RecordId, RunId},
     judge::{
-        PendingEffect, Reason,
+        FirstJudgement, PendingEffect, Reason,
         lifecycle::{Family, LifecycleStatus, State, StateChange, StatusReport},
     },
     or_other::OrOther,
@@ -78,6 +80,7 @@ fn answered<R: Rows>(
         Some(status) => {
             row.status = status;
             row.set_by = (row.kind != EffectKind::ToolCall).then(|| record.payload_hash());
+            row.given_up = decision == "give_up";
             changes.remove(key);
             changes.put(ended(record.run_id, row.kind, id), &row);
         }
@@ -132,6 +135,9 @@ fn begun(
         revision: 1,
         newest: content_hash,
         is_newest_counted: true,
+        given_up: false,
+        contradicting: Vec::new(),
+        contradictions: 0,
     }
 }
 
@@ -161,6 +167,7 @@ pub(super) fn stepped<R: Rows>(
             revision: row.revision + 1,
             newest: content_hash,
             is_newest_counted: true,
+            given_up: false,
             ..row
         };
         changes.remove(open);
@@ -250,40 +257,85 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
     }
 }
 
-/// Keeps a refused result as evidence while its effect is pending.
-pub fn evidence<R: Rows>(
+/// Whether a result that is refused for this reason is kept.
+pub fn keeps_results(reason: Reason) -> bool {
+    matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition)
+}
+
+/// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
+/// A result that is refused as a transition is no evidence: its effect has ended, or another record of its batch is at fault.
+pub fn refused<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
-    let key = pending(record.run_id, kind, id.borrow());
-    let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
-    let before = row.undecided_since();
-    let gone = row.add_evidence(EvidenceRow {
+    let result = || EvidenceRow {
         record_id: record.record_id.to_owned(),
         content_hash: record.content_hash(),
         is_first_of_id: false,
-        status,
+        status: status.clone(),
         reason,
         offset: at.offset,
         index: at.index,
         logged_at_millis: at.logged_at_millis,
         framed: at.row_bytes(),
-    });
-    let Some(gone) = gone else { return Ok(()) };
+    };
+    if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
+        if reason != Reason::Transition {
+            evidence(record, at, id.borrow(), row, result(), changes)?;
+        }
+        return Ok(());
+    }
+    let key = ended(record.run_id, kind, id.borrow());
+    let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
+    // The contract writes this marker in addition to the effect's own result.
+    let marks = record.facts.payload_type == PayloadType::TerminalResult && row.status == status;
+    // A refused batch can contain a record that was applied alone.
+    let applied: Option<FirstJudgement> = changes.get(&records::by_id(record.run_id, record.record_id))?;
+    let is_applied = applied.is_some_and(|applied| applied.content_hash == record.content_hash());
+    if marks || is_applied || !row.add_contradicting(result()) {
+        return Ok(());
+    }
+    changes.put(key, &row);
+    changes.mark(contradicted(record.run_id, kind, id.borrow()));
+    change_call(record.run_id, kind, id.borrow(), |call| call.is_contradicted = true, changes)
+}
+
+/// Keeps a refused result as evidence of the pending effect `row`.
+fn evidence<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    id: RecordId<&str>,
+    mut row: EffectRow,
+    result: EvidenceRow,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let before = row.undecided_since();
+    let Some(gone) = row.add_evidence(result) else { return Ok(()) };
     super::contents::kept(record, at, changes);
     for gone in gone {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
-    changes.put(key, &row);
+    changes.put(pending(record.run_id, row.kind, id), &row);
     count_undecided(record.run_id, before, row.undecided_since(), changes)?;
+    change_call(record.run_id, row.kind, id, |call| call.has_evidence = true, changes)
+}
+
+/// Changes the row of the tool call that the effect is, if it is one.
+fn change_call<R: Rows>(
+    run_id: RunId<&str>,
+    kind: EffectKind,
+    id: RecordId<&str>,
+    change: impl FnOnce(&mut CallRow),
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     if kind == EffectKind::ToolCall
-        && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?
+        && let Some(mut call) = changes.get::<CallRow>(&call_key(run_id, id))?
     {
-        row.has_evidence = true;
-        changes.put(call_key(record.run_id, id.borrow()), &row);
+        change(&mut call);
+        changes.put(call_key(run_id, id), &call);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::index::store::{self, Rows, tool_calls::CallRow};
 use runlog_schemas::{
     id::ContentHash,
     judge::{
-        self, Reason, Verdict,
+        self, Verdict,
         lifecycle::{Family, StatusReport},
     },
     payload::PayloadType,
@@ -57,8 +57,8 @@ pub(super) fn settle<R: Rows>(
         Verdict::Refused { reason, head } => {
             runs::numbered(record, head, changes)?;
             anomalies::refused(record, at, reason, changes)?;
-            if matches!(reason, Reason::Fenced | Reason::Ended) {
-                effects::evidence(record, at, reason, changes)?;
+            if effects::keeps_results(reason) {
+                effects::refused(record, at, reason, changes)?;
             }
             Ok(Effect::Refused(reason))
         }

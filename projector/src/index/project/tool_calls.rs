@@ -68,6 +68,7 @@ fn requested<R: Rows>(
         outcome_hash: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
         has_evidence: false,
+        is_contradicted: false,
         requested: facts::validity(&record),
         ended: None,
         more_stated: false,

@@ -1,5 +1,6 @@
 //! `effects`: side effects, pending and ended ones apart. All pending effects of the partition are one seek and a step
-//! each, whatever the number of runs; all ended ones take a seek for each run, also for those that have none.
+//! each, whatever the number of runs; all ended ones take a seek for each run, also for those that have none. Contradicted
+//! ones are listed apart: each takes a get of its ended row.
 
 use super::{
     Error, Index, Key, KeyPart, RowFamily,
@@ -25,6 +26,7 @@ pub const INDEX: Index = Index::new(
     &[
         RowFamily::of::<EffectRow>(0, "pending", &[RUN_ID, KIND, ID]),
         RowFamily::of::<EffectRow>(1, "ended", &[RUN, KIND, ID]),
+        RowFamily::empty(2, "contradicted", &[RUN_ID, KIND, ID]),
     ],
 );
 
@@ -70,7 +72,18 @@ pub fn prefix(ended: bool) -> Key {
     Key::new(INDEX, u8::from(ended))
 }
 
-/// The most evidence stored per effect: once for the first of each record id, once for the others.
+/// Marks an ended effect that a later result contradicts; the row is empty.
+pub fn contradicted(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
+    all_contradicted().text(run_id).u8(kind as u8).text(id)
+}
+
+/// The beginning of the marks of contradicted effects.
+pub fn all_contradicted() -> Key {
+    Key::new(INDEX, 2)
+}
+
+/// The most evidence stored per effect: once for the first of each record id, once for the others. Also the most results
+/// stored that contradict its end.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// Whether a result says that the effect happened.
@@ -123,6 +136,12 @@ pub struct EffectRow {
     pub newest: ContentHash,
     /// Whether `revision` counts the newest record.
     pub is_newest_counted: bool,
+    /// Whether a `give_up` ended it: its outcome is unknown.
+    pub given_up: bool,
+    /// Results that arrived after it had ended and contradict its end, oldest first.
+    pub contradicting: Vec<EvidenceRow>,
+    /// Number of results stored as contradicting, evicted ones included.
+    pub contradictions: u64,
 }
 datum!(EffectRow {
     kind,
@@ -145,6 +164,9 @@ datum!(EffectRow {
     revision,
     newest,
     is_newest_counted,
+    given_up,
+    contradicting,
+    contradictions,
 });
 
 impl EffectRow {
@@ -189,21 +211,25 @@ impl EffectRow {
         self.cleared = false;
         let first = row.is_first_of_id;
         self.evidence.push(row);
-        gone.extend(self.evict(first));
+        gone.extend(evict(&mut self.evidence, first));
         Some(gone)
     }
 
-    /// Evicts evidence beyond [`EVIDENCE_MAX`] among the first of each id, or among the others: the oldest that does not
-    /// say that the effect happened, or the oldest if all say so. [`Self::adopted_by`] so returns the same as over all
-    /// evidence.
-    fn evict(&mut self, first: bool) -> Option<EvidenceRow> {
-        let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;
-        if self.evidence.iter().filter(group).count() <= EVIDENCE_MAX {
-            return None;
+    /// Stores a result that arrived after the effect had ended, and was not applied. Returns false if it does not contradict
+    /// the end, or if the same is stored: the same record id and content hash.
+    ///
+    /// Evidence does not contradict the end: it was known when the effect ended. A `give_up` says that the outcome is unknown, so
+    /// only a result that says that the effect happened contradicts it.
+    pub fn add_contradicting(&mut self, row: EvidenceRow) -> bool {
+        let same = |other: &EvidenceRow| other.record_id == row.record_id && other.content_hash == row.content_hash;
+        let is_known = self.evidence.iter().chain(&self.contradicting).any(same);
+        if is_known || (self.given_up && !happened(&row.status)) {
+            return false;
         }
-        let least = self.evidence.iter().position(|one| group(&one) && !happened(&one.status));
-        let oldest = || self.evidence.iter().position(|one| group(&one));
-        Some(self.evidence.remove(least.or_else(oldest)?))
+        self.contradictions += 1;
+        self.contradicting.push(row);
+        evict(&mut self.contradicting, false);
+        true
     }
 
     /// The evidence that a decision with these facts to adopt it adopts. A decision without a basis reads the first evidence
@@ -241,6 +267,19 @@ impl EffectRow {
         let has_evidence = !self.evidence.is_empty();
         State { status: self.status, ended, set_by: self.set_by.unwrap_or_default(), has_evidence }
     }
+}
+
+/// Evicts evidence beyond [`EVIDENCE_MAX`] among the first of each id, or among the others: the oldest that does not
+/// say that the effect happened, or the oldest if all say so. [`EffectRow::adopted_by`] so returns the same as over all
+/// evidence.
+fn evict(evidence: &mut Vec<EvidenceRow>, first: bool) -> Option<EvidenceRow> {
+    let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;
+    if evidence.iter().filter(group).count() <= EVIDENCE_MAX {
+        return None;
+    }
+    let least = evidence.iter().position(|one| group(&one) && !happened(&one.status));
+    let oldest = || evidence.iter().position(|one| group(&one));
+    Some(evidence.remove(least.or_else(oldest)?))
 }
 
 /// A refused result. Its content is stored here, since no other index has it.

@@ -95,6 +95,8 @@ pub struct CallRow {
     pub idempotency_key: Option<String>,
     /// Whether a refused result is attached as evidence.
     pub has_evidence: bool,
+    /// Whether a result that arrived after its end contradicts it.
+    pub is_contradicted: bool,
     /// The valid time of the request.
     pub requested: Validity,
     /// The valid time of its end.
@@ -115,6 +117,7 @@ datum!(CallRow {
     outcome_hash,
     idempotency_key,
     has_evidence,
+    is_contradicted,
     requested,
     ended,
     more_stated,

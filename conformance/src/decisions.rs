@@ -40,6 +40,12 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("resolved_not_done", SECTION, "decided not done: the call may run again", not_done),
     Rule::new("resolved_give_up", SECTION, "decided give up: the call failed, given_up", give_up),
     Rule::new(
+        "contradiction_kept",
+        "Judgement",
+        "a result that says that it happened contradicts a give up, and a lookup says so",
+        contradiction,
+    ),
+    Rule::new(
         "adopt_prefers_completed",
         "Judgement",
         "evidence that contradicts itself says that it happened",
@@ -244,6 +250,18 @@ fn give_up(scenario: &mut Scenario<'_>) -> Checked {
     let asked = scenario.pending(&mut run)?;
     decide(scenario, &mut run, &asked, "give_up")?;
     status(scenario, &run, "failed")?.has("/error/kind", "given_up")
+}
+
+fn contradiction(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "give_up")?;
+    status(scenario, &run, "failed").needs("resolved_give_up")?;
+    for (result, contradicts) in [(failed(&asked, "busy"), false), (completed(&asked, &json!("done")), true)] {
+        scenario.evidence(&mut run, result)?;
+        status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
+    }
+    Ok(())
 }
 
 fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {

@@ -4,7 +4,9 @@ use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
 use crate::index::{
     Consistency, Error,
     query::{
-        self, PartitionCursor, parse_partition_cursor,
+        self, PartitionCursor,
+        effects::Listed,
+        parse_partition_cursor,
         timeline::{BYTES_MAX, Budget},
     },
     store::horizons::Horizons,
@@ -99,13 +101,31 @@ pub(super) struct EffectsQuery {
     pending: bool,
     #[serde(default, rename = "unsafe")]
     unsafe_only: bool,
+    #[serde(default)]
+    contradicted: bool,
     limit: Option<usize>,
     cursor: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
+impl EffectsQuery {
+    fn listed(&self) -> Result<Listed, Error> {
+        match (self.contradicted, self.unsafe_only, self.pending) {
+            (false, true, _) => Ok(Listed::Unsafe),
+            (false, false, true) => Ok(Listed::Pending),
+            (false, false, false) => Ok(Listed::All),
+            (true, false, false) => Ok(Listed::Contradicted),
+            (true, ..) => {
+                let message = "contradicted effects have ended: leave out `pending` and `unsafe`, or `contradicted`";
+                Err(Error::new(ErrorKind::Usage, message))
+            }
+        }
+    }
+}
+
 pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Error> {
+    let listed = query.listed()?;
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
@@ -118,9 +138,8 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
                 return Ok((Vec::new(), Some(Vec::new())));
             }
             let (store, place) = (app.0.store(partition), app.place(partition));
-            let (only, shown) = ((query.pending, query.unsafe_only), (show, &budget));
             let now = app.0.log_now();
-            query::effects::page(&store.view(), place, &visible, only, shown, (cursor, limit), now)
+            query::effects::page(&store.view(), place, &visible, listed, (show, &budget), (cursor, limit), now)
         })?;
         Ok(Effects { effects, unavailable_partitions, next_cursor })
     })

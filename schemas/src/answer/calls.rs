@@ -69,6 +69,11 @@ pub struct Lookup {
     /// them.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
+    /// Whether a result that arrived after the call had ended contradicts its end: the effect may have happened twice, or
+    /// although the call failed. `contradicting` of `/v1/effects?contradicted=true` has such results. False from a server without
+    /// the feature `contradictions`.
+    #[serde(default)]
+    pub contradicted: bool,
 }
 
 /// A completed or failed call.
@@ -96,7 +101,7 @@ pub struct Done {
     pub idempotency_key: Option<String>,
 }
 
-/// A refused result, kept as evidence for a decision.
+/// A refused result, kept as evidence for a decision, or because it contradicts the end of its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Evidence {
@@ -243,8 +248,15 @@ pub struct EffectState {
     pub class: Option<OrOther<Class>>,
     /// Why it has that class.
     pub reason: Option<String>,
-    /// Refused results, oldest first.
+    /// Refused results that arrived while it was pending, oldest first.
     pub evidence: Vec<Evidence>,
+    /// Refused results that arrived after it had ended and contradict its end, oldest first; 16 at most. Empty from a server
+    /// without the feature `contradictions`.
+    #[serde(default)]
+    pub contradicting: Vec<Evidence>,
+    /// Number of such results, with those that are no longer kept.
+    #[serde(default)]
+    pub contradictions: u64,
     /// While pending: as in [`Pending`].
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]

@@ -26,6 +26,8 @@ symbols! {
     /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
     /// * `Bases`: schema version 3 is written: attempts and decisions may name the state that they were made at (`basis`),
     /// and requests what they need (`unresolved`, `repeatable`). The server fills `basis` in where it is absent.
+    /// * `Contradictions`: results that contradict the end of their effect are kept and listed: `contradicted=true` of
+    /// `/v1/effects`, and `contradicted` of a call.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -44,6 +46,7 @@ symbols! {
         Uploads = "uploads",
         AnswerAtAck = "answer_at_ack",
         Bases = "bases",
+        Contradictions = "contradictions",
     }
 }
 

@@ -142,7 +142,8 @@ impl Model {
     pub fn lookup(&self, run_id: &str, fingerprint: &str, occurrence: Option<u32>) -> Value {
         let unknown = |occurrences: usize| {
             json!({"status": "unknown", "fingerprint": fingerprint, "occurrence": occurrence, "occurrences": occurrences,
-                   "tool_name": null, "arguments": null, "result": null, "error": null, "position": null, "dropped": []})
+                   "tool_name": null, "arguments": null, "result": null, "error": null, "position": null, "dropped": [],
+                   "contradicted": false})
         };
         let Some(seen) = self.run(run_id) else { return unknown(0) };
         let effects = seen.effects();
@@ -177,6 +178,7 @@ impl Model {
             "error": error,
             "position": seen.position(&seen.run.entries[call.set_by]),
             "dropped": dropped,
+            "contradicted": call.contradictions > 0,
         })
     }
 
@@ -204,6 +206,8 @@ impl Model {
                 "class": if pending { told["class"].clone() } else { Value::Null },
                 "reason": if pending { told["reason"].clone() } else { Value::Null },
                 "evidence": seen.evidence(effect),
+                "contradicting": seen.contradicting(effect),
+                "contradictions": effect.contradictions,
                 "revision": if pending { told["revision"].clone() } else { Value::Null },
                 "basis": if pending { told["basis"].clone() } else { Value::Null },
             })

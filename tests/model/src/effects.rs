@@ -3,21 +3,19 @@
 
 use crate::{
     lifecycles::{self, Family, Said},
-    record::{answers, at, hidden, inner, number, payload_member, payload_type, same_payload, text, tool},
+    record::{answers, at, hidden, number, payload_member, payload_type, same_payload, text, tool},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+mod refused;
+
+pub(crate) use refused::{EVIDENCE_MAX, Evidence};
+
 /// The kinds, in the order in which a decision looks for an id.
 pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
-
-/// How much evidence is kept of one effect.
-pub(crate) const EVIDENCE_MAX: usize = 16;
-
-/// Results that say that an effect happened.
-const HAPPENED: [&str; 3] = ["completed", "deduped", "result_rewritten"];
 
 /// What is known of one effect. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
@@ -57,26 +55,12 @@ pub(crate) struct Effect {
     pub(crate) revision: u64,
     /// The content hash of the newest record that was applied to it or kept as its evidence.
     pub(crate) newest: String,
-}
-
-/// A refused result.
-#[derive(Clone, Debug)]
-pub(crate) struct Evidence {
-    /// The entry that it came in.
-    pub(crate) entry: usize,
-    /// Its index within the offset.
-    pub(crate) index: u32,
-    pub(crate) status: String,
-    pub(crate) result: Value,
-    pub(crate) content: String,
-    /// Whether no other evidence that is kept has its id.
-    first: bool,
-}
-
-impl Evidence {
-    fn happened(&self) -> bool {
-        HAPPENED.contains(&self.status.as_str())
-    }
+    /// Somebody gave it up.
+    given_up: bool,
+    /// Refused results that came after the end and contradict it.
+    pub(crate) contradicting: Vec<Evidence>,
+    /// How many of these were kept, those that made room too.
+    pub(crate) contradictions: u64,
 }
 
 impl Effect {
@@ -106,21 +90,12 @@ impl Effect {
         self.ended = true;
         self.set_by = set_by;
         self.content = Some(content);
+        self.given_up = false;
     }
 
     /// Somebody is at it after all.
     fn take_back(&mut self, rules: &Rules) {
         self.not_done = self.not_done && !rules.fires(Rule::NotDoneTakenBack, self.not_done);
-    }
-
-    /// Evidence beyond what is kept, of the first of each id or of the others: what says that the effect happened goes last,
-    /// the oldest first.
-    fn make_room(&mut self, rules: &Rules, first: bool) {
-        let of_group: Vec<usize> = (0..self.evidence.len()).filter(|at| self.evidence[*at].first == first).collect();
-        if rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
-            let least = of_group.iter().find(|at| !self.evidence[**at].happened());
-            self.evidence.remove(*least.unwrap_or(&of_group[0]));
-        }
     }
 
     /// The evidence that a decision with a basis adopts.
@@ -155,7 +130,7 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     for (at, entry) in run.entries.iter().enumerate() {
         match entry.verdict {
             Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at),
-            Verdict::Refused(reason) => evidence(rules, &mut effects, at, entry, reason),
+            Verdict::Refused(reason) => refused::keep(rules, &mut effects, run, at, reason),
             _ => {}
         }
     }
@@ -299,13 +274,19 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         evidence: Vec::new(),
         revision: 1,
         newest: entry.content(0, record),
+        given_up: false,
+        contradicting: Vec::new(),
+        contradictions: 0,
     }
 }
 
 fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
     match text(record, "/payload/decision") {
         "done" if rules.fires(Rule::ResolvedDone, true) => effect.end("completed", at, at),
-        "give_up" if rules.fires(Rule::ResolvedGiveUp, true) => effect.end("failed", at, at),
+        "give_up" if rules.fires(Rule::ResolvedGiveUp, true) => {
+            effect.end("failed", at, at);
+            effect.given_up = true;
+        }
         "not_done" if rules.fires(Rule::ResolvedNotDone, true) => effect.not_done = true,
         "adopt" if rules.fires(Rule::ResolvedAdopt, true) => {
             if let Some(adopted) = effect.adoptable(rules, record) {
@@ -315,54 +296,6 @@ fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
             }
         }
         _ => {}
-    }
-}
-
-/// A refused result is kept while its effect is pending, each once. It takes back that the effect did not happen.
-fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, reason: Reason) {
-    let rule = match reason {
-        Reason::Fenced => Rule::EvidenceFenced,
-        Reason::Ended => Rule::EvidenceEnded,
-        _ => return,
-    };
-    let batch = entry.kind == "batch";
-    let records = if batch { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
-    for (index, record) in (0..).zip(records) {
-        if text(record, "/run_id") != text(&entry.record, "/run_id") {
-            continue;
-        }
-        let Some((kind, id, status)) = result_of(rules, record) else { continue };
-        let about = |effect: &&mut Effect| effect.pending() && effect.kind == kind && effect.id == id;
-        let Some(effect) = effects.iter_mut().find(about) else { continue };
-        let content = entry.content(index, record);
-        let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
-        let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
-        let same = effect.evidence.iter().position(|other| same_id(other) && other.content == content);
-        if id_known && (same.is_some() || !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
-            continue;
-        }
-        if let Some(same) = same {
-            effect.evidence.remove(same);
-        }
-        let first = !rules.fires(Rule::EvidenceById, id_known);
-        effect.revision += u64::from(first);
-        effect.newest.clone_from(&content);
-        effect.evidence.push(Evidence { entry: at, index, status, result: record.clone(), content, first });
-        effect.make_room(rules, first);
-        effect.take_back(rules);
-    }
-}
-
-/// What a record says that an effect came to: its kind, its id, the status.
-fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
-    match payload_type(record) {
-        "tool_call_completed" => Some(("tool_call", answers(record).to_owned(), "completed".to_owned())),
-        "tool_call_failed" => Some(("tool_call", answers(record).to_owned(), "failed".to_owned())),
-        _ => {
-            let said = lifecycles::said(rules, record)?;
-            let ends = is_effect(said.family) && said.family.ends(&said.state);
-            ends.then_some((said.family.name, said.key.id, said.state))
-        }
     }
 }
 

@@ -122,6 +122,8 @@ pub enum Rule {
     EvidenceEnded,
     /// Of more evidence than is kept, the oldest that does not say that the effect happened makes room.
     EvidenceMakesRoom,
+    /// A refused result that contradicts the end of its effect is kept.
+    ContradictionKept,
     /// Approvals are decided once.
     ApprovalTransition,
     /// Wakes have one end.
@@ -232,7 +234,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 110] = [
+    pub const ALL: [Self; 111] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -290,6 +292,7 @@ impl Rule {
         Self::EvidenceFenced,
         Self::EvidenceEnded,
         Self::EvidenceMakesRoom,
+        Self::ContradictionKept,
         Self::ApprovalTransition,
         Self::WakeTransition,
         Self::MessageTransition,

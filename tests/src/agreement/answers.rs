@@ -1,7 +1,10 @@
 //! The queries of a product under test: over rows in this process, or over HTTP.
 
 use anyhow::ensure;
-use runlog_projector::index::{query::events::Filter, store::Index};
+use runlog_projector::index::{
+    query::{effects::Listed, events::Filter},
+    store::Index,
+};
 use runlog_schemas::id::{RecordId, RunId};
 use serde_json::Value;
 
@@ -49,7 +52,7 @@ pub trait Answers {
     fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>>;
 
     /// `effects`: over all runs.
-    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
+    fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// `anomalies`, of a run or all.
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>>;

@@ -3,7 +3,10 @@
 use super::answers::{Answers, PAGES_MAX, recovered};
 use crate::server::{self, Server};
 use anyhow::{Context, bail, ensure};
-use runlog_projector::index::{query::events::Filter, store::Index};
+use runlog_projector::index::{
+    query::{effects::Listed, events::Filter},
+    store::Index,
+};
 use runlog_schemas::{
     id::{RecordId, RunId},
     partition::partition_of,
@@ -237,8 +240,14 @@ impl Answers for Http<'_> {
         Ok(found)
     }
 
-    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let path = format!("/v1/effects?pending={only_pending}&unsafe={only_unsafe}&{}", self.everywhere());
+    fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let only = match listed {
+            Listed::All => "pending=false",
+            Listed::Pending => "pending=true",
+            Listed::Unsafe => "pending=true&unsafe=true",
+            Listed::Contradicted => "contradicted=true",
+        };
+        let path = format!("/v1/effects?{only}&{}", self.everywhere());
         self.all(&path, "effects", limit)
     }
 

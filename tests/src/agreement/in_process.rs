@@ -7,8 +7,10 @@ use runlog_projector::{
     index::{
         fold::Stop,
         query::{
-            self, TopicPartition, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome,
-            recovery, runs, standing, timeline, visible::Visible,
+            self, TopicPartition, anomalies, checkpoint, dead_letters,
+            effects::{self, Listed},
+            events, facts, lookup, outcome, recovery, runs, standing, timeline,
+            visible::Visible,
         },
         store::{Index, Rows},
     },
@@ -193,12 +195,12 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         found.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
     }
 
-    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| {
                 let shown = (timeline::Show::Raw, &timeline::Budget::new(timeline::BYTES_MAX));
-                effects::page(rows, place, &Visible::default(), (only_pending, only_unsafe), shown, (cursor, limit), 0)
+                effects::page(rows, place, &Visible::default(), listed, shown, (cursor, limit), 0)
             })?);
         }
         found.into_iter().map(value).collect()

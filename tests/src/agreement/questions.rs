@@ -6,7 +6,7 @@ use super::{
 };
 use runlog_model::{Delivery, Event, EventFilter, History, Model};
 use runlog_projector::index::{
-    query::{self, events::Filter},
+    query::{self, effects::Listed, events::Filter},
     store::{Index, evolving, pools, write_backs},
 };
 use runlog_schemas::{
@@ -94,18 +94,18 @@ impl<A: Answers> Both<'_, A> {
         each(&mut runs).for_each(dated);
         let told = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
         self.equal("runs", &runs, told)?;
-        for only_pending in [true, false] {
-            let model = without_payloads(by_kind(self.model.effects(only_pending)["effects"].clone()));
-            let told =
-                self.product.effects(only_pending, false, limit).map(|told| without_payloads(by_kind(worded(told))));
-            self.equal(if only_pending { "effects pending" } else { "effects" }, &model, told)?;
+        let all = without_payloads(by_kind(self.model.effects(false)["effects"].clone()));
+        for listed in [Listed::All, Listed::Pending, Listed::Unsafe, Listed::Contradicted] {
+            let has = |effect: &&Value| match listed {
+                Listed::All => true,
+                Listed::Pending => effect["status"] == "pending",
+                Listed::Unsafe => effect["class"] == "reconcile_required",
+                Listed::Contradicted => effect["contradictions"] != 0,
+            };
+            let model: Value = all.as_array().into_iter().flatten().filter(has).cloned().collect();
+            let told = self.product.effects(listed, limit).map(|told| without_payloads(by_kind(worded(told))));
+            self.equal(&format!("effects {listed:?}"), &model, told)?;
         }
-        let mut unsafe_ones = without_payloads(by_kind(self.model.effects(true)["effects"].clone()));
-        if let Some(all) = unsafe_ones.as_array_mut() {
-            all.retain(|effect| effect["class"] == "reconcile_required");
-        }
-        let told = self.product.effects(true, true, limit).map(|told| without_payloads(by_kind(worded(told))));
-        self.equal("effects unsafe", &unsafe_ones, told)?;
         let told = self.product.anomalies(None, limit).map(Value::from);
         self.equal("anomalies", &self.model.anomalies(None)["anomalies"], told)?;
         let told = self.product.dead_letters(limit).map(Value::from);
@@ -390,9 +390,11 @@ fn worded(mut effects: Vec<Value>) -> Value {
     effects.into()
 }
 
-/// The evidence of all effects of a list.
+/// The refused results of all effects of a list: evidence, and what contradicts their ends.
 fn each_evidence(effects: &mut Value) -> impl Iterator<Item = &mut Value> {
-    each(effects).flat_map(|effect| each(&mut effect["evidence"]))
+    let members = each(effects).flat_map(|effect| effect.as_object_mut()).flatten();
+    let kept = members.filter(|(name, _)| matches!(name.as_str(), "evidence" | "contradicting"));
+    kept.flat_map(|(_, results)| each(results))
 }
 
 /// The model's time of evidence as the product writes it.

@@ -244,7 +244,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
         pending[1].tool_name == "file_write" && pending[1].evidence[0].status == EffectStatus::Completed,
         "{pending:?}"
     );
-    let (every, shown) = ((false, false), (Show::Raw, &Budget::new(BYTES_MAX)));
+    let (every, shown) = (query::effects::Listed::All, (Show::Raw, &Budget::new(BYTES_MAX)));
     let (all, _) = query::effects::page(journal.store(), PLACE, &Visible::default(), every, shown, (None, 9), 0)?;
     let statuses: Vec<_> =
         all.iter().map(|effect| (effect.pending.id.as_str(), effect.pending.status.as_str())).collect();

@@ -12,6 +12,7 @@ mod checkpoint_cost;
 mod claim_requests;
 mod conformance;
 mod content_elsewhere;
+mod contradictions;
 mod cross_site;
 mod decisions;
 mod disk_full;

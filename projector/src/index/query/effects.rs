@@ -9,7 +9,7 @@ use crate::index::{
     Contents, Error,
     store::{
         self, Parts, Rows,
-        effects::{EffectKind, EffectRow, EvidenceRow, pending_of, prefix},
+        effects::{self, EffectKind, EffectRow, EvidenceRow, all_contradicted, pending_of, prefix},
         horizons::Horizons,
         runs::RunRow,
     },
@@ -91,61 +91,89 @@ pub fn status<R: Rows>(
     id: RecordId<&str>,
 ) -> Result<Option<OrOther<LifecycleStatus>>, Error> {
     for kind in EffectKind::ALL {
-        if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
+        if rows.row(effects::pending(run_id, *kind, id).bytes())?.is_some() {
             return Ok(Some(LifecycleStatus::Pending.into()));
         }
-        if let Some(row) = rows.get::<EffectRow>(&store::effects::ended(run_id, *kind, id))? {
+        if let Some(row) = rows.get::<EffectRow>(&effects::ended(run_id, *kind, id))? {
             return Ok(Some(row.status));
         }
     }
     Ok(None)
 }
 
-/// A page of this partition's effects of visible runs, pending before ended, with their evidence as `show` says. The page ends
-/// after the effect whose evidence spends the budget. `now` is the log's time, milliseconds since the Unix epoch. A seek and a step
-/// for each effect, and a get for each pending one.
+/// Which effects a page lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// All, pending before ended.
+    All,
+    /// Those without a recorded end.
+    Pending,
+    /// Pending ones that must not run again before a decision.
+    Unsafe,
+    /// Ended ones that a later result contradicts.
+    Contradicted,
+}
+
+/// A page of this partition's effects of visible runs, with their evidence as `show` says. The page ends after the effect whose
+/// evidence spends the budget. `now` is the log's time, milliseconds since the Unix epoch. A seek and a step for each effect, and a
+/// get for each pending or contradicted one.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     visible: &Visible,
-    (only_pending, only_unsafe): (bool, bool),
+    listed: Listed,
     (show, budget): (Show, &Budget),
     (cursor, limit): (Option<&[u8]>, usize),
     now: i64,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
-    let lists: &[bool] = if only_pending || only_unsafe { &[false] } else { &[false, true] };
-    let list = |cursor: &[u8]| lists.iter().position(|ended| cursor.starts_with(prefix(*ended).bytes()));
+    let lists = match listed {
+        Listed::All => vec![prefix(false), prefix(true)],
+        Listed::Pending | Listed::Unsafe => vec![prefix(false)],
+        Listed::Contradicted => vec![all_contradicted()],
+    };
+    let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
     let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show, contents: None, budget };
     let mut found = Vec::new();
-    for (at, ended) in lists.iter().copied().enumerate().skip(from) {
+    for (at, list) in lists.iter().enumerate().skip(from) {
+        let has_ended = *list != prefix(false);
         let cursor = cursor.filter(|_| at == from);
         let bounds = (cursor, limit - found.len(), budget);
-        let (effects, next) = bounded_page(rows, &prefix(ended), bounds, |key, row| {
+        let (effects, next) = bounded_page(rows, list, bounds, |key, row| {
             let mut parts = Parts::new(key);
-            let (Some(run_id), Some(_), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id()) else {
+            let (Some(run_id), Some(kind), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id::<RecordId>()) else {
                 return Ok(None);
             };
             if !visible.contains(run_id.borrow()) {
                 return Ok(None);
             }
-            let row: EffectRow = store::decode(key, row)?;
-            if only_unsafe && row.class().0 != Class::ReconcileRequired {
+            let row: EffectRow = if listed == Listed::Contradicted {
+                let Some(kind) = EffectKind::ALL.get(usize::from(kind)) else { return Ok(None) };
+                let Some(row) = rows.get(&effects::ended(run_id.borrow(), *kind, id.borrow()))? else {
+                    return Ok(None);
+                };
+                row
+            } else {
+                store::decode(key, row)?
+            };
+            if listed == Listed::Unsafe && row.class().0 != Class::ReconcileRequired {
                 return Ok(None);
             }
             budget.take(evidence_bytes(&row));
-            let state = if ended { None } else { Some(state(rows, run_id.borrow(), &row, now)?) };
+            let state = if has_ended { None } else { Some(state(rows, run_id.borrow(), &row, now)?) };
             answer(&shown, run_id, id, row, state).map(Some)
         })?;
         found.extend(effects);
         if next.is_some() {
             return Ok((found, next));
         }
-        if at + 1 < lists.len() && (found.len() == limit || budget.is_spent()) {
+        if let Some(next) = lists.get(at + 1)
+            && (found.len() == limit || budget.is_spent())
+        {
             // The page is full after the last pending effect: the next one begins with the first ended effect.
-            return Ok((found, Some(prefix(true).into_bytes())));
+            return Ok((found, Some(next.bytes().to_vec())));
         }
     }
     Ok((found, None))
@@ -178,6 +206,8 @@ fn answer(
         pending: EffectState {
             kind: row.kind.into(),
             evidence: shown.all(&row, pending)?,
+            contradicting: shown.contradicting(&row)?,
+            contradictions: row.contradictions,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -203,9 +233,9 @@ fn bounded_page<R: Rows, T>(
     super::page_of(rows, span, |items| items == limit || budget.is_over(), take)
 }
 
-/// The bytes of an effect's evidence in the index.
+/// The bytes of an effect's refused results in the index.
 fn evidence_bytes(row: &EffectRow) -> u64 {
-    row.evidence.iter().map(|evidence| evidence.framed.0.len() as u64).sum()
+    row.evidence.iter().chain(&row.contradicting).map(|evidence| evidence.framed.0.len() as u64).sum()
 }
 
 /// How evidence is shown.
@@ -228,6 +258,11 @@ impl ShownEvidence<'_> {
         let mut all = newest_first.collect::<Result<Vec<_>, Error>>()?;
         all.reverse();
         Ok(all)
+    }
+
+    /// The results that contradict an effect's end, oldest first.
+    fn contradicting(&self, row: &EffectRow) -> Result<Vec<Evidence>, Error> {
+        row.contradicting.iter().map(|result| self.one(result, false)).collect()
     }
 
     fn one(&self, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {

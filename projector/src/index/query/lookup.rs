@@ -63,6 +63,7 @@ fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) 
         position: None,
         missing_content: Vec::new(),
         dropped: Vec::new(),
+        contradicted: false,
     }
 }
 
@@ -81,6 +82,7 @@ impl<R: Rows> Fill<'_, R> {
         let Some(call) = self.rows.get::<CallRow>(&key(self.run_id, self.id))? else { return Ok(()) };
         answer.status = LookupStatus::from(call.status).into();
         answer.tool_name = Some(call.tool_name.clone());
+        answer.contradicted = call.is_contradicted;
         answer.position = Some(self.place.position(call.status_offset, call.status_index));
         let requested = (call.request_offset, call.request_index);
         if let Some(record) = self.record(requested)?

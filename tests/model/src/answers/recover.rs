@@ -42,6 +42,15 @@ impl Seen<'_> {
 
     pub(crate) fn evidence(&self, effect: &Effect) -> Value {
         let adoptable = effect.adoptable_at_a_basis(&self.model.rules).filter(|_| effect.pending());
+        self.results(&effect.evidence, adoptable)
+    }
+
+    /// Refused results that contradict the effect's end.
+    pub(crate) fn contradicting(&self, effect: &Effect) -> Value {
+        self.results(&effect.contradicting, None)
+    }
+
+    fn results(&self, results: &[Evidence], adoptable: Option<usize>) -> Value {
         let row = |(at, evidence): (usize, &Evidence)| {
             let entry = &self.run.entries[evidence.entry];
             let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
@@ -58,7 +67,7 @@ impl Seen<'_> {
                 "payload": self.content_of(entry, &evidence.result),
             })
         };
-        effect.evidence.iter().enumerate().map(row).collect()
+        results.iter().enumerate().map(row).collect()
     }
 
     fn completed(&self, effect: &Effect) -> Value {

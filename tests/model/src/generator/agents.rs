@@ -5,7 +5,7 @@ use super::{
     world::{Agent, World},
 };
 use crate::{
-    effects::{EVIDENCE_MAX, KINDS},
+    effects::{EVIDENCE_MAX, Effect, KINDS},
     record::{inner, needs_claim, numbered, payload_type, text},
     run::{Reason, Verdict},
 };
@@ -286,13 +286,22 @@ impl World {
         let (epoch, _, _) = self.head(run);
         let record_id = self.id("claim");
         self.claim(run, epoch + 1, &record_id);
+        self.crowd_of_results(at, kind, &id);
+        if self.random.percent(30) {
+            let decision = self.random.pick(&["give_up", "done"]).unwrap_or("done");
+            self.decide(run, &id, decision);
+            self.crowd_of_results(at, kind, &id);
+        }
+    }
+
+    /// More results of an effect than are kept, each refused, until somebody decides that it ended.
+    fn crowd_of_results(&mut self, at: usize, kind: &'static str, id: &str) {
+        let run = self.agents[at].run;
+        let find = |effects: &[Effect]| effects.iter().find(|effect| effect.kind == kind && effect.id == id).cloned();
+        let Some(first) = find(&self.effects(run)) else { return };
         let completed = self.random.pick(&[10, 50, 95]).unwrap_or(50);
         for _ in 0..self.random.between(EVIDENCE_MAX as u64 - 1, EVIDENCE_MAX as u64 + 6) {
-            let effects = self.effects(run);
-            let Some(effect) = effects.iter().find(|effect| effect.kind == kind && effect.id == id && effect.pending())
-            else {
-                return;
-            };
+            let Some(effect) = find(&self.effects(run)).filter(|effect| effect.ended == first.ended) else { return };
             let happened: &[&str] = match kind {
                 "tool" => &["completed", "result_rewritten"],
                 "output_delivery" => &["completed", "deduped"],
@@ -300,12 +309,12 @@ impl World {
             };
             let status = if self.random.percent(completed) { self.random.pick(happened) } else { None };
             let status = status.unwrap_or("failed");
-            let said = self.told_late(run, effect, status);
+            let said = self.told_late(run, &effect, status);
             let value = self.number(at, said, Slip::None);
             self.append_record(&value, AppendFault::None);
             self.remember(at, value, true);
             if self.random.percent(15) {
-                self.decide(run, &id, "not_done");
+                self.decide(run, id, "not_done");
             }
         }
     }

@@ -387,11 +387,17 @@ impl World {
         json!({"payload": payloads::write_back(phase, txn)})
     }
 
-    /// What a writer that lost its run says of an effect that is pending, often one that others said something of.
+    /// What a writer that lost its run says of an effect: mostly of a pending one, often one that others said something of.
     pub(super) fn late_result(&mut self, run: usize) -> Option<Value> {
-        let pending: Vec<Effect> = self.effects(run).iter().filter(|effect| effect.pending()).cloned().collect();
+        let (pending, ended): (Vec<_>, Vec<_>) = self.effects(run).iter().cloned().partition(Effect::pending);
         let told: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
-        let from = if !told.is_empty() && self.random.percent(70) { told } else { pending };
+        let from = if !ended.is_empty() && self.random.percent(20) {
+            ended
+        } else if !told.is_empty() && self.random.percent(70) {
+            told
+        } else {
+            pending
+        };
         let effect = self.random.pick(&from)?;
         let status = self.random.pick(&["completed", "failed"]).unwrap_or("failed");
         Some(self.told_late(run, &effect, status))
@@ -411,7 +417,8 @@ impl World {
             (_, status) => payloads::delivery(&effect.id, status, "late"),
         }});
         // Processes that name a result after its call give it the same id.
-        if let Some(known) = self.random.pick(&effect.evidence)
+        let known = [effect.evidence.as_slice(), &effect.contradicting].concat();
+        if let Some(known) = self.random.pick(&known)
             && self.random.percent(25)
         {
             said["record_id"] = crate::record::text(&known.result, "/record_id").into();

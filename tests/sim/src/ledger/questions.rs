@@ -72,7 +72,9 @@ impl Question {
         match self {
             Self::Recovery(_) => differs(answer, model),
             Self::Run(_) => members(&HEAD),
-            Self::Lookup { .. } => members(&["status", "occurrence", "occurrences", "result", "position"]),
+            Self::Lookup { .. } => {
+                members(&["status", "occurrence", "occurrences", "result", "position", "contradicted"])
+            }
             Self::Known { .. } => members(&["outcome", "reason", "position", "record_id", "epoch", "writer_id"]),
             Self::Pending => None,
         }

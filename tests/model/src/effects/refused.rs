@@ -1,0 +1,129 @@
+//! Refused results: evidence while their effect is pending, and after that what contradicts its end.
+
+use super::{Effect, is_effect};
+use crate::{
+    lifecycles,
+    record::{answers, inner, payload_type, text},
+    rule::{Rule, Rules},
+    run::{Entry, Reason, Run},
+};
+use serde_json::Value;
+
+/// How much evidence is kept of one effect.
+pub(crate) const EVIDENCE_MAX: usize = 16;
+
+/// Results that say that an effect happened.
+const HAPPENED: [&str; 3] = ["completed", "deduped", "result_rewritten"];
+
+/// A refused result.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence {
+    /// The entry that it came in.
+    pub(crate) entry: usize,
+    /// Its index within the offset.
+    pub(crate) index: u32,
+    pub(crate) status: String,
+    pub(crate) result: Value,
+    pub(crate) content: String,
+    /// Whether no other evidence that is kept has its id.
+    pub(super) first: bool,
+}
+
+impl Evidence {
+    pub(super) fn happened(&self) -> bool {
+        HAPPENED.contains(&self.status.as_str())
+    }
+}
+
+impl Effect {
+    /// A refused result that came after the end, and was not applied. It contradicts the end unless it was evidence before, or
+    /// the effect was given up and it does not say that the effect happened.
+    fn contradict(&mut self, rules: &Rules, result: Evidence) {
+        let id = |one: &Evidence| text(&one.result, "/record_id").to_owned();
+        let same = |other: &Evidence| id(other) == id(&result) && other.content == result.content;
+        let known = self.evidence.iter().chain(&self.contradicting).any(same);
+        if rules.fires(Rule::ContradictionKept, !known && (!self.given_up || result.happened())) {
+            self.contradictions += 1;
+            self.contradicting.push(result);
+            make_room(rules, &mut self.contradicting, false);
+        }
+    }
+}
+
+/// Results beyond what is kept, of the first of each id or of the others: what says that the effect happened goes last, the
+/// oldest first.
+fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
+    let of_group: Vec<usize> = (0..results.len()).filter(|at| results[*at].first == first).collect();
+    if rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
+        let least = of_group.iter().find(|at| !results[**at].happened());
+        results.remove(*least.unwrap_or(&of_group[0]));
+    }
+}
+
+/// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end.
+pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, reason: Reason) {
+    if !matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition) {
+        return;
+    }
+    let entry = &run.entries[at];
+    let batch = entry.kind == "batch";
+    let records = if batch { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
+    for (index, record) in (0..).zip(records) {
+        if text(record, "/run_id") != text(&entry.record, "/run_id") {
+            continue;
+        }
+        let Some((kind, id, status)) = result_of(rules, record) else { continue };
+        let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { continue };
+        let content = entry.content(index, record);
+        let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
+        if effect.pending() {
+            evidence(rules, effect, reason, result);
+            continue;
+        }
+        let same =
+            |other: &Entry| other.id == text(record, "/record_id") && other.content(0, &other.record) == result.content;
+        let applied = run.entries[..at].iter().any(|other| other.counts() && same(other));
+        let marks = payload_type(record) == "terminal_result" && result.status == effect.status;
+        if !applied && !marks {
+            effect.contradict(rules, result);
+        }
+    }
+}
+
+/// A refused result of a pending effect is kept once. It takes back that the effect did not happen.
+fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evidence) {
+    let rule = match reason {
+        Reason::Fenced => Rule::EvidenceFenced,
+        Reason::Ended => Rule::EvidenceEnded,
+        _ => return,
+    };
+    let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
+    let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
+    let same = effect.evidence.iter().position(|other| same_id(other) && other.content == result.content);
+    if id_known && (same.is_some() || !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
+        return;
+    }
+    if let Some(same) = same {
+        effect.evidence.remove(same);
+    }
+    result.first = !rules.fires(Rule::EvidenceById, id_known);
+    let first = result.first;
+    effect.revision += u64::from(first);
+    effect.newest.clone_from(&result.content);
+    effect.evidence.push(result);
+    make_room(rules, &mut effect.evidence, first);
+    effect.take_back(rules);
+}
+
+/// What a record says that an effect came to: its kind, its id, the status.
+fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
+    match payload_type(record) {
+        "tool_call_completed" => Some(("tool_call", answers(record).to_owned(), "completed".to_owned())),
+        "tool_call_failed" => Some(("tool_call", answers(record).to_owned(), "failed".to_owned())),
+        _ => {
+            let said = lifecycles::said(rules, record)?;
+            let ends = is_effect(said.family) && said.family.ends(&said.state);
+            ends.then_some((said.family.name, said.key.id, said.state))
+        }
+    }
+}

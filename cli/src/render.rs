@@ -67,11 +67,16 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
 /// Characters of evidence's content that are shown; `--json` has all of it.
 const EVIDENCE_CHARS_MAX: usize = 4000;
 
-/// Refused results of an effect, oldest first, each with its content; prints nothing where there is none.
+/// The evidence of an effect, oldest first, each with its content; prints nothing if there is none.
 pub(crate) fn evidence(all: &[Evidence], text: &mut Text) {
+    refused_results("evidence", all, text);
+}
+
+/// Refused results of an effect under the name `what`, oldest first, each with its content.
+pub(crate) fn refused_results(what: &str, all: &[Evidence], text: &mut Text) {
     for (number, evidence) in (1..).zip(all) {
         let adopted = if evidence.adoptable { ", which `--adopt` accepts" } else { "" };
-        text.title(format!("evidence {number} of {}{adopted}", all.len()));
+        text.title(format!("{what} {number} of {}{adopted}", all.len()));
         let missing = evidence.missing_content.as_ref();
         let missing = missing.map(|content| Cell::from(format!("in the content store: {}", content.reason)).bad());
         let facts = [

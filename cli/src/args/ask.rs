@@ -121,6 +121,9 @@ pub(crate) struct Effects {
     /// Only pending effects that must not run again until someone decides
     #[arg(long)]
     pub(crate) r#unsafe: bool,
+    /// Only ended effects that a later result contradicts, with these results
+    #[arg(long, conflicts_with_all = ["pending", "unsafe"])]
+    pub(crate) contradicted: bool,
     #[command(flatten)]
     pub(crate) page: PageOptions,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use crate::{
     client::{self, Target},
     exit::Answer,
     output, render,
-    session::{APPEND_WAIT, Session},
+    session::{APPEND_WAIT, READ_WAIT, Session},
     text::{Cell, Text},
     value::{self, Consistency},
 };
@@ -27,11 +27,15 @@ pub(super) async fn run(session: &Session, args: args::Effects) -> Result<Answer
 }
 
 async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
+    if args.contradicted {
+        session.needs(&[Feature::Contradictions], session.wait(&args.reading.wait, READ_WAIT)).await?;
+    }
     let mut unavailable = BTreeSet::new();
     let (effects, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
         let target = Target::new("/v1/effects")
             .with_flag("pending", args.pending)
             .with_flag("unsafe", args.r#unsafe)
+            .with_flag("contradicted", args.contradicted)
             .with("limit", limit)
             .with_some("cursor", cursor);
         let page: Effects = session.read(target, &args.reading).await?;
@@ -40,8 +44,21 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     })
     .await?;
     let unavailable_partitions = unavailable.into_iter().collect();
-    session.output.answer(&Effects { effects, unavailable_partitions, next_cursor }, human)?;
+    session.output.answer(&Effects { effects, unavailable_partitions, next_cursor }, |page, text| {
+        if args.contradicted {
+            contradictions(page, text);
+        }
+        human(page, text);
+    })?;
     Ok(Answer::Yes)
+}
+
+/// The results that contradict the ends of effects.
+fn contradictions(page: &Effects, text: &mut Text) {
+    for Effect { run_id, pending: effect, .. } in &page.effects {
+        let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
+        render::refused_results(&what, &effect.contradicting, text);
+    }
 }
 
 fn human(page: &Effects, text: &mut Text) {

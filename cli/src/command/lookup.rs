@@ -105,6 +105,10 @@ fn human(found: &Found, text: &mut Text) {
             render::evidence(evidence, text);
         }
     }
+    if call.contradicted {
+        let what = "a later result contradicts this: see `runlog effects --contradicted`";
+        text.line([Cell::from(what).warn()]);
+    }
     render::missing(&call.missing_content, text);
     render::dropped(&call.dropped, text);
 }

@@ -61,6 +61,7 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
         (&until, &["--dry-run"], "", "dry_run"),
         (&until, &["--yes"], "", "dry_run"),
         (&["effects", "resolve", "r", "q", "--not-done"], &["--yes"], "", "revisions"),
+        (&["effects", "--contradicted"], &[], "", "contradictions"),
         (&["publish", "--strict"], &[], started, "strict"),
         (&["publish"], &[], skip, "force"),
         (&["publish"], &[], decision, "revisions"),
@@ -68,7 +69,7 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
         let (url, requests) = older();
         let mut command = command();
         command.args(["--json", "--server", &url]).args(arguments).args(more).stdin(Stdio::piped());
-        if arguments[0] != "publish" {
+        if !matches!(arguments, ["publish", ..] | ["effects", "--contradicted"]) {
             command.args(signed);
         }
         let mut child = command.spawn().unwrap();

@@ -117,6 +117,13 @@ impl App {
                 "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
             findings.push(warning(what, fix));
         }
+        if all.contradicted > 0 {
+            let what =
+                format!("{} with a later result that contradicts the recorded end", many(all.contradicted, "effect"));
+            let fix = "`runlog effects --contradicted` lists them with these results; ask the receiver whether the effect \
+                       happened twice, or although the call failed, and correct it there";
+            findings.push(warning(what, fix));
+        }
         if all.anomalies > 0 {
             let what = format!("{} refused", many(all.anomalies, "record"));
             findings.push(warning(

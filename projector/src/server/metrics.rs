@@ -81,6 +81,7 @@ pub(super) struct Metrics {
     lags: Gauges<1>,
     stopped: Gauges<1>,
     pending: Gauges<2>,
+    contradicted: Gauge,
     anomalies: Gauge,
     dead_letters: Gauge,
     rocksdb_memory: Gauges<1>,
@@ -139,6 +140,11 @@ impl Metrics {
             lags: add(all, "runlog_lag_records", "Records of the log that are not applied yet, by partition"),
             stopped: add(all, "runlog_partition_stopped", "1 where a partition is stopped, by partition"),
             pending: add(all, "runlog_pending_effects", PENDING_HELP),
+            contradicted: add(
+                all,
+                "runlog_contradicted_effects",
+                "Ended effects that a later result contradicts; at most 10000 of a partition are counted",
+            ),
             anomalies: add(all, "runlog_anomalies", "Refused records; at most 10000 of a partition are counted"),
             dead_letters: add(
                 all,
@@ -274,6 +280,7 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
                 set(&metrics.pending, labels("running"), of_class.running);
                 set(&metrics.pending, labels("waiting"), of_class.waiting);
             }
+            metrics.contradicted.set(counts.contradicted.cast_signed());
             metrics.anomalies.set(counts.anomalies.cast_signed());
             metrics.dead_letters.set(counts.dead_letters.cast_signed());
         }

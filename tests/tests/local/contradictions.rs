@@ -114,6 +114,15 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
     let [result] = effect["contradicting"].as_array().context("a list")?.as_slice() else { anyhow::bail!("{effect}") };
     let said = [&result["record_id"], &result["status"], &result["reason"], &result["payload"]["result"]["booking"]];
     ensure!(said == ["first-result", "completed", "fenced", "B-1"], "{result}");
+    let shown = server.runlog().plain(&["effects", "--contradicted"])?.exits(0)?.stdout;
+    ensure!(shown.contains("first-result") && shown.contains("B-1"), "{shown}");
+    let (_, metrics) = server.get("/metrics")?;
+    let line = "\nrunlog_contradicted_effects 1\n";
+    ensure!(metrics.as_str().is_some_and(|text| text.contains(line)), "{metrics}");
+    let (_, doctor) = server.get("/v1/doctor")?;
+    let fixes: Vec<_> = doctor["findings"].as_array().into_iter().flatten().map(|found| found["fix"].clone()).collect();
+    let names = |fix: &&Value| fix.as_str().is_some_and(|fix| fix.contains("runlog effects --contradicted"));
+    ensure!(fixes.iter().filter(names).count() == 1, "{doctor}");
 
     for other in ["pending", "unsafe"] {
         let (status, problem) = server.get(&format!("/v1/effects?contradicted=true&{other}=true"))?;

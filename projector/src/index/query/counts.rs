@@ -37,6 +37,8 @@ pub struct Counts {
     pub retry_safe: PendingCounts,
     /// Effects without a recorded end that must not run again before a decision.
     pub reconcile_required: PendingCounts,
+    /// Ended effects that a later result contradicts.
+    pub contradicted: u64,
     /// Records that were refused.
     pub anomalies: u64,
     /// Unreadable records.
@@ -47,13 +49,14 @@ impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.retry_safe += other.retry_safe;
         self.reconcile_required += other.reconcile_required;
+        self.contradicted += other.contradicted;
         self.anomalies += other.anomalies;
         self.dead_letters += other.dead_letters;
     }
 }
 
-/// Counts a partition as of `now`, milliseconds since the Unix epoch by the log's clock: three seeks, at most [`COUNT_MAX`] steps
-/// each, and a get for each effect.
+/// Counts a partition as of `now`, milliseconds since the Unix epoch by the log's clock: four seeks, at most [`COUNT_MAX`] steps
+/// each, and a get for each pending effect.
 pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     each(rows, &effects::prefix(false), |key, row| {
@@ -68,6 +71,7 @@ pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
         } += 1;
         Ok(())
     })?;
+    counts.contradicted = each(rows, &effects::all_contradicted(), |_, _| Ok(()))?;
     counts.anomalies = each(rows, &anomalies::prefix(), |_, _| Ok(()))?;
     counts.dead_letters = each(rows, &dead_letters::prefix(), |_, _| Ok(()))?;
     Ok(counts)

@@ -62,7 +62,7 @@ fn contradictions(page: &Effects, text: &mut Text) {
 }
 
 fn human(page: &Effects, text: &mut Text) {
-    let rows = page.effects.iter().map(|Effect { run_id, pending: effect, position }| {
+    let rows = page.effects.iter().map(|Effect { run_id, pending: effect, evidence, position }| {
         [
             Cell::from(run_id),
             Cell::from(&effect.tool_name),
@@ -70,7 +70,7 @@ fn human(page: &Effects, text: &mut Text) {
             Cell::word(effect.status.as_str()),
             effect.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
             effect.class.as_ref().map(|class| Cell::word(class.as_str())).into(),
-            (effect.evidence.len() as u64).into(),
+            (evidence.len() as u64).into(),
             render::position(position),
             Cell::from(&effect.id),
         ]

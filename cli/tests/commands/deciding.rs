@@ -135,6 +135,18 @@ fn a_pending_call_is_named_with_its_request_and_class() {
 }
 
 #[test]
+fn an_effect_is_listed_with_the_content_of_its_evidence() {
+    let (_folder, server) = server();
+    server.applied("r", &[("q", BOOK), ("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"q",
+        "result":{"seat":1.0}}}"#;
+    assert_eq!(server.publish(&late.replace('\n', "")).is(1)["reason"], "fenced");
+    let listed = server.ask(&["effects", "--consistency", "latest"]).is(0);
+    let payload = &listed["effects"][0]["evidence"][0]["payload"];
+    assert_eq!((&payload["type"], &payload["result"]), (&json!("tool_call_completed"), &json!({ "seat": 1.0 })));
+}
+
+#[test]
 fn what_does_not_exist_is_no_command_and_what_exists_is_documented() {
     for word in ["rebuild", "bench", "snapshot"] {
         assert_eq!(run(&[word, "--json"]).error(2), "usage", "{word}");

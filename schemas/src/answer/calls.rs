@@ -218,11 +218,20 @@ pub struct Effect {
     /// The effect; class and reason are null once it ended.
     #[serde(flatten)]
     pub pending: EffectState,
+    /// Refused results that arrived while it was pending, oldest first.
+    pub evidence: Vec<Evidence>,
+    /// Refused results that arrived after it had ended and contradict its end, oldest first; 16 at most. Empty from a server
+    /// without the feature `contradictions`.
+    #[serde(default)]
+    pub contradicting: Vec<Evidence>,
+    /// Number of such results, with those that are no longer kept.
+    #[serde(default)]
+    pub contradictions: u64,
     /// The request.
     pub position: Position,
 }
 
-/// As in [`Pending`], for effects that may have ended.
+/// As in [`Pending`], for effects that may have ended. No member holds [`Json`], which a flattened struct cannot be read with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EffectState {
@@ -248,15 +257,6 @@ pub struct EffectState {
     pub class: Option<OrOther<Class>>,
     /// Why it has that class.
     pub reason: Option<String>,
-    /// Refused results that arrived while it was pending, oldest first.
-    pub evidence: Vec<Evidence>,
-    /// Refused results that arrived after it had ended and contradict its end, oldest first; 16 at most. Empty from a server
-    /// without the feature `contradictions`.
-    #[serde(default)]
-    pub contradicting: Vec<Evidence>,
-    /// Number of such results, with those that are no longer kept.
-    #[serde(default)]
-    pub contradictions: u64,
     /// While pending: as in [`Pending`].
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]

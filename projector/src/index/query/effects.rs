@@ -203,11 +203,11 @@ fn answer(
     Ok(Effect {
         run_id,
         position: shown.place.position(row.offset, row.index),
+        evidence: shown.all(&row, pending)?,
+        contradicting: shown.contradicting(&row)?,
+        contradictions: row.contradictions,
         pending: EffectState {
             kind: row.kind.into(),
-            evidence: shown.all(&row, pending)?,
-            contradicting: shown.contradicting(&row)?,
-            contradictions: row.contradictions,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,

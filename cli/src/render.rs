@@ -13,6 +13,14 @@ pub(crate) fn position(position: &Position) -> Cell {
     if *index == 0 { format!("{partition}:{offset}").into() } else { format!("{partition}:{offset}.{index}").into() }
 }
 
+/// An age in its largest whole unit, such as `4m`.
+pub(crate) fn age(millis: u64) -> Cell {
+    let seconds = millis / 1000;
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let (seconds_of_unit, unit) = units.into_iter().find(|(of_unit, _)| seconds >= *of_unit).unwrap_or((1, "s"));
+    Cell::from(format!("{}{unit}", seconds / seconds_of_unit)).right()
+}
+
 /// Warns that a list lacks what stopped partitions did not apply.
 pub(crate) fn unavailable(partitions: &[PartitionId], text: &mut Text) {
     if !partitions.is_empty() {

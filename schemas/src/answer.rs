@@ -36,7 +36,9 @@ mod uploaded;
 
 pub use crate::or_other::OrOther;
 pub use appended::{Appended, Warning, Writer};
-pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending, PendingState};
+pub use calls::{
+    CallError, Done, Effect, EffectRun, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending, PendingState,
+};
 pub use changes::{Change, Operation};
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};

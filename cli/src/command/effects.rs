@@ -53,6 +53,8 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     Ok(Answer::Yes)
 }
 
+/// Characters of arguments in the table; `--json` has all of them.
+const ARGUMENTS_WIDTH: usize = 40;
 /// The results that contradict the ends of effects.
 fn contradictions(page: &Effects, text: &mut Text) {
     for Effect { run_id, pending: effect, .. } in &page.effects {
@@ -62,20 +64,39 @@ fn contradictions(page: &Effects, text: &mut Text) {
 }
 
 fn human(page: &Effects, text: &mut Text) {
-    let rows = page.effects.iter().map(|Effect { run_id, pending: effect, evidence, position }| {
+    let rows = page.effects.iter().map(|effect| {
+        let Effect { run_id, pending: state, position, age_millis, attempts, .. } = effect;
         [
             Cell::from(run_id),
-            Cell::from(&effect.tool_name),
-            effect.occurrence.into(),
-            Cell::word(effect.status.as_str()),
-            effect.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
-            effect.class.as_ref().map(|class| Cell::word(class.as_str())).into(),
-            (evidence.len() as u64).into(),
+            Cell::from(&state.tool_name),
+            state.occurrence.into(),
+            Cell::word(state.status.as_str()),
+            state.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
+            state.class.as_ref().map(|class| Cell::word(class.as_str())).into(),
+            age_millis.map(render::age).into(),
+            Cell::from(effect.agent_id.as_ref()),
+            Cell::from(*attempts),
+            (effect.evidence.len() as u64).into(),
+            Cell::from(effect.arguments.as_ref().map(Json::as_str)).clip(ARGUMENTS_WIDTH),
             render::position(position),
-            Cell::from(&effect.id),
+            Cell::from(&state.id),
         ]
     });
-    let heads = ["RUN", "TOOL", "N", "STATUS", "STATE", "CLASS", "EVIDENCE", "POSITION", "ID"];
+    let heads = [
+        "RUN",
+        "TOOL",
+        "N",
+        "STATUS",
+        "STATE",
+        "CLASS",
+        "AGE",
+        "AGENT",
+        "ATTEMPTS",
+        "EVIDENCE",
+        "ARGUMENTS",
+        "POSITION",
+        "ID",
+    ];
     text.table(heads, rows.collect(), "no effects");
     render::unavailable(&page.unavailable_partitions, text);
     render::more(page.next_cursor.as_deref(), text);
@@ -206,6 +227,7 @@ fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &
     if let Some(effect) = effect {
         text.facts([
             ("tool", Cell::from(&effect.tool_name)),
+            ("state", effect.state.as_ref().map(|state| Cell::word(state.as_str())).into()),
             ("class", Cell::word(effect.class.as_str())),
             ("why", Cell::from(&effect.reason)),
             ("attempts", effect.attempts.into()),

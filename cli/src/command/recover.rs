@@ -95,7 +95,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
     }
     text.title(format!("{} pending", recovery.pending.len()));
     let rows = recovery.pending.iter().map(pending).collect();
-    text.table(["TOOL", "N", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
+    text.table(["TOOL", "N", "STATE", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
     for call in recovery.pending.iter().filter(|call| !call.evidence.is_empty()) {
         text.title(format!("evidence of {}", call.id));
         render::evidence(&call.evidence, text);
@@ -121,10 +121,11 @@ fn standing(open: &Standing) -> [Cell; 4] {
     [Cell::from(&open.id), Cell::word(open.status.as_str()), render::position(&open.since), Cell::from(&open.record_id)]
 }
 
-fn pending(call: &Pending) -> [Cell; 6] {
+fn pending(call: &Pending) -> [Cell; 7] {
     [
         Cell::from(&call.tool_name),
         call.occurrence.into(),
+        call.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
         Cell::word(call.class.as_str()),
         (call.evidence.len() as u64).into(),
         Cell::from(&call.reason),

@@ -147,6 +147,24 @@ fn an_effect_is_listed_with_the_content_of_its_evidence() {
 }
 
 #[test]
+fn the_list_of_effects_shows_arguments_without_characters_that_a_terminal_acts_on() {
+    let (_folder, server) = server();
+    let call = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{"to":"LHR?"}}"#;
+    let call = call.replace('?', "\u{202e}\u{9b}");
+    let line = format!(r#"{{"run_id":"r","record_id":"q","agent_id":"desk-agent","payload":{call}}}"#);
+    assert_eq!(server.publish(&line).is(0)["outcome"], "applied");
+    let listed = server.ask(&["effects", "--consistency", "latest"]).is(0);
+    let effect = &listed["effects"][0];
+    assert_eq!((&effect["agent_id"], &effect["attempts"]), (&json!("desk-agent"), &json!(1)));
+    assert_eq!(effect["arguments"], json!({ "to": "LHR\u{202e}\u{9b}" }));
+    let table = String::from_utf8(server.command(&["effects"]).output().unwrap().stdout).unwrap();
+    for part in ["AGE", "AGENT", "desk-agent", "ATTEMPTS", r"LHR\u{202e}\u{9b}"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert!(!table.contains(['\u{202e}', '\u{9b}']), "{table}");
+}
+
+#[test]
 fn what_does_not_exist_is_no_command_and_what_exists_is_documented() {
     for word in ["rebuild", "bench", "snapshot"] {
         assert_eq!(run(&[word, "--json"]).error(2), "usage", "{word}");

@@ -138,7 +138,8 @@ impl Local {
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         let RecoveryQuery { from_start, content } = query;
         let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
-        let ask = query::recovery::Query { full: true, from_start, content, limit, pending };
+        let now = Some(self.projector.log_now());
+        let ask = query::recovery::Query { full: true, from_start, content, limit, pending, now };
         let (run_id, wait) = (run_id.to_owned(), self.deadline);
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));

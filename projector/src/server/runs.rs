@@ -231,6 +231,7 @@ pub(super) async fn recovery(
         content: query.content.unwrap_or(true),
         limit: limit(query.limit)?,
         pending: recovery::PENDING_MAX,
+        now: None,
     };
     let mut moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
@@ -243,6 +244,7 @@ pub(super) async fn recovery(
             moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
         }
     }
+    let wanted = recovery::Query { now: query.as_of.is_none().then(|| app.0.log_now()), ..wanted };
     app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
         recovery::one(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
     })

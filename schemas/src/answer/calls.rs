@@ -7,7 +7,7 @@ use crate::{
     id::{ContentHash, Epoch, Fingerprint, JournalSeq, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     json::Json,
     judge::{
-        CallStatus, Class, Reason,
+        CallStatus, Class, Reason, RunStatus,
         lifecycle::{EffectKind, EffectStatus},
     },
     symbols,
@@ -159,6 +159,9 @@ pub struct Pending {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
+    /// Whether a process is running it. Null as of a position, and from a server that does not know it.
+    #[serde(default)]
+    pub state: Option<OrOther<PendingState>>,
     /// Whether it may run again without a decision. If that is unknown, it may not.
     pub class: OrOther<Class>,
     /// Why it has that class.
@@ -209,7 +212,7 @@ symbols! {
     PendingState { Running = "running", Waiting = "waiting" }
 }
 
-/// One effect, across all runs.
+/// One effect, across all runs. The members after `contradictions` are null from a server without the feature `effect_facts`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Effect {
@@ -218,6 +221,8 @@ pub struct Effect {
     /// The effect; class and reason are null once it ended.
     #[serde(flatten)]
     pub pending: EffectState,
+    /// The request.
+    pub position: Position,
     /// Refused results that arrived while it was pending, oldest first.
     pub evidence: Vec<Evidence>,
     /// Refused results that arrived after it had ended and contradict its end, oldest first; 16 at most. Empty from a server
@@ -227,8 +232,56 @@ pub struct Effect {
     /// Number of such results, with those that are no longer kept.
     #[serde(default)]
     pub contradictions: u64,
-    /// The request.
-    pub position: Position,
+    /// When the log received the record that started it last, RFC 3339: the request or an attempt, of a contract's effect the last
+    /// step. Null if that is unknown.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
+    #[serde(default)]
+    pub since: Option<String>,
+    /// The age of that record when this was answered, milliseconds; null if that is unknown. By the clock that timestamps the log
+    /// if the server has it, otherwise by the server's own.
+    #[serde(default)]
+    pub age_millis: Option<u64>,
+    /// The agent of that record.
+    #[serde(default)]
+    pub agent_id: Option<String>,
+    /// The writer of that record; empty for a run that was never claimed.
+    #[serde(default)]
+    pub writer_id: Option<OrEmpty<WriterId>>,
+    /// The epoch of that record; 0 for a run that was never claimed.
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+    /// How many times the effect was started.
+    #[serde(default)]
+    pub attempts: Option<u32>,
+    /// The idempotency key that the effect was requested with.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+    /// The dedupe key of a contract's effect.
+    #[serde(default)]
+    pub dedupe_key: Option<String>,
+    /// The arguments of a tool call; null if its request has none. In their place stand `{"masked": CLASS}`, `{"dropped": POSITION}`
+    /// if retention deleted them, `{"unreadable": REASON}` if they nest too deep, and the claim check of arguments in the content
+    /// store, which `lookup` reads.
+    #[serde(default)]
+    pub arguments: Option<Json>,
+    /// The run, as far as it says whether a process still runs the effect.
+    #[serde(default)]
+    pub run: Option<EffectRun>,
+}
+
+/// The run of an effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct EffectRun {
+    /// Its status.
+    pub status: OrOther<RunStatus>,
+    /// Its epoch; 0 if it was never claimed.
+    pub epoch: Epoch,
+    /// The epoch's writer; empty if it was never claimed.
+    pub writer_id: OrEmpty<WriterId>,
+    /// The age of the last applied record of the run's writer, milliseconds; null if that is unknown. An operator's records do not
+    /// count.
+    pub age_millis: Option<u64>,
 }
 
 /// As in [`Pending`], for effects that may have ended. No member holds [`Json`], which a flattened struct cannot be read with.

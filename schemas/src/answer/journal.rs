@@ -28,6 +28,8 @@ symbols! {
     /// and requests what they need (`unresolved`, `repeatable`). The server fills `basis` in where it is absent.
     /// * `Contradictions`: results that contradict the end of their effect are kept and listed: `contradicted=true` of
     /// `/v1/effects`, and `contradicted` of a call.
+    /// * `EffectFacts`: `/v1/effects` says of each effect since when it runs, by whom, with which arguments, and how old its run's
+    /// last record is; pending effects of a recovery have their `state`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -47,6 +49,7 @@ symbols! {
         AnswerAtAck = "answer_at_ack",
         Bases = "bases",
         Contradictions = "contradictions",
+        EffectFacts = "effect_facts",
     }
 }
 

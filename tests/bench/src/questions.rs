@@ -124,7 +124,8 @@ fn looked_up(store: &Store, calls: &[Call]) -> anyhow::Result<Latencies> {
 }
 
 fn recover(store: &Store, run_id: RunId<&str>, from_start: bool) -> anyhow::Result<Latencies> {
-    let ask = recovery::Query { full: true, from_start, content: true, limit: 1_000, pending: recovery::PENDING_MAX };
+    let pending = recovery::PENDING_MAX;
+    let ask = recovery::Query { full: true, from_start, content: true, limit: 1_000, pending, now: None };
     let mut latencies = Latencies::new();
     for _ in 0..RECOVERIES {
         let (begun, mut cursor): (_, Option<Vec<u8>>) = (Instant::now(), None);

@@ -194,6 +194,7 @@ impl Model {
             let pending = effect.pending();
             let told = seen.pending(effect);
             let status = if pending { "pending" } else { &effect.status };
+            let started = &seen.run.entries[effect.started];
             json!({
                 "run_id": seen.run_id,
                 "position": seen.position(&seen.run.entries[effect.request]),
@@ -210,6 +211,13 @@ impl Model {
                 "contradictions": effect.contradictions,
                 "revision": if pending { told["revision"].clone() } else { Value::Null },
                 "basis": if pending { told["basis"].clone() } else { Value::Null },
+                "since_millis": started.log_millis,
+                "agent_id": text(&started.record, "/agent_id"),
+                "writer_id": text(&started.record, "/writer_id"),
+                "epoch": number(&started.record, "/writer_epoch"),
+                "attempts": effect.starts,
+                "idempotency_key": effect.key,
+                "dedupe_key": effect.dedupe_key,
             })
         };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {

@@ -47,6 +47,8 @@ pub(crate) struct Effect {
     pub(crate) starts: u32,
     /// The epoch of the last start.
     pub(crate) last_epoch: u64,
+    /// The entry that started it last.
+    pub(crate) started: usize,
     /// Somebody said that the last start did not happen.
     pub(crate) not_done: bool,
     pub(crate) evidence: Vec<Evidence>,
@@ -146,6 +148,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
                 effect.last_epoch = number(record, "/writer_epoch");
+                effect.started = at;
                 effect.count(entry);
                 effect.not_done = effect.not_done && !rules.fires(Rule::AttemptStartsAgain, effect.not_done);
             }
@@ -198,6 +201,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
         if rules.fires(Rule::IntentAgain, starts(family, &said.state)) {
             effect.starts += 1;
         }
+        effect.started = at;
         effect.count(&run.entries[at]);
         effect.take_back(rules);
         if moves {
@@ -270,6 +274,7 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         adopted: None,
         starts: 1,
         last_epoch: number(record, "/writer_epoch"),
+        started: at,
         not_done: false,
         evidence: Vec::new(),
         revision: 1,

@@ -120,7 +120,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
-        let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit };
+        let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit, now: None };
         recovered(|cursor| {
             let cursor = query::parse_cursor(cursor)?;
             let page = recovery::one(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;

@@ -172,11 +172,10 @@ impl<A: Answers> Both<'_, A> {
             if let Some(members) = told.as_object_mut() {
                 members.remove("next_cursor");
                 members.insert("reason".to_owned(), word(&resumes));
-                members
-                    .get_mut("pending")
-                    .into_iter()
-                    .flat_map(each)
-                    .for_each(|row| row["reason"] = word(&row["reason"]));
+                members.get_mut("pending").into_iter().flat_map(each).for_each(|row| {
+                    row["reason"] = word(&row["reason"]);
+                    row.as_object_mut().and_then(|members| members.remove("state"));
+                });
             }
             let model = recovery["pending"].as_array().into_iter().flatten();
             let given = model.flat_map(|row| row["evidence"].as_array()).flatten();
@@ -381,11 +380,13 @@ fn word(reason: &Value) -> Value {
     REASONS.iter().find(|(begins, _)| text.starts_with(begins)).map_or(reason.clone(), |(_, word)| (*word).into())
 }
 
-/// Effects with the model's words for reasons, and without what depends on when they are asked for.
+/// Effects with the model's words for reasons, and without their arguments and what depends on when they are asked for.
 fn worded(mut effects: Vec<Value>) -> Value {
     for effect in &mut effects {
         effect["reason"] = word(&effect["reason"]);
-        effect.as_object_mut().and_then(|members| members.remove("state"));
+        if let Some(members) = effect.as_object_mut() {
+            members.retain(|name, _| !["state", "age_millis", "arguments", "run"].contains(&name.as_str()));
+        }
     }
     effects.into()
 }
@@ -404,8 +405,14 @@ fn logged(evidence: &mut Value) {
     }
 }
 
-/// Effects without the payloads of their evidence, which lists mask.
+/// Effects without the payloads of their evidence, which lists mask, and with the times that the product writes.
 fn without_payloads(mut effects: Value) -> Value {
+    for effect in each(&mut effects) {
+        if let Some(millis) = effect.as_object_mut().and_then(|members| members.remove("since_millis")) {
+            let known = millis.as_i64().filter(|millis| *millis > 0);
+            effect["since"] = known.map(|millis| query::time(millis.cast_unsigned())).into();
+        }
+    }
     for evidence in each_evidence(&mut effects) {
         logged(evidence);
         if let Some(members) = evidence.as_object_mut() {

@@ -465,8 +465,10 @@ async fn content_is_masked_for_whoever_may_not_read_it() {
     let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&late)).await;
     assert_eq!(told.json()["reason"], "fenced", "{told:?}");
     let masked = site.ask("get", "/v1/effects?consistency=latest&pending=true", Some(&lister), None).await;
-    let result = &masked.json()["effects"][0]["evidence"][0]["payload"]["result"];
-    assert!(result["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
+    let effect = &masked.json()["effects"][0];
+    for content in [&effect["evidence"][0]["payload"]["result"], &effect["arguments"]] {
+        assert!(content["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
+    }
     let told = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;
     assert_eq!(told.json()["pending"][0]["evidence"][0]["payload"]["result"], json!({ "secret": 1 }), "{told:?}");
 }

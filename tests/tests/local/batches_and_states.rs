@@ -234,7 +234,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     let late = vec![typed(&mut zombie, &result("e1", "completed"))?, zombie.turn("late")];
     journal.append(&batch("late", late)?);
     journal.fold(1)?;
-    let pending = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
+    let pending = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
     let said: Vec<_> = pending
         .iter()
         .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
@@ -333,7 +333,14 @@ fn recovery_lists_open_items_in_pages() -> anyhow::Result<()> {
     for limit in [1, 2, 3, 100] {
         let (mut cursor, mut found, mut pages) = (None, Vec::new(), 0);
         loop {
-            let ask = query::recovery::Query { full: false, from_start: false, content: true, limit, pending: limit };
+            let ask = query::recovery::Query {
+                full: false,
+                from_start: false,
+                content: true,
+                limit,
+                pending: limit,
+                now: None,
+            };
             let key = query::parse_cursor(cursor.as_deref())?;
             let page = query::recovery::one(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
             let page = page.context("a run")?;
@@ -417,7 +424,7 @@ fn decided(agent: &Agent, name: &str, effect_id: &str, decision: &str) -> anyhow
 /// The class and the revision of the run's only pending effect.
 fn only_pending(journal: &mut Journal) -> anyhow::Result<(Class, u64)> {
     journal.fold(1)?;
-    let pending = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
+    let pending = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
     ensure!(pending.len() == 1, "{pending:?}");
     Ok((*pending[0].class.known().context("a class")?, pending[0].revision))
 }
@@ -495,11 +502,11 @@ fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::
     for (round, said) in [intent("e"), result("e", "unknown")].iter().enumerate() {
         journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
         journal.fold(1)?;
-        let before = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
+        let before = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
         ensure!(before[0].class == Class::RetrySafe, "{before:?}");
         journal.append(&typed(&mut agent, said)?);
         journal.fold(1)?;
-        let after = query::effects::pending(journal.store(), None, PLACE, run(), None, 100)?.0;
+        let after = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
         ensure!(after[0].class == Class::ReconcileRequired, "{after:?}");
         // Only the intent is another start.
         ensure!(after[0].attempts == 2, "{after:?}");

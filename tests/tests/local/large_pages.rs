@@ -8,6 +8,7 @@ use runlog_schemas::{
 };
 use runlog_tests::server::Launch;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The bound of a page, and what a record of the run has; bytes.
 const PAGE_BYTES_MAX: usize = 16 << 20;
@@ -47,6 +48,32 @@ fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
             assert_eq!(pages, 2, "{select}{show}");
         }
     }
+}
+
+#[test]
+fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Launch::local(dir.path()).partitions(1).start().unwrap();
+    let content = "x".repeat(RECORD_BYTES);
+    for number in 0..RECORDS {
+        let payload = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book",
+            "arguments": { "n": number, "content": content } });
+        let record = json!({ "run_id": "r", "record_id": format!("q-{number}"), "payload": payload });
+        assert_eq!(server.post("/v1/runs/r/records", &record).unwrap().1["outcome"], "applied");
+    }
+    let (mut found, mut pages, mut cursor) = (BTreeSet::new(), 0, String::new());
+    loop {
+        let (status, page) = server.get(&format!("/v1/effects?limit=1000&consistency=latest{cursor}")).unwrap();
+        assert_eq!(status, 200, "{page}");
+        let effects = page["effects"].as_array().unwrap();
+        assert!(effects.len() * RECORD_BYTES <= PAGE_BYTES_MAX + RECORD_BYTES, "{}", effects.len());
+        assert!(effects.iter().all(|effect| effect["arguments"]["content"] == content));
+        found.extend(effects.iter().map(|effect| effect["arguments"]["n"].as_u64().unwrap()));
+        pages += 1;
+        let Value::String(next) = &page["next_cursor"] else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!((found.len(), pages), (RECORDS, 2));
 }
 
 #[test]

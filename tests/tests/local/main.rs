@@ -17,6 +17,7 @@ mod cross_site;
 mod decisions;
 mod disk_full;
 mod documents;
+mod effect_facts;
 mod foreign_golden;
 mod foreign_openapi;
 mod foreign_python_client;

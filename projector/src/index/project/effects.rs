@@ -35,7 +35,7 @@ pub fn applied<R: Rows>(
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
         answered(
             record,
-            id,
+            (id, at),
             EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row },
             changes,
         )?;
@@ -46,7 +46,7 @@ pub fn applied<R: Rows>(
 /// Projects an answer to the pending effect `row`, which counts it already.
 fn answered<R: Rows>(
     record: RunRecord<'_, '_>,
-    id: RecordId<&str>,
+    (id, at): (RecordId<&str>, RecordContext<'_>),
     mut row: EffectRow,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -66,7 +66,7 @@ fn answered<R: Rows>(
         }
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
-            row.start(record.writer_epoch);
+            row.start(record.writer_epoch, (at.offset, at.index));
             None
         }
         (PayloadType::EffectResolution, "not_done") => {
@@ -128,6 +128,8 @@ fn begun(
         attempts: 1,
         started_in: Some(record.writer_epoch),
         last_started_in: record.writer_epoch,
+        start_offset: at.offset,
+        start_index: at.index,
         journal_seq: record.journal_seq,
         offset: at.offset,
         index: at.index,
@@ -177,7 +179,7 @@ pub(super) fn stepped<R: Rows>(
     let row = match before {
         None if behind == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
         Some(mut row) if step.known() && changes.has(&open)? => {
-            row.start(record.writer_epoch);
+            row.start(record.writer_epoch, (at.offset, at.index));
             EffectRow {
                 status: if behind == StateChange::Open { step.status.clone() } else { row.status },
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),

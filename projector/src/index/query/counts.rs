@@ -6,6 +6,7 @@ use crate::index::{
     store::{
         self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},
+        runs::{self, RunRow},
     },
 };
 use runlog_schemas::{answer::PendingState, id::RunId, judge::Class};
@@ -65,7 +66,8 @@ pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
         };
-        *match run_id.map_or(Ok(PendingState::Waiting), |run_id| state(rows, run_id.borrow(), &row, now))? {
+        let run: Option<RunRow> = run_id.map_or(Ok(None), |run_id| rows.get(&runs::key(run_id.borrow())))?;
+        *match run.map_or(PendingState::Waiting, |run| state(&run, &row, now)) {
             PendingState::Running => &mut of_class.running,
             PendingState::Waiting => &mut of_class.waiting,
         } += 1;

@@ -2,7 +2,7 @@
 
 use super::{
     Content, Order, Span, TopicPartition,
-    timeline::{BYTES_MAX, Budget, Show, shown},
+    timeline::{BYTES_MAX, Budget, Show, arguments, shown},
     visible::Visible,
 };
 use crate::index::{
@@ -11,11 +11,12 @@ use crate::index::{
         self, Parts, Rows,
         effects::{self, EffectKind, EffectRow, EvidenceRow, all_contradicted, pending_of, prefix},
         horizons::Horizons,
+        records::RecordRow,
         runs::RunRow,
     },
 };
 use runlog_schemas::{
-    answer::{Effect, EffectState, Evidence, OrOther, Pending, PendingState},
+    answer::{Effect, EffectRun, EffectState, Evidence, OrOther, Pending, PendingState},
     id::{RecordId, RunId},
     judge::{
         Class,
@@ -29,7 +30,7 @@ use std::ops::ControlFlow;
 /// step each, and a decode per piece of evidence. With `contents`, evidence is also read from the content store.
 ///
 /// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. Of the content store it reads as much, and one content
-/// more.
+/// more. `now` is the log's time, milliseconds since the Unix epoch; without it, the state of effects is unknown.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn pending<R: Rows>(
@@ -37,10 +38,11 @@ pub fn pending<R: Rows>(
     contents: Option<&Contents>,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    cursor: Option<&[u8]>,
-    limit: usize,
+    (cursor, limit): (Option<&[u8]>, usize),
+    now: Option<i64>,
 ) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
     let budget = Budget::new(BYTES_MAX);
+    let run = rows.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default();
     let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show: Show::Raw, contents, budget: &budget };
     let (found, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
@@ -50,7 +52,7 @@ pub fn pending<R: Rows>(
         Ok(Some((id, row)))
     })?;
     let answer = |(id, row): (RecordId, EffectRow)| {
-        let (class, reason) = row.class();
+        let ((class, reason), state) = (row.class(), now.map(|now| state(&run, &row, now).into()));
         Ok(Pending {
             kind: row.kind.into(),
             evidence: shown.all(&row, true)?,
@@ -58,6 +60,7 @@ pub fn pending<R: Rows>(
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
+            state,
             class: class.into(),
             reason: reason.into(),
             revision: row.revision,
@@ -114,9 +117,9 @@ pub enum Listed {
     Contradicted,
 }
 
-/// A page of this partition's effects of visible runs, with their evidence as `show` says. The page ends after the effect whose
-/// evidence spends the budget. `now` is the log's time, milliseconds since the Unix epoch. A seek and a step for each effect, and a
-/// get for each pending or contradicted one.
+/// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says. The page
+/// ends after the effect whose evidence and records spend the budget. `now` is the log's time, milliseconds since the Unix epoch. A
+/// seek and a step for each effect, and two or three gets.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
@@ -161,9 +164,9 @@ pub fn page<R: Rows>(
             if listed == Listed::Unsafe && row.class().0 != Class::ReconcileRequired {
                 return Ok(None);
             }
-            budget.take(evidence_bytes(&row));
-            let state = if has_ended { None } else { Some(state(rows, run_id.borrow(), &row, now)?) };
-            answer(&shown, run_id, id, row, state).map(Some)
+            let read = Read::of(rows, run_id.borrow(), &row)?;
+            budget.take(evidence_bytes(&row) + read.bytes());
+            answer(&shown, (run_id, id), row, read, (!has_ended, now)).map(Some)
         })?;
         found.extend(effects);
         if next.is_some() {
@@ -180,32 +183,79 @@ pub fn page<R: Rows>(
 }
 
 /// What a pending effect is doing.
-pub(super) fn state<R: Rows>(
-    rows: &R,
-    run_id: RunId<&str>,
-    row: &EffectRow,
-    now: i64,
-) -> Result<PendingState, store::Error> {
-    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-    let is_running = run.runs_effects_of(row.last_started_in, now);
-    Ok(if is_running { PendingState::Running } else { PendingState::Waiting })
+pub(super) fn state(run: &RunRow, row: &EffectRow, now: i64) -> PendingState {
+    if run.runs_effects_of(row.last_started_in, now) { PendingState::Running } else { PendingState::Waiting }
 }
 
-/// The answer about an effect; one without a state has ended.
+/// An effect's run, and the records that requested it and started it last.
+struct Read {
+    run: Option<RunRow>,
+    request: Option<RecordRow>,
+    /// None if the request is the last start.
+    start: Option<RecordRow>,
+}
+
+impl Read {
+    fn of<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow) -> Result<Self, Error> {
+        let record = |(offset, index)| rows.get(&store::records::key(run_id, offset, index));
+        let (request, start) = ((row.offset, row.index), (row.start_offset, row.start_index));
+        Ok(Self {
+            run: rows.get(&store::runs::key(run_id))?,
+            request: record(request)?,
+            start: if start == request { None } else { record(start)? },
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        [&self.request, &self.start].into_iter().flatten().map(|row| row.framed.0.len() as u64).sum()
+    }
+}
+
+/// How long ago a record was logged, milliseconds; none if the log did not say when, or says a time that is to come.
+fn age_millis(logged_at_millis: i64, now: i64) -> Option<u64> {
+    let age = now.checked_sub(logged_at_millis).filter(|_| logged_at_millis > 0)?;
+    u64::try_from(age).ok()
+}
+
+/// The answer about an effect, pending or ended, at the log's time `now`.
 fn answer(
     shown: &ShownEvidence<'_>,
-    run_id: RunId,
-    id: RecordId,
+    (run_id, id): (RunId, RecordId),
     row: EffectRow,
-    state: Option<PendingState>,
+    Read { run, request, start }: Read,
+    (pending, now): (bool, i64),
 ) -> Result<Effect, Error> {
-    let (pending, (class, reason)) = (state.is_some(), row.class());
+    let (place, (class, reason)) = (shown.place, row.class());
+    let stored = request.as_ref().map(|request| super::decode(request, row.offset, &shown.horizons)).transpose()?;
+    let arguments = stored.as_ref().map(|stored| arguments(stored, place, shown.show)).transpose()?.flatten();
+    let started = match &start {
+        Some(start) => Some(super::summary(start)?),
+        None => stored.map(|stored| (stored.place, stored.body)),
+    };
+    let (writer, agent_id) = started.map(|(writer, body)| (writer, body.agent_id)).unzip();
+    let logged_at_millis = start.or(request).map(|start| start.logged_at_millis);
+    let state = state(run.as_ref().unwrap_or(&RunRow::default()), &row, now);
     Ok(Effect {
-        run_id,
-        position: shown.place.position(row.offset, row.index),
+        position: place.position(row.offset, row.index),
         evidence: shown.all(&row, pending)?,
         contradicting: shown.contradicting(&row)?,
         contradictions: row.contradictions,
+        since: logged_at_millis.filter(|at| *at > 0).map(|at| super::time(at.cast_unsigned())),
+        age_millis: logged_at_millis.and_then(|at| age_millis(at, now)),
+        agent_id,
+        epoch: writer.as_ref().map(|writer| writer.writer_epoch),
+        writer_id: writer.map(|writer| writer.writer_id),
+        attempts: Some(row.attempts),
+        idempotency_key: row.idempotency_key,
+        dedupe_key: row.dedupe_key,
+        arguments,
+        run: run.map(|run| EffectRun {
+            status: run.head.status.into(),
+            epoch: run.head.epoch,
+            age_millis: age_millis(run.wrote_at_millis, now),
+            writer_id: run.head.writer_id,
+        }),
+        run_id,
         pending: EffectState {
             kind: row.kind.into(),
             id,
@@ -213,7 +263,7 @@ fn answer(
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
             status: if pending { EffectStatus::Pending.into() } else { OrOther::of(row.status.as_str()) },
-            state: state.map(Into::into),
+            state: pending.then(|| state.into()),
             class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
             revision: pending.then_some(row.revision),

@@ -36,6 +36,8 @@ pub struct Query {
     pub limit: usize,
     /// Pending effects of one page.
     pub pending: usize,
+    /// The log's time, milliseconds since the Unix epoch; none as of a position, when the state of effects is unknown.
+    pub now: Option<i64>,
 }
 
 /// Contents that one page looks up in the content store.
@@ -65,7 +67,7 @@ pub fn one<R: Rows>(
     ask: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
-    let Query { full, from_start, content, limit, pending: pending_max } = ask;
+    let Query { full, from_start, content, limit, pending: pending_max, now } = ask;
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
@@ -86,7 +88,8 @@ pub fn one<R: Rows>(
     let mut pending = Vec::new();
     if let Some(cursor) = at.of(store::effects::INDEX) {
         let more;
-        (pending, more) = effects::pending(rows, content.then_some(contents), place, run_id, cursor, pending_max)?;
+        let contents = content.then_some(contents);
+        (pending, more) = effects::pending(rows, contents, place, run_id, (cursor, pending_max), now)?;
         at.read(more);
     }
     if let Some(cursor) = at.of(tool_calls::INDEX) {

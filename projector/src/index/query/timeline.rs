@@ -12,7 +12,7 @@ use runlog_schemas::{
     depth,
     id::{Offset, RunId},
     json::Json,
-    payload::{Payload, wrapped::BATCH_RECORDS_MAX},
+    payload::{Payload, PayloadType, wrapped::BATCH_RECORDS_MAX},
     record::JournalRecord,
     refs::PrivacyClass,
 };
@@ -387,25 +387,49 @@ pub(crate) fn shown(
     }
 }
 
+/// Whether content of this privacy class is masked. An unknown class is.
+fn is_masked(privacy: PrivacyClass, show: Show) -> bool {
+    match show {
+        Show::Raw | Show::Whole => false,
+        Show::Masked => !matches!(privacy, PrivacyClass::Public | PrivacyClass::Internal),
+        Show::Hidden => true,
+    }
+}
+
+/// The arguments of a tool call's request, masked as `show` says; none if it has none, or requests no tool call. In their place
+/// stands what [`shown`] makes of dropped content and of content that nests too deep, or the claim check of stored content.
+pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) -> Result<Option<Json>, Error> {
+    let (content, privacy) = (&request.payload, request.body.privacy);
+    let Content::Available(payload @ Payload::ToolCallRequested(call)) = content else {
+        let is_call = request.body.facts.payload_type == PayloadType::ToolCallRequested;
+        return is_call.then(|| shown(content, privacy, at, show)).transpose();
+    };
+    match &call.arguments {
+        None => Ok(None),
+        Some(_) if is_masked(privacy, show) => Ok(Some(masked(privacy).into())),
+        Some(_) if depth::check_payload(payload).is_err() => shown(content, privacy, at, show).map(Some),
+        Some(arguments) => Ok(Some(arguments.clone())),
+    }
+}
+
+/// What stands in the place of masked content.
+fn masked(privacy: PrivacyClass) -> Value {
+    serde_json::json!({ "masked": privacy.as_str() })
+}
+
 /// The payload as JSON, its content masked as `show` says.
 fn payload(payload: &Payload, privacy: PrivacyClass, show: Show) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
     };
-    // An unknown class is masked.
-    let hidden = match show {
-        Show::Raw | Show::Whole => false,
-        Show::Masked => !matches!(privacy, PrivacyClass::Public | PrivacyClass::Internal),
-        Show::Hidden => true,
-    };
-    if !hidden {
+    if !is_masked(privacy, show) {
         return Json::of(payload).map_err(failed);
     }
     let mut value = serde_json::to_value(payload).map_err(failed)?;
     if let Value::Object(members) = &mut value {
         for name in CONTENT {
             if let Some(content) = members.get_mut(name) {
-                *content = serde_json::json!({ "masked": privacy.as_str() });
+                *content = masked(privacy);
             }
         }
     }

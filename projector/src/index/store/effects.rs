@@ -121,6 +121,10 @@ pub struct EffectRow {
     pub started_in: Option<Epoch>,
     /// The epoch of the last start.
     pub last_started_in: Epoch,
+    /// The offset of the record that started it last.
+    pub start_offset: Offset,
+    /// Its index.
+    pub start_index: u32,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
     /// The request's offset.
@@ -157,6 +161,8 @@ datum!(EffectRow {
     attempts,
     started_in,
     last_started_in,
+    start_offset,
+    start_index,
     journal_seq,
     offset,
     index,
@@ -170,10 +176,11 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
-    /// It was started in `epoch`.
-    pub fn start(&mut self, epoch: Epoch) {
+    /// It was started in `epoch`, by the record at an offset and index.
+    pub fn start(&mut self, epoch: Epoch, at: (Offset, u32)) {
         self.started_in = if self.cleared { Some(epoch) } else { self.started_in.filter(|other| *other == epoch) };
         self.last_started_in = epoch;
+        (self.start_offset, self.start_index) = at;
         // A `not_done` decision asserted that the effect is not running. It has started again.
         self.cleared = false;
     }

@@ -1,0 +1,59 @@
+//! What is known of an effect while somebody decides about it.
+
+use anyhow::ensure;
+use runlog_tests::server::{Launch, Server};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+fn claim(server: &Server) -> anyhow::Result<Value> {
+    Ok(server.post("/v1/runs/r/claims", &json!({}))?.1)
+}
+
+fn append(server: &Server, claim: &Value, (id, agent): (&str, &str), payload: &Value) -> anyhow::Result<()> {
+    let record = json!({ "run_id": "r", "record_id": id, "agent_id": agent, "writer_id": claim["writer_id"],
+        "writer_epoch": claim["epoch"], "idempotency_key": "trip-1", "payload": payload });
+    let (status, outcome) = server.post("/v1/runs/r/records", &record)?;
+    ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
+    Ok(())
+}
+
+/// The only effect, and the same in the run's recovery.
+fn effect(server: &Server) -> anyhow::Result<(Value, Value)> {
+    let (_, effects) = server.get("/v1/effects?consistency=latest")?;
+    let (_, recovery) = server.get("/v1/runs/r/recovery")?;
+    let is_one = |list: &Value| list.as_array().is_some_and(|list| list.len() == 1);
+    ensure!(is_one(&effects["effects"]) && is_one(&recovery["pending"]), "{effects} {recovery}");
+    Ok((effects["effects"][0].clone(), recovery["pending"][0].clone()))
+}
+
+#[test]
+fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let first = claim(&server)?;
+    let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
+        "arguments": { "amount": 1.50 } });
+    append(&server, &first, ("asked", "one"), &call)?;
+    let (requested, pending) = effect(&server)?;
+    let told = |effect: &Value| {
+        let members = ["agent_id", "writer_id", "epoch", "attempts", "idempotency_key", "state"];
+        Value::from_iter(members.map(|name| effect[name].clone()))
+    };
+    ensure!(told(&requested) == json!(["one", first["writer_id"], 1, 1, "trip-1", "running"]), "{requested}");
+    ensure!(requested["arguments"] == call["arguments"] && pending["state"] == "running", "{requested} {pending}");
+    let second = claim(&server)?;
+    let (taken, pending) = effect(&server)?;
+    ensure!(told(&taken) == json!(["one", first["writer_id"], 1, 1, "trip-1", "waiting"]), "{taken}");
+    ensure!(taken["since"] == requested["since"] && pending["state"] == "waiting", "{taken} {pending}");
+    ensure!(taken["run"]["epoch"] == 2 && taken["run"]["writer_id"] == second["writer_id"], "{taken}");
+    let attempt = json!({ "type": "tool_call_attempt", "request_record_id": "asked", "attempt": 2, "reason": "has a key" });
+    append(&server, &second, ("again", "two"), &attempt)?;
+    let (again, pending) = effect(&server)?;
+    ensure!(told(&again) == json!(["two", second["writer_id"], 2, 2, "trip-1", "running"]), "{again}");
+    ensure!(again["arguments"] == call["arguments"] && pending["state"] == "running", "{again} {pending}");
+    ensure!(again["run"]["status"] == "open" && again["run"]["age_millis"].is_u64(), "{again}");
+    let since = |effect: &Value| effect["since"].as_str().map(str::to_owned);
+    ensure!(since(&again) >= since(&requested) && again["age_millis"].is_u64(), "{again}");
+    server.terminate()?;
+    Ok(())
+}

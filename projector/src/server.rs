@@ -81,6 +81,7 @@ mod standing;
 mod strangers;
 mod tail;
 pub mod tls;
+mod whoami;
 
 pub use listeners::{Options, serve};
 pub use routes::operations;

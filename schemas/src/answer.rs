@@ -33,6 +33,7 @@ mod refused;
 mod runs;
 mod standing;
 mod uploaded;
+mod whoami;
 
 pub use crate::or_other::OrOther;
 pub use appended::{Appended, Warning, Writer};
@@ -53,6 +54,7 @@ pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters}
 pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
 pub use uploaded::Uploaded;
+pub use whoami::{CredentialKind, WhoAmI};
 
 /// A position in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

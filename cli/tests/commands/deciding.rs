@@ -149,7 +149,8 @@ fn an_effect_is_listed_with_the_content_of_its_evidence() {
 #[test]
 fn the_list_of_effects_shows_arguments_without_characters_that_a_terminal_acts_on() {
     let (_folder, server) = server();
-    let call = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{"to":"LHR?"}}"#;
+    let call =
+        r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{"to":"LHR?"}}"#;
     let call = call.replace('?', "\u{202e}\u{9b}");
     let line = format!(r#"{{"run_id":"r","record_id":"q","agent_id":"desk-agent","payload":{call}}}"#);
     assert_eq!(server.publish(&line).is(0)["outcome"], "applied");

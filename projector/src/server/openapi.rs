@@ -229,6 +229,7 @@ fn answers() -> Map<String, Value> {
         answer::Standings,
         answer::Uploaded,
         answer::Verification,
+        answer::WhoAmI,
         fleet::Shown,
         health::Readiness,
     ];

@@ -30,6 +30,7 @@ symbols! {
     /// `/v1/effects`, and `contradicted` of a call.
     /// * `EffectFacts`: `/v1/effects` says of each effect since when it runs, by whom, with which arguments, and how old its run's
     /// last record is; pending effects of a recovery have their `state`.
+    /// * `WhoAmI`: `/v1/whoami` answers what the caller's credential allows.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -50,6 +51,7 @@ symbols! {
         Bases = "bases",
         Contradictions = "contradictions",
         EffectFacts = "effect_facts",
+        WhoAmI = "whoami",
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod append_alone;
 mod principals;
+mod whoami;
 
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_projector::{
@@ -199,6 +200,7 @@ fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
     use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
     vec![
         ("get", "/v1/journal", Token, ""),
+        ("get", "/v1/whoami", Token, ""),
         ("get", "/v1/runs", List(ReadMeta), ""),
         ("get", "/v1/runs/{run}", Run(ReadMeta), ""),
         ("get", "/v1/runs/{run}/records", Run(ReadMeta), ""),

@@ -46,7 +46,8 @@ fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() ->
     ensure!(told(&taken) == json!(["one", first["writer_id"], 1, 1, "trip-1", "waiting"]), "{taken}");
     ensure!(taken["since"] == requested["since"] && pending["state"] == "waiting", "{taken} {pending}");
     ensure!(taken["run"]["epoch"] == 2 && taken["run"]["writer_id"] == second["writer_id"], "{taken}");
-    let attempt = json!({ "type": "tool_call_attempt", "request_record_id": "asked", "attempt": 2, "reason": "has a key" });
+    let attempt =
+        json!({ "type": "tool_call_attempt", "request_record_id": "asked", "attempt": 2, "reason": "has a key" });
     append(&server, &second, ("again", "two"), &attempt)?;
     let (again, pending) = effect(&server)?;
     ensure!(told(&again) == json!(["two", second["writer_id"], 2, 2, "trip-1", "running"]), "{again}");

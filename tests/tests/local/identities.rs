@@ -243,6 +243,9 @@ async fn a_tenant_by_jwt_sees_its_runs_alone_and_may_do_what_the_file_says() {
         key.sign(&json!({ "alg": "EdDSA", "kid": "a" }), &with(claims, "runs", json!(["*"])))
     };
     let (acme, globex) = (jwt("acme"), jwt("globex"));
+    let told: Value = serde_json::from_str(&site.get("/v1/whoami", &acme).await.body).unwrap();
+    assert_eq!((&told["kind"], &told["principal"], &told["runs"]), (&json!("jwt"), &json!("acme"), &json!(["acme/*"])));
+    assert!(told["expires"].is_string(), "{told}");
     for (jwt, run) in [(&acme, "acme/1"), (&globex, "globex/1")] {
         let told = site.send(post(&site.http, &site.url, run), Some(jwt)).await;
         assert_eq!(told.status, 200, "{told:?}");
@@ -431,6 +434,12 @@ async fn a_client_certificate_may_do_what_the_file_says_of_its_name_and_no_more(
     );
     let desk = site.showing(&site.authority.sign(&["desk.ACME.example"], 2030).unwrap());
     assert_eq!(ask(&desk, "/v1/runs/acme%2F1", None).await.status, 200);
+    let told: Value = serde_json::from_str(&ask(&desk, "/v1/whoami", None).await.body).unwrap();
+    assert_eq!(
+        (&told["kind"], &told["principal"], &told["masked"]),
+        (&json!("certificate"), &json!("desk"), &json!(true))
+    );
+    assert!(told["expires"].is_string(), "{told}");
     assert_eq!(site.send(post(&desk, &site.url, "acme/1"), None).await.status, 403);
 
     // A certificate that names nobody, or several, opens the connection alone.

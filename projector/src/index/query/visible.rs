@@ -99,6 +99,12 @@ impl Visible {
         self.0.is_none()
     }
 
+    /// The patterns that name them; `*` for all runs.
+    pub fn patterns(&self) -> Vec<String> {
+        let Some(patterns) = &self.0 else { return vec!["*".to_owned()] };
+        patterns.iter().map(ToString::to_string).collect()
+    }
+
     /// Whether a run is seen.
     pub fn contains(&self, run_id: RunId<&str>) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(run_id)))

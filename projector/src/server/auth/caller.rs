@@ -1,11 +1,16 @@
 //! Whoever sent a request, and what they may do.
 
-use super::{limits::Allowance, receipts::Upload, room::Room, token_file::Scope, tokens::Known};
+use super::{
+    identities::Credential, limits::Allowance, receipts::Upload, room::Room, token_file::Scope, tokens::Known,
+};
 use crate::{
     Error,
     index::{principal::Proofs, query::visible::Visible},
 };
-use runlog_schemas::{answer::ErrorKind, id::RunId};
+use runlog_schemas::{
+    answer::{CredentialKind, ErrorKind},
+    id::RunId,
+};
 use std::{sync::Arc, time::Duration};
 
 /// How often a stream looks whether its caller's credential has expired.
@@ -32,6 +37,24 @@ impl Caller {
     pub(in crate::server) fn principal(&self) -> Option<&str> {
         match self {
             Self::Known(known) => Some(&known.grant.principal),
+            Self::Unchecked | Self::Nobody => None,
+        }
+    }
+
+    /// What it authenticated with.
+    pub(in crate::server) fn kind(&self) -> CredentialKind {
+        let Self::Known(known) = self else { return CredentialKind::Absent };
+        match known.grant.credential {
+            Credential::Token(_) => CredentialKind::Token,
+            Credential::Jwt(_) => CredentialKind::Jwt,
+            Credential::Certificate(_) => CredentialKind::Certificate,
+        }
+    }
+
+    /// From when on its credential is refused, milliseconds since the Unix epoch; none if it does not expire.
+    pub(in crate::server) fn expires_millis(&self) -> Option<u64> {
+        match self {
+            Self::Known(known) => known.expires_millis,
             Self::Unchecked | Self::Nobody => None,
         }
     }

@@ -34,7 +34,7 @@ pub(in crate::server) struct Known {
     pub(in crate::server) grant: Arc<Grant>,
     pub(super) authentication: Arc<Authentication>,
     /// From when on its credential is refused.
-    expires_millis: Option<u64>,
+    pub(super) expires_millis: Option<u64>,
     /// The key that its JWT was signed with.
     verified_by: Option<VerifiedBy>,
 }

@@ -1,0 +1,25 @@
+//! `GET /v1/whoami`: what the credential of the request allows.
+
+use super::{
+    App, Nothing,
+    auth::{Caller, token_file::Scope},
+};
+use crate::index::query::time;
+use axum::{Json, extract::Query};
+use runlog_schemas::answer::WhoAmI;
+
+pub(super) async fn whoami(app: App, _: Query<Nothing>) -> Json<WhoAmI> {
+    Json(answer(app.caller()))
+}
+
+fn answer(caller: &Caller) -> WhoAmI {
+    let scopes = Scope::ALL.iter().filter(|scope| caller.has(**scope));
+    WhoAmI {
+        kind: caller.kind().into(),
+        principal: caller.principal().map(str::to_owned),
+        scopes: scopes.map(|scope| scope.as_str().to_owned()).collect(),
+        runs: caller.visible().patterns(),
+        masked: !caller.has(Scope::ReadContent),
+        expires: caller.expires_millis().map(time),
+    }
+}

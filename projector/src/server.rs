@@ -69,6 +69,7 @@ mod listeners;
 mod metrics;
 mod moment;
 mod openapi;
+mod overview;
 mod repeated;
 mod requests;
 mod room;

@@ -27,6 +27,7 @@ mod facts;
 mod health;
 mod horizons;
 mod journal;
+mod overview;
 mod plans;
 mod problem;
 mod refused;
@@ -48,6 +49,7 @@ pub use health::{
 };
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::{Feature, Journal};
+pub use overview::{Overview, PartitionProgress, PendingByClass, PendingByState};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, ProblemReason, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};

@@ -110,6 +110,42 @@ fn readiness_says_whether_it_catches_up_or_is_stopped() {
 }
 
 #[test]
+fn an_overview_counts_what_is_pending_and_names_the_partitions_that_it_does_not_speak_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let overview = |server: &Server| -> Value {
+        let (status, body) = get(&server.url, "/v1/overview");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let server = Server::start(&data, &[]);
+    call_and_refusal(&server);
+    let key = r#"{"run_id":"k","record_id":"q","idempotency_key":"k-1","payload":{"type":"tool_call_requested","request_id":"m",
+        "call_id":"c","tool_name":"book","arguments":{}}}"#;
+    assert_eq!(server.publish(&key.replace('\n', "")).is(0)["outcome"], "applied");
+    server.ask(&["effects", "--consistency", "latest"]).is(0);
+    let told = overview(&server);
+    let waiting = json!({ "running": 0, "waiting": 1 });
+    assert_eq!(told["pending"], json!({ "retry_safe": waiting, "reconcile_required": waiting }));
+    assert_eq!((&told["refused"], &told["dead_letters"]), (&json!(1), &json!(0)));
+    assert_eq!((&told["version"], &told["lag"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(0)));
+    assert_eq!((&told["stopped"], &told["unavailable_partitions"]), (&json!([]), &json!([])));
+    let partitions = told["partitions"].as_array().unwrap();
+    assert!(
+        partitions.len() == 4 && partitions.iter().all(|one| one["state"] == "running" && one["lag"] == 0),
+        "{told}"
+    );
+    assert_eq!(server.signal("TERM"), 0);
+    // The index of this log beside another log.
+    std::fs::remove_dir_all(data.join("log")).unwrap();
+    let other = folder.path().join("other");
+    drop(Server::start(&other, &[]));
+    std::fs::rename(other.join("log"), data.join("log")).unwrap();
+    let told = overview(&Server::start(&data, &[]));
+    assert_eq!((&told["stopped"], &told["unavailable_partitions"]), (&json!([0, 1, 2, 3]), &json!([0, 1, 2, 3])));
+}
+
+#[test]
 fn the_doctor_counts_what_waits_for_a_decision_and_what_was_refused() {
     let (_folder, server) = server();
     let before = server.ask(&["doctor"]).is(0);

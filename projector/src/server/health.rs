@@ -5,7 +5,10 @@ use crate::index::{
     Error,
     fold::{Stop, StopKind},
     projector::moved_back,
-    query::counts::{self, Counts},
+    query::{
+        counts::{self, Counts},
+        visible::Visible,
+    },
 };
 use axum::{
     Json,
@@ -92,7 +95,7 @@ impl App {
     fn counted(&self) -> (Counts, Vec<Finding>) {
         let (mut all, mut findings) = (Counts::default(), Vec::new());
         for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::of(&self.0.store(partition).view(), self.0.log_now()) {
+            match counts::of(&self.0.store(partition).view(), &Visible::default(), self.0.log_now()) {
                 Ok(counts) => {
                     if counts.dead_letters > 0 {
                         let what = format!(

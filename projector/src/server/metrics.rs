@@ -6,7 +6,10 @@
 use super::{App, auth::limits::Limit};
 use crate::index::{
     Error,
-    query::counts::{self, Counts},
+    query::{
+        counts::{self, Counts},
+        visible::Visible,
+    },
 };
 use axum::{
     http::header,
@@ -94,7 +97,15 @@ pub(super) struct Metrics {
     stalled: Gauge,
     /// Shared with the listener.
     pub(super) handshake_failures: HandshakeFailures,
-    counts: Mutex<Option<(Instant, Counts)>>,
+    counts: Mutex<Option<(Instant, Counted)>>,
+}
+
+/// Counts of the partitions that can be read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) counts: Counts,
+    /// The other partitions.
+    pub(super) unreadable: Vec<PartitionId>,
 }
 
 impl fmt::Debug for Metrics {
@@ -237,23 +248,30 @@ fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels:
 
 impl App {
     /// What is to be looked at in all partitions, as of [`COUNTS_KEPT`] ago at the most.
-    async fn counts(&self) -> Result<Counts, Error> {
-        let kept = *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) async fn counts(&self) -> Result<Counted, Error> {
+        let kept = self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, counts)) = kept.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
             return Ok(counts);
         }
-        let counts = self.blocking(|app| app.count()).await?;
-        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), counts));
+        let counts = self.blocking(|app| Ok(app.count(&Visible::default()))).await?;
+        let kept = Some((Instant::now(), counts.clone()));
+        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         Ok(counts)
     }
 
-    /// The same, as of now. Blocking.
-    pub(super) fn count(&self) -> Result<Counts, Error> {
-        let mut all = Counts::default();
+    /// Counts the visible runs of all partitions now. Blocking.
+    pub(super) fn count(&self, visible: &Visible) -> Counted {
+        let mut all = Counted::default();
         for partition in PartitionId::all(self.0.journal().partitions) {
-            all += counts::of(&self.0.store(partition).view(), self.0.log_now())?;
+            match counts::of(&self.0.store(partition).view(), visible, self.0.log_now()) {
+                Ok(counts) => all.counts += counts,
+                Err(error) => {
+                    tracing::warn!("partition {partition} cannot be counted: {}", error.problem().detail);
+                    all.unreadable.push(partition);
+                }
+            }
         }
-        Ok(all)
+        all
     }
 }
 
@@ -272,7 +290,9 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
         }
     }
     match app.counts().await {
-        Ok(counts) => {
+        // A sum that lacks partitions would look like an improvement.
+        Ok(Counted { unreadable, .. }) if !unreadable.is_empty() => {}
+        Ok(Counted { counts, .. }) => {
             for (class, of_class) in
                 [(Class::RetrySafe, counts.retry_safe), (Class::ReconcileRequired, counts.reconcile_required)]
             {

@@ -220,6 +220,7 @@ fn answers() -> Map<String, Value> {
         answer::Lines,
         answer::Lookup,
         answer::Outcomes,
+        answer::Overview,
         answer::Problem,
         answer::ReadBack,
         answer::Recovery,

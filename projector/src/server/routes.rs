@@ -7,7 +7,7 @@ use super::{
     auth::{self, Access, token_file::Scope},
     changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, metrics,
     openapi::{self, Extracts},
-    run_list, runs, skips, standing, tail, whoami,
+    overview, run_list, runs, skips, standing, tail, whoami,
 };
 use axum::{
     extract::Request,
@@ -55,6 +55,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::get("/v1/journal", Known, journal),
         Route::get("/v1/whoami", Known, whoami::whoami),
+        Route::get("/v1/overview", Run(ReadMeta), overview::overview),
         Route::get("/v1/runs", Run(ReadMeta), run_list::list),
         Route::get("/v1/runs/{run}", Run(ReadMeta), runs::one),
         Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),

@@ -31,6 +31,7 @@ symbols! {
     /// * `EffectFacts`: `/v1/effects` says of each effect since when it runs, by whom, with which arguments, and how old its run's
     /// last record is; pending effects of a recovery have their `state`.
     /// * `WhoAmI`: `/v1/whoami` answers what the caller's credential allows.
+    /// * `Overview`: `/v1/overview` answers the figures of a dashboard.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -52,6 +53,7 @@ symbols! {
         Contradictions = "contradictions",
         EffectFacts = "effect_facts",
         WhoAmI = "whoami",
+        Overview = "overview",
     }
 }
 

@@ -184,6 +184,8 @@ enum Needs {
     Run(Scope),
     /// A list of the caller's runs.
     List(Scope),
+    /// Counts over the caller's runs.
+    Figures(Scope),
     /// What it names comes to exist.
     Write(Scope),
     /// The same of what is copied from an absent run of the caller's, whose content it must be able to read.
@@ -196,11 +198,12 @@ const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
 
 /// The operations: what each needs, and what is asked of it about a run.
 fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
-    use Needs::{All, List, Nothing, Run, Token, Write};
+    use Needs::{All, Figures, List, Nothing, Run, Token, Write};
     use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
     vec![
         ("get", "/v1/journal", Token, ""),
         ("get", "/v1/whoami", Token, ""),
+        ("get", "/v1/overview", Figures(ReadMeta), ""),
         ("get", "/v1/runs", List(ReadMeta), ""),
         ("get", "/v1/runs/{run}", Run(ReadMeta), ""),
         ("get", "/v1/runs/{run}/records", Run(ReadMeta), ""),
@@ -333,7 +336,9 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
                         };
                         assert_eq!(told.status, expected, "{cell}");
                     }
-                    Needs::Run(scope) | Needs::List(scope) | Needs::Write(scope) if !has(scope) => {
+                    Needs::Run(scope) | Needs::List(scope) | Needs::Figures(scope) | Needs::Write(scope)
+                        if !has(scope) =>
+                    {
                         assert_eq!((told.status, &told.json()["kind"]), (403, &json!("forbidden")), "{cell}");
                         assert!(told.json()["detail"].as_str().unwrap().contains(scope.as_str()), "{cell}");
                         assert!(!told.body.contains(run), "a scope is missing, whatever the run: {cell}");
@@ -352,6 +357,19 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
                         assert_eq!(told.status, 200, "{cell}");
                         let shown = told.body.contains(&format!("\"run_id\":{}", json!(run)));
                         assert_eq!(shown, sees, "{cell}");
+                    }
+                    Needs::Figures(_) => {
+                        assert_eq!(told.status, 200, "{cell}");
+                        let told = told.json();
+                        let of_class = |class: &str| {
+                            let of_state = |state: &str| told["pending"][class][state].as_u64().unwrap();
+                            of_state("running") + of_state("waiting")
+                        };
+                        let own = if patterns.contains(&"acme/*") { OWN.len() } else { 0 };
+                        let expected = if all { OWN.len() + FOREIGN.len() } else { own };
+                        let pending = of_class("retry_safe") + of_class("reconcile_required");
+                        assert_eq!(pending, expected as u64, "each run has one: {cell}");
+                        assert_eq!((told["refused"].is_null(), told["dead_letters"].is_null()), (!all, !all), "{cell}");
                     }
                     Needs::Run(_) if sees => {
                         let there = match *path {

@@ -29,6 +29,7 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut questions = vec![
         ("/v1/journal", "/v1/journal".to_owned()),
         ("/v1/whoami", "/v1/whoami".to_owned()),
+        ("/v1/overview", "/v1/overview".to_owned()),
         ("/v1/runs", "/v1/runs".to_owned()),
         ("/v1/runs/{run}", format!("/v1/runs/{IMPORTED}")),
         ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D")),

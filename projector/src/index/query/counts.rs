@@ -1,6 +1,6 @@
 //! Counts a partition's rows that may need an operator's attention, on request and up to a bound.
 
-use super::effects::state;
+use super::{effects::state, visible::Visible};
 use crate::index::{
     Error,
     store::{
@@ -56,39 +56,59 @@ impl AddAssign for Counts {
     }
 }
 
-/// Counts a partition as of `now`, milliseconds since the Unix epoch by the log's clock: four seeks, at most [`COUNT_MAX`] steps
-/// each, and a get for each pending effect.
-pub fn of<R: Rows>(rows: &R, now: i64) -> Result<Counts, Error> {
+/// Counts the visible runs of a partition as of `now`, milliseconds since the Unix epoch by the log's clock: two seeks for each
+/// prefix of run ids and two more, at most [`COUNT_MAX`] steps and one more for each of the four lists, and a get for each pending
+/// effect. Anomalies and dead letters are not kept by run, and are 0 unless all runs are visible.
+pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
-    each(rows, &effects::prefix(false), |key, row| {
-        let (run_id, row) = (Parts::new(key).id::<RunId>(), store::decode::<EffectRow>(key, row)?);
+    let mut of_effect = |key: &[u8], row: &[u8]| -> Result<(), store::Error> {
+        let Some(run_id) = Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow())) else {
+            return Ok(());
+        };
+        let (row, run) = (store::decode::<EffectRow>(key, row)?, rows.get::<RunRow>(&runs::key(run_id.borrow()))?);
         let of_class = match row.class().0 {
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
         };
-        let run: Option<RunRow> = run_id.map_or(Ok(None), |run_id| rows.get(&runs::key(run_id.borrow())))?;
         *match run.map_or(PendingState::Waiting, |run| state(&run, &row, now)) {
             PendingState::Running => &mut of_class.running,
             PendingState::Waiting => &mut of_class.waiting,
         } += 1;
         Ok(())
-    })?;
-    counts.contradicted = each(rows, &effects::all_contradicted(), |_, _| Ok(()))?;
-    counts.anomalies = each(rows, &anomalies::prefix(), |_, _| Ok(()))?;
-    counts.dead_letters = each(rows, &dead_letters::prefix(), |_, _| Ok(()))?;
+    };
+    let (mut left, mut left_ended) = (COUNT_MAX, COUNT_MAX);
+    let mut contradicted = 0;
+    let mut of_contradicted = |key: &[u8], _: &[u8]| {
+        let is_visible = Parts::new(key).id::<RunId>().is_some_and(|run_id| visible.contains(run_id.borrow()));
+        contradicted += u64::from(is_visible);
+        Ok(())
+    };
+    for prefix in visible.prefixes("") {
+        left -= each(rows, &effects::prefix(false).text_prefix(&prefix), left, &mut of_effect)?;
+        left_ended -= each(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, &mut of_contradicted)?;
+    }
+    counts.contradicted = contradicted;
+    if visible.is_all() {
+        counts.anomalies = each(rows, &anomalies::prefix(), COUNT_MAX, |_, _| Ok(()))?;
+        counts.dead_letters = each(rows, &dead_letters::prefix(), COUNT_MAX, |_, _| Ok(()))?;
+    }
     Ok(counts)
 }
 
 fn each<R: Rows>(
     rows: &R,
     prefix: &Key,
+    max: u64,
     mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), store::Error>,
 ) -> Result<u64, Error> {
     let mut count = 0;
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        if count == max {
+            return Ok(ControlFlow::Break(()));
+        }
         visit(key, row)?;
         count += 1;
-        Ok(if count < COUNT_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(count)
 }

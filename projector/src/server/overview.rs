@@ -1,0 +1,58 @@
+//! `GET /v1/overview`: the figures of a dashboard, in a time that grows with the partitions and not with the runs.
+//!
+//! Offsets and states are those of `/readyz`, counts those of `/metrics`. A caller that does not see all runs gets the counts of its
+//! own: refused and unreadable records are not kept by run, so it gets none of these.
+
+use super::{App, Nothing, metrics::Counted};
+use crate::index::{Error, query::counts::PendingCounts};
+use axum::{Json, extract::Query};
+use runlog_schemas::answer::{
+    Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
+};
+
+/// The counts of the runs that the caller may see.
+async fn counted(app: &App) -> Result<Counted, Error> {
+    let visible = app.caller().visible();
+    if visible.is_all() { app.counts().await } else { app.read(move |app| Ok(app.count(&visible))).await }
+}
+
+fn progress(health: &PartitionHealth) -> PartitionProgress {
+    PartitionProgress {
+        partition: health.partition,
+        applied: health.applied,
+        end: health.end,
+        lag: health.end.map(|end| end.since(health.applied)),
+        state: health.state.clone(),
+    }
+}
+
+fn pending(counts: PendingCounts) -> PendingByState {
+    PendingByState { running: counts.running, waiting: counts.waiting }
+}
+
+pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overview>, Error> {
+    let health = app.health().await;
+    let Counted { counts, unreadable } = counted(&app).await?;
+    let is_stopped = |health: &PartitionHealth| health.state == PartitionState::Stopped;
+    let is_unavailable = |health: &&PartitionHealth| {
+        let rebuilt = app.0.shared.older(health.partition).is_some();
+        is_stopped(health) || rebuilt || health.end.is_none() || unreadable.contains(&health.partition)
+    };
+    let sees_all = app.caller().visible().is_all();
+    let partitions: Vec<_> = health.iter().map(progress).collect();
+    Ok(Json(Overview {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        topic: app.0.log().topic().to_owned(),
+        journal_id: app.0.journal().journal_id.clone(),
+        lag: partitions.iter().map(|partition| partition.lag).sum(),
+        partitions,
+        stopped: health.iter().filter(|health| is_stopped(health)).map(|health| health.partition).collect(),
+        unavailable_partitions: health.iter().filter(is_unavailable).map(|health| health.partition).collect(),
+        pending: PendingByClass {
+            retry_safe: pending(counts.retry_safe),
+            reconcile_required: pending(counts.reconcile_required),
+        },
+        refused: sees_all.then_some(counts.anomalies),
+        dead_letters: sees_all.then_some(counts.dead_letters),
+    }))
+}

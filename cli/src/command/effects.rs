@@ -57,9 +57,9 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
 const ARGUMENTS_WIDTH: usize = 40;
 /// The results that contradict the ends of effects.
 fn contradictions(page: &Effects, text: &mut Text) {
-    for Effect { run_id, pending: effect, .. } in &page.effects {
+    for Effect { run_id, pending: effect, contradicting, .. } in &page.effects {
         let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
-        render::refused_results(&what, &effect.contradicting, text);
+        render::refused_results(&what, contradicting, text);
     }
 }
 

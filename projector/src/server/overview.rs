@@ -52,6 +52,7 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
             retry_safe: pending(counts.retry_safe),
             reconcile_required: pending(counts.reconcile_required),
         },
+        contradicted: counts.contradicted,
         refused: sees_all.then_some(counts.anomalies),
         dead_letters: sees_all.then_some(counts.dead_letters),
     }))

@@ -61,6 +61,8 @@ pub struct Overview {
     pub unavailable_partitions: Vec<PartitionId>,
     /// Pending effects of the runs that the credential is for.
     pub pending: PendingByClass,
+    /// Ended effects of these runs that a later result contradicts.
+    pub contradicted: u64,
     /// Refused records; null if the credential is not for all runs.
     pub refused: Option<u64>,
     /// Unreadable records; null if the credential is not for all runs.

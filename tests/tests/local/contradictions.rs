@@ -201,7 +201,7 @@ fn a_refused_batch_contradicts_with_each_result_that_was_not_applied_alone() -> 
     let place = TopicPartition { topic: "test", partition: PartitionId::ZERO };
     let shown = (Show::Raw, &Budget::new(BYTES_MAX));
     let (listed, _) = page(journal.store(), place, &Visible::default(), Listed::Contradicted, shown, (None, 9), 0)?;
-    let results: Vec<_> = listed.iter().flat_map(|effect| &effect.pending.contradicting).collect();
+    let results: Vec<_> = listed.iter().flat_map(|effect| &effect.contradicting).collect();
     let [result] = results.as_slice() else { anyhow::bail!("{listed:?}") };
     ensure!((result.record_id.as_str(), result.position.index) == ("other", 1), "{result:?}");
     ensure!(journal.rebuilt(5)?.digests()? == journal.digests()?, "rebuilt");

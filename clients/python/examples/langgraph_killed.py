@@ -26,8 +26,8 @@ class Trip(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-@runlog.tool(key=lambda args: f"order-{args['order']}", strict=True)
-async def book(call: runlog.Call, args: dict[str, str]) -> str:
+@runlog.tool(key=lambda order: f"order-{order}")
+async def book(call: runlog.Call, order: str) -> str:
     print(f"the airline is asked, key {call.idempotency_key}, attempt {call.attempt}", flush=True)
     if call.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)  # the answer never arrives
@@ -40,7 +40,7 @@ async def agent(trip: str) -> None:
         return {"log": ["found HAT136"]}
 
     async def reserve(state: Trip) -> Trip:
-        return {"log": [f"booked {await book({'order': '7'})}"]}
+        return {"log": [f"booked {await book('7')}"]}
 
     graph = StateGraph(Trip)
     graph.add_node("find", find)

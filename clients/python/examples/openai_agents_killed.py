@@ -45,13 +45,13 @@ class ScriptedModel(Model):
         raise NotImplementedError
 
 
-@runlog.tool(strict=True)
+@runlog.tool
 async def find_once(call: runlog.Call, to: str) -> str:
     print("the tool `find` runs", flush=True)
     return "HAT136"
 
 
-@runlog.tool(key=lambda flight: f"seat-{flight}", strict=True)
+@runlog.tool(key=lambda flight: f"seat-{flight}")
 async def book_once(call: runlog.Call, flight: str) -> str:
     print(f"the tool `book` runs, key {call.idempotency_key}, attempt {call.attempt}", flush=True)
     if FIRST:

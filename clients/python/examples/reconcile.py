@@ -11,8 +11,8 @@ from runlog import sync
 
 
 @runlog.tool(failed_on=(ValueError,))
-def pay(call: runlog.Call, args: dict[str, int]) -> str:
-    if args["sum"] < 0:
+def pay(call: runlog.Call, euros: int) -> str:
+    if euros < 0:
         raise ValueError("a sum is not negative")  # it did not happen: recorded, and raised as Failed from now on
     raise TimeoutError("the bank did not answer")  # it may have happened: nothing is recorded
 
@@ -22,11 +22,11 @@ with (
     rl.run(f"payment-{uuid.uuid4()}") as run,
 ):
     try:
-        pay({"sum": -1})
+        pay(-1)
     except runlog.Failed as failed:
         print("failed, for good:", failed)
     for _ in range(2):
         try:
-            pay({"sum": 180})
+            pay(180)
         except runlog.ReconcileRequired as error:
             print(f"{error.happened}, {error.action}: {error}")

@@ -77,3 +77,20 @@ async def test_an_empty_key_of_a_tool_is_refused_before_anything_is_recorded(url
         with pytest.raises(runlog.Usage, match="key of book is empty"):
             await agent.ainvoke({"messages": [{"role": "user", "content": "two seats"}]})
         assert (await rl.recover(run_id)).pending == []
+
+
+async def test_an_agent_of_langchain_outside_of_a_run_raises_unless_it_may_be_plain(url):
+    booked = []
+
+    async def book(seat: str) -> str:
+        """Books a seat."""
+        booked.append(seat)
+        return f"booked {seat}"
+
+    asked = {"messages": [{"role": "user", "content": "two seats"}]}
+    with pytest.raises(runlog.Usage, match="book was called outside of a run"):
+        await create_agent(Scripted(), [book], middleware=[RunlogMiddleware()]).ainvoke(asked)
+    assert booked == []
+    agent = create_agent(Scripted(), [book], middleware=[RunlogMiddleware(plain_outside=True)])
+    await agent.ainvoke(asked)
+    assert sorted(booked) == ["1A", "1B"]

@@ -393,8 +393,9 @@ def test_an_empty_key_is_refused_by_name_before_anything_is_recorded(url, run_id
             assert refused.value.happened is Happened.NOTHING
         assert rl.recover(run_id).pending == []
     # Outside of a run the receiver would get it.
+    plain = runlog.tool(name="charge", key=lambda args: "", plain_outside=True)(charge.function)
     with pytest.raises(runlog.Usage, match="key of charge is empty"):
-        charge({})
+        plain({})
 
 
 def test_a_recorded_call_with_an_empty_key_is_one_without_a_key():

@@ -223,7 +223,7 @@ async def test_agents_that_run_at_once_and_agents_within_tools(url, run_id):
             )
         ),
         name="outer",
-        capabilities=[RunlogDurability(strict=True)],
+        capabilities=[RunlogDurability()],
     )
 
     @outer.tool_plain
@@ -337,3 +337,13 @@ def test_a_run_of_the_sync_client_is_refused(url, run_id):
     travel = Travel()
     with runlog.sync.connect(url) as rl, rl.run(run_id), pytest.raises(runlog.Usage):
         asyncio.run(travel.agent.run("to London"))
+
+
+async def test_an_agent_of_pydantic_ai_outside_of_a_run_raises_unless_it_may_be_plain(url):
+    travel = Travel()
+    with pytest.raises(runlog.Usage, match="agent was run outside of a run"):
+        await travel.agent.run("to London")
+    assert travel.asked == travel.effects == []
+    travel = Travel(plain_outside=True)
+    await travel.agent.run("to London")
+    assert sorted(travel.effects) == ["1A", "1B", "find"]

@@ -9,14 +9,14 @@ import runlog
 from runlog import sync
 
 
-@runlog.tool(key=lambda args: f"{args['trip']}-{args['flight']}")
-def book_flight(call: runlog.Call, args: dict[str, str]) -> dict[str, str]:
-    return ask("book", {"flight": args["flight"], "key": call.idempotency_key})
+@runlog.tool(key=lambda trip, flight: f"{trip}-{flight}")
+def book_flight(call: runlog.Call, trip: str, flight: str) -> dict[str, str]:
+    return ask("book", {"flight": flight, "key": call.idempotency_key})
 
 
 @runlog.tool
-def pay(call: runlog.Call, args: dict[str, str]) -> dict[str, str]:
-    return ask("pay", {"booking": args["booking"]})
+def pay(call: runlog.Call, booking: str) -> dict[str, str]:
+    return ask("pay", {"booking": booking})
 
 
 def ask(what: str, body: dict[str, str | None]) -> dict[str, str]:
@@ -27,9 +27,9 @@ def ask(what: str, body: dict[str, str | None]) -> dict[str, str]:
 
 def main(trip: str, flight: str) -> None:
     with sync.connect(os.environ["RUNLOG_SERVER"], agent="travel-agent") as rl, rl.run(trip) as run:
-        booking = book_flight({"trip": trip, "flight": flight})["booking"]
+        booking = book_flight(trip, flight)["booking"]
         run.checkpoint([{"role": "assistant", "content": f"booked {booking}"}])
-        pay({"booking": booking})
+        pay(booking)
         run.end()
         print(booking)
 

@@ -6,6 +6,7 @@ A driver throws what a command raised into the generator, so that the core settl
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ import httpx2
 
 from ._wire import Acquire, Command, NoResponse, Perform, Request, Response, Sleep, Steps
 from .config import Config
-from .errors import Forked
+from .errors import Forked, Usage
 
 T = TypeVar("T")
 
@@ -192,7 +193,13 @@ class SyncDriver:
             case Acquire():
                 return command.lock.acquire(timeout=command.seconds)
             case Perform():
-                return command.effect()
+                result = command.effect()
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise Usage(
+                        "its effect returned a coroutine, which did not run: in a run of `runlog.sync` it is a plain function"
+                    )
+                return result
 
 
 class AsyncDriver:
@@ -201,6 +208,8 @@ class AsyncDriver:
     def __init__(self, transport: AsyncTransport) -> None:
         self.transport = transport
         self._owner = _Owner()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the first operation. Two loops on one connection would each close what the other one waits for."""
 
     def lock(self) -> asyncio.Lock:
         """A new lock. First come, first served."""
@@ -213,6 +222,12 @@ class AsyncDriver:
     async def drive(self, steps: Steps[T]) -> T:
         """Runs an operation to its end. A cancellation is thrown into it."""
         self._owner.check()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise Usage(
+                "the connection belongs to another event loop: connect in this one, or await the operation there"
+            )
         command = _begin(steps)
         while isinstance(command, _COMMANDS):
             try:
@@ -236,7 +251,9 @@ class AsyncDriver:
                 except TimeoutError:
                     return False
             case Perform():
-                return await command.effect()
+                result = command.effect()
+                # A plain function has run by now. An error would leave its call pending, although its result is known.
+                return await result if inspect.isawaitable(result) else result
 
 
 _COMMANDS = (Request, Sleep, Acquire, Perform)

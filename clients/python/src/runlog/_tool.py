@@ -1,4 +1,8 @@
-"""`@runlog.tool`: a function whose calls go through the gate."""
+"""`@runlog.tool`: a function whose calls go through the gate of a run.
+
+book("HAT136")        the run of the `with rl.run(…)` around, or else an error: nothing is called plainly by accident
+book(run, "HAT136")   this run
+"""
 
 from __future__ import annotations
 
@@ -6,166 +10,202 @@ import contextvars
 import dataclasses
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from inspect import BoundArguments
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from ._gate import Call, Ends
+from ._handle import BaseRun
 from ._records import new_id
 from ._replay import call_key
+from ._signature import Key, ToolSignature
 from .errors import Usage
 
 if TYPE_CHECKING:
     from .aio import Run
     from .sync import Run as SyncRun
 
-A = TypeVar("A")
-R = TypeVar("R")
 P = ParamSpec("P")
+R = TypeVar("R")
 
 current_run: contextvars.ContextVar[Any] = contextvars.ContextVar("runlog_run", default=None)
-"""The run of the innermost `with rl.run(…)`."""
+"""The run of the innermost `with rl.run(…)`. Tasks and `asyncio.to_thread` inherit it, other threads and processes do not."""
 
 
-class _Tool(Generic[A, R]):
+def outside(what: str) -> Usage:
+    """The error for a call that no run records."""
+    return Usage(
+        f"{what} outside of a run, and did nothing: use `with rl.run(…)` around it. A thread or an executor begins outside: give "
+        "the run to the tool as its first argument, or start it with `asyncio.to_thread` or `contextvars.copy_context().run`. In "
+        "another process open the run there. `plain_outside=True` calls it without a record"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Options:
+    """What `tool(…)` was given."""
+
+    name: str | None
+    key: Key | None
+    ends: Ends
+    plain_outside: bool
+
+
+class _Tool(Generic[P, R]):
     """What sync and async tools share."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        name: str | None,
-        key: Callable[[A], str | None] | None,
-        ends: Ends,
-        strict: bool,
-    ) -> None:
+    _is_async = False
+
+    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         self.function = function
-        self.name = name or function.__name__
-        self.ends = ends
-        self._key, self._strict = key, strict
+        self.name = options.name or getattr(function, "__name__", type(function).__name__)
+        self._options = options
+        self._of_call = ToolSignature(function, self.name, options.key)
         self._decode = _decoder(function)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
+        self.__module__ = getattr(function, "__module__", __name__)
+        self.__qualname__ = getattr(function, "__qualname__", self.name)
         self.__wrapped__ = function
+        self.__signature__ = self._of_call.public
 
-    def _bound(self, run_or_args: Any, args: Any) -> tuple[Any, A]:
-        if args is not _NOTHING:
-            return run_or_args, args
-        run = current_run.get()
-        if run is None and self._strict:
-            raise Usage(f"tool {self.name} was called outside of a run")
-        return run, run_or_args
+    def __reduce__(self) -> str:
+        """By name, as functions are pickled: another process calls the tool that it has imported."""
+        return self.__qualname__
 
-    def _check_kind(self, run: Any, is_async: bool) -> None:
-        if run.is_async is not is_async:
-            here, there = ("an async", "a plain") if is_async else ("a plain", "an async")
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, BoundArguments]:
+        """The run of a call, and its arguments. Raises `Usage` before anything is called."""
+        given = bool(args) and isinstance(args[0], BaseRun)
+        run = args[0] if given else current_run.get()
+        bound = self._of_call.bind(args[1:] if given else args, kwargs)
+        if run is None and not self._options.plain_outside:
+            raise outside(f"tool {self.name} was called")
+        if run is not None and run.is_async is not self._is_async:
+            here, there = ("an async", "a plain") if self._is_async else ("a plain", "an async")
             raise Usage(f"{self.name} is {here} function, the run is that of {there} connection")
+        return run, bound
 
-    def key_of(self, args: A) -> str | None:
-        """The idempotency key of a call. Raises `Usage` for an empty one."""
-        key = call_key(self.name, self._key(args) if self._key is not None else None)
+    def _key(self, bound: BoundArguments) -> str | None:
+        key = call_key(self.name, self._of_call.key(bound))
         return key[1] if key is not None else None
 
-    def answer(self, answer: Any) -> R:
+    def _plainly(self, bound: BoundArguments) -> Any:
+        """Calls the function without a record: its `Call` has the attempt 0."""
+        return self.function(Call(new_id(), 0, self._key(bound)), *bound.args, **bound.kwargs)
+
+    def _in(self, run: Any, bound: BoundArguments) -> Any:
+        """Calls the function through the gate of a run."""
+        options = self._options
+
+        def effect(call: Call) -> Any:
+            return self.function(call, *bound.args, **bound.kwargs)
+
+        args, key = self._of_call.recorded(bound), self._key(bound)
+        return run.call(self.name, args, effect, key=key, ends=options.ends)
+
+    def _result(self, answer: Any) -> R:
         """The result of a call; one from the journal as the function's return type."""
         return self._decode(answer.result) if answer.recorded else answer.result
 
 
-_NOTHING: Any = object()
-
-
-class AsyncTool(_Tool[A, R]):
+class AsyncTool(_Tool[P, R]):
     """A tool that is a coroutine function."""
 
+    _is_async = True
+
+    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
+        super().__init__(function, options)
+        # Frameworks look at this attribute to see whether a callable is async. A call of the tool does not use it.
+        self.__dict__["__call__"] = self._called
+
     @overload
-    async def __call__(self, run: Run, args: A, /) -> R: ...
+    def __call__(self, run: Run, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def __call__(self, args: A, /) -> R: ...
-    async def __call__(self, run: Any, args: Any = _NOTHING, /) -> R:
-        run, args = self._bound(run, args)
-        if run is None:
-            return await self.function(Call(new_id(), 1, self.key_of(args)), args)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+        # Not async: in plain code the error would wait for an `await` that never comes.
+        return self._answered(*self._bind(args, kwargs))
 
-        self._check_kind(run, True)
+    async def _called(self, *args: Any, **kwargs: Any) -> R:
+        return await self._answered(*self._bind(args, kwargs))
 
-        def effect(call: Call) -> Any:
-            return self.function(call, args)
-
-        answer = await run.call(self.name, args, effect, key=self.key_of(args), ends=self.ends)
-        return self.answer(answer)
+    async def _answered(self, run: Any, bound: BoundArguments) -> R:
+        return await self._plainly(bound) if run is None else self._result(await self._in(run, bound))
 
 
-class SyncTool(_Tool[A, R]):
+class SyncTool(_Tool[P, R]):
     """A tool that is a plain function."""
 
     @overload
-    def __call__(self, run: SyncRun, args: A, /) -> R: ...
+    def __call__(self, run: SyncRun, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
-    def __call__(self, args: A, /) -> R: ...
-    def __call__(self, run: Any, args: Any = _NOTHING, /) -> R:
-        run, args = self._bound(run, args)
-        if run is None:
-            return self.function(Call(new_id(), 1, self.key_of(args)), args)
-
-        self._check_kind(run, False)
-
-        def effect(call: Call) -> Any:
-            return self.function(call, args)
-
-        answer = run.call(self.name, args, effect, key=self.key_of(args), ends=self.ends)
-        return self.answer(answer)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        run, bound = self._bind(args, kwargs)
+        return self._plainly(bound) if run is None else self._result(self._in(run, bound))
 
 
 class _Decorator:
     """What `tool(…)` returns."""
 
-    def __init__(self, name: str | None, key: Callable[[Any], str | None] | None, ends: Ends, strict: bool) -> None:
-        self._options = (name, key, ends, strict)
+    def __init__(self, options: _Options) -> None:
+        self._options = options
 
     @overload
-    def __call__(self, function: Callable[[Call, A], Awaitable[R]], /) -> AsyncTool[A, R]: ...
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, function: Callable[Concatenate[Call, P], Awaitable[R]], /
+    ) -> AsyncTool[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[Call, A], R], /) -> SyncTool[A, R]: ...
-    def __call__(self, function: Callable[[Call, Any], Any], /) -> Any:
-        kind = AsyncTool[Any, Any] if inspect.iscoroutinefunction(function) else SyncTool[Any, Any]
-        return kind(function, *self._options)
+    def __call__(self, function: Callable[Concatenate[Call, P], R], /) -> SyncTool[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        called = getattr(function, "__call__", None)  # noqa: B004 - of an object with an async one
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        return (AsyncTool[Any, Any] if is_async else SyncTool[Any, Any])(function, self._options)
 
 
 @overload
-def tool(function: Callable[[Call, A], Awaitable[R]], /) -> AsyncTool[A, R]: ...
+def tool(  # pyright: ignore[reportOverlappingOverload]
+    function: Callable[Concatenate[Call, P], Awaitable[R]], /
+) -> AsyncTool[P, R]: ...
 @overload
-def tool(function: Callable[[Call, A], R], /) -> SyncTool[A, R]: ...
+def tool(function: Callable[Concatenate[Call, P], R], /) -> SyncTool[P, R]: ...
 @overload
 def tool(
     *,
     name: str | None = None,
-    key: Callable[[Any], str | None] | None = None,
+    key: Key | None = None,
     failed_on: tuple[type[BaseException], ...] = (),
     unknown_on: tuple[type[BaseException], ...] = (),
-    strict: bool = False,
+    plain_outside: bool = False,
 ) -> _Decorator: ...
 def tool(
-    function: Callable[[Call, Any], Any] | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
-    key: Callable[[Any], str | None] | None = None,
+    key: Key | None = None,
     failed_on: tuple[type[BaseException], ...] = (),
     unknown_on: tuple[type[BaseException], ...] = (),
-    strict: bool = False,
+    plain_outside: bool = False,
 ) -> Any:
-    """Makes a function `(call, args)`, plain or async, a tool: called as `tool(run, args)` it goes through the gate.
+    """Makes a function whose first parameter is `call`, plain or async, a tool: called without `call` it goes through the gate
+    of the run of the `with rl.run(…)` around, or of the run that is its first argument.
 
-    `args` is a dataclass, a model with `model_dump`, or JSON. Inside `with rl.run(…)` the run may be left out. Outside of a
-    run the function is called plainly, unless `strict` is set.
+    Raises `Usage` for a function that no call can fit. A call raises `Usage`, and nothing runs or is recorded, if its arguments do
+    not fit, if there is no run, and if an async function is called in a run of `runlog.sync`, or a plain one in any other run.
+    Arguments are JSON, dataclasses, or models with `model_dump`. They are recorded by name, without defaults; the first one alone
+    as its value.
 
-    * `key`: the idempotency key of a call, from its `args`. It makes a call that may have happened safe to repeat.
-      Not empty; `None` for a call without one.
+    * `key`: the idempotency key of a call. It has parameters of the tool by name; of a tool with one parameter it gets that one.
+      It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
     * `failed_on`: exceptions that mean that the effect did not happen, finally. They are recorded and raised as `Failed`.
     * `unknown_on`: exceptions among those that mean that it may have happened.
+    * `plain_outside`: outside of a run call the function plainly. Nothing is recorded, and its `Call` has the attempt 0.
 
     `Failed` is always such a failure. Any other exception means that the effect may have happened: nothing is recorded, and
     the call stays pending.
     """
-    decorator = _Decorator(name, key, Ends(failed_on, unknown_on), strict)
+    decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), plain_outside))
     return decorator if function is None else decorator(function)
 
 

@@ -18,7 +18,7 @@ from langgraph.types import Command
 from . import aio, sync
 from ._gate import Answer, Call, Ends
 from ._json import Json, encode, to_json
-from ._tool import current_run
+from ._tool import current_run, outside
 from .errors import Invalid, Usage
 from .langgraph._serde import Allowed, StrictSerializer
 from .langgraph._store import dump, load
@@ -35,6 +35,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
     * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type raises
       `TypeNotAllowed`, and the call stays pending.
+    * `plain_outside`: outside of a run call tools plainly, without a record. Default: raise `Usage`.
     """
 
     def __init__(
@@ -45,51 +46,57 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         only: Collection[str] | None = None,
         failed_on: tuple[type[BaseException], ...] = (),
         allow: Iterable[Allowed] | None = None,
+        plain_outside: bool = False,
     ) -> None:
         super().__init__()
         self._serde = StrictSerializer(allow)
-        self._run, self._key, self._only = run, key, only
+        self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
         self._ends = Ends(failed_on)
 
-    def _find_run(self, is_async: bool) -> Any:
+    def _find_run(self, name: str, is_async: bool) -> Any:
+        """The run that records a call of a tool; `None` if it is called plainly."""
+        if self._only is not None and name not in self._only:
+            return None
         run = self._run or current_run.get()
-        if run is None:
-            raise Usage("a tool was called outside of a run: `async with rl.run(…)` around the agent")
-        if run.is_async is not is_async:
+        if run is None and not self._plain_outside:
+            raise outside(f"tool {name} was called")
+        if run is not None and run.is_async is not is_async:
             raise Usage("an agent that is invoked async needs a run of `runlog`, any other one a run of `runlog.sync`")
         return run
 
-    def _call(self, request: ToolCallRequest) -> tuple[str, Json, str | None]:
+    def _call(self, run: Any, request: ToolCallRequest, effect: Callable[[Call], Any]) -> Any:
         name, args = request.tool_call["name"], request.tool_call["args"]
         key = self._key(name, args) if self._key is not None else None
         recorded = to_json(args)
-        # A key identifies its call by itself.
-        return name, recorded if key is not None else {"id": request.tool_call["id"], "args": recorded}, key
+        if key is None:
+            # A key identifies its call by itself.
+            recorded = {"id": request.tool_call["id"], "args": recorded}
+        return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
         """Runs a tool through the gate."""
-        if self._only is not None and request.tool_call["name"] not in self._only:
+        run = self._find_run(request.tool_call["name"], False)
+        if run is None:
             return handler(request)
-        name, args, key = self._call(request)
 
         def effect(_: Call) -> Json:
             return _recorded(handler(request), self._serde)
 
-        answer: Answer = self._find_run(False).call(name, args, effect, key=key, ends=self._ends, unique=True)
+        answer: Answer = self._call(run, request, effect)
         return _answer(answer.result, request, self._serde)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolAnswer]]
     ) -> ToolAnswer:
         """Runs a tool through the gate."""
-        if self._only is not None and request.tool_call["name"] not in self._only:
+        run = self._find_run(request.tool_call["name"], True)
+        if run is None:
             return await handler(request)
-        name, args, key = self._call(request)
 
         async def effect(_: Call) -> Json:
             return _recorded(await handler(request), self._serde)
 
-        answer: Answer = await self._find_run(True).call(name, args, effect, key=key, ends=self._ends, unique=True)
+        answer: Answer = await self._call(run, request, effect)
         return _answer(answer.result, request, self._serde)
 
 

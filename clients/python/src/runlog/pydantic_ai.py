@@ -48,7 +48,7 @@ from pydantic_core import to_jsonable_python
 
 from ._gate import Answer, Call, Ends
 from ._json import Json
-from ._tool import current_run
+from ._tool import current_run, outside
 from .aio import Run
 from .errors import Conflict, Error, Usage
 
@@ -157,6 +157,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
     * `only`: the names of tools to record; others are called plainly, as are those with `metadata={"runlog": False}`.
     * `failed_on`: exceptions of tools that mean that an effect did not happen, finally. Any other one means that it may
       have. `ModelRetry` and other answers to the model are results.
+    * `plain_outside`: outside of a run let the agent run plainly, without a record. Default: raise `Usage`.
     * `models`, `name`: as of other durability capabilities of Pydantic AI.
     """
 
@@ -175,20 +176,20 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         key: Key | None = None,
         only: Collection[str] | None = None,
         failed_on: tuple[type[BaseException], ...] = (),
-        strict: bool = False,
+        plain_outside: bool = False,
         models: Mapping[str, Model] | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(models=models, name=name)
-        self._run, self._key, self._only, self._strict = run, key, only, strict
+        self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
         self._ends = Ends(failed_on)
 
     def _find_run(self) -> Run | None:
         run = self._run or current_run.get()
         if run is not None and not run.is_async:
             raise Usage("an agent of Pydantic AI needs a run of `runlog`, not of `runlog.sync`")
-        if run is None and self._strict:
-            raise Usage("an agent was run outside of a run: `async with rl.run(…)` around it")
+        if run is None and not self._plain_outside:
+            raise outside("an agent was run")
         return run
 
     @property

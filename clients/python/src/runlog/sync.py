@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Unpack
@@ -14,6 +15,7 @@ from ._session import Session
 from ._settings import Settings
 from ._tool import current_run, tool
 from .config import Config
+from .errors import Usage
 
 
 class Run(BaseRun):
@@ -47,6 +49,8 @@ class Run(BaseRun):
         The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
         `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
         the recorded failure of the effect."""
+        if inspect.iscoroutinefunction(effect):
+            raise Usage(f"the effect of {tool} is an async function, the run is that of a plain connection")
         return self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable))
 
     def turn(self, kind: str, content: object) -> None:

@@ -1,0 +1,132 @@
+"""Tools have the signatures of ordinary functions. What cannot be called is refused when it is decorated."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+import runlog
+from conftest import command
+from runlog import Usage, sync
+
+
+def arguments(url, run_id):
+    lines = map(json.loads, command(url, "show", run_id, "--raw", "--json").stdout.splitlines())
+    return [line["payload"]["arguments"] for line in lines if line["payload_type"] == "tool_call_requested"]
+
+
+def test_a_call_has_the_arguments_that_it_was_given_by_name(url, run_id):
+    @runlog.tool(key=lambda flight, seats: f"{flight}-{seats}")
+    def book(call, flight: str, day: str = "today", *, seats: int = 1) -> list:
+        return [flight, day, seats, call.idempotency_key]
+
+    @runlog.tool
+    def ping(call):
+        return "pong"
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        assert book("HAT136", "Monday", seats=2) == ["HAT136", "Monday", 2, "HAT136-2"]
+        assert book(run, day="Monday", flight="HAT136", seats=2) == ["HAT136", "Monday", 2, "HAT136-2"]
+        assert book("HAT136", seats=3) == ["HAT136", "today", 3, "HAT136-3"]
+        assert ping() == ping(run) == "pong"
+    assert arguments(url, run_id) == [
+        {"flight": "HAT136", "day": "Monday", "seats": 2},
+        {"flight": "HAT136", "seats": 3},
+        {},
+        {},
+    ]
+    assert list(inspect.signature(book).parameters) == ["flight", "day", "seats"]
+
+
+def test_a_tool_that_gets_another_parameter_with_a_default_makes_no_call_again(url, run_id):
+    @runlog.tool(name="charge")
+    def charge(call, order: dict):
+        return "charged"
+
+    @runlog.tool(name="charge")
+    def charge_in(call, order: dict, currency: str = "EUR"):
+        return f"charged {currency}"
+
+    with sync.connect(url) as rl:
+        with rl.run(run_id):
+            charge({"id": 7})
+        with rl.run(run_id):
+            assert charge_in(order={"id": 7}) == "charged"
+            assert charge_in({"id": 7}, "USD") == "charged USD"
+            # Its arguments look like those of the call before.
+            assert charge_in({"order": {"id": 7}, "currency": "USD"}) == "charged EUR"
+    assert arguments(url, run_id) == [
+        {"id": 7},
+        {"order": {"id": 7}, "currency": "USD"},
+        {"order": {"order": {"id": 7}, "currency": "USD"}},
+    ]
+
+
+async def test_a_signature_that_no_call_fits_is_refused_when_it_is_decorated():
+    def no_call(flight: str): ...
+    def nothing(): ...
+    def only_a_keyword(*, call): ...
+    def any_number(call, *seats): ...
+    def any_names(call, **seats): ...
+    def lazily(call, flight):
+        yield flight
+
+    async def streaming(call, flight):
+        yield flight
+
+    for function in (no_call, nothing, only_a_keyword, any_number, any_names, lazily, streaming, dict):
+        with pytest.raises(Usage, match=rf"tool {function.__name__}: "):
+            runlog.tool(function)
+    for key in (lambda trip: trip, lambda flight, trip: trip, lambda flight, /: flight):
+        with pytest.raises(Usage, match="tool book: its key"):
+
+            @runlog.tool(key=key)
+            def book(call, flight: str, seats: int): ...
+
+    trip = "trip-3"
+
+    @runlog.tool(key=lambda flight, trip=trip: f"{trip}-{flight}", plain_outside=True)
+    def pay(made: runlog.Call, flight: str, seats: int):
+        return made.idempotency_key
+
+    assert pay("HAT136", 2) == "trip-3-HAT136"
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_recorded(url, run_id):
+    @runlog.tool
+    def book(call, flight: str):
+        pytest.fail("ran")
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        for args, kwargs, why in (
+            ((), {}, "missing a required argument: 'flight'"),
+            ((run,), {}, "missing a required argument: 'flight'"),
+            (("HAT136", 2), {}, "too many positional arguments"),
+            (("HAT136",), {"seats": 2}, "unexpected keyword argument 'seats'"),
+        ):
+            with pytest.raises(Usage, match=f"tool book: .*{why}"):
+                book(*args, **kwargs)
+        assert rl.recover(run_id).pending == []
+
+
+async def test_an_effect_of_the_wrong_kind_is_refused_or_its_result_is_kept(url, run_id):
+    @runlog.tool
+    async def ship(call, order: int): ...
+
+    async def ships(call):
+        return 1
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(Usage, match="ship is an async function, the run is that of a plain connection"):
+            ship(7)
+        with pytest.raises(Usage, match="effect of ship is an async function"):
+            run.call("ship", {}, ships)
+        assert rl.recover(run_id).pending == []
+        with pytest.raises(runlog.ReconcileRequired, match="its effect returned a coroutine"):
+            run.call("ship", {}, lambda call: ships(call))
+    async with runlog.connect(url) as rl:
+        # It has run when it is seen to be plain.
+        assert (await (await rl.open(f"{run_id}-2")).call("pay", {}, lambda call: "paid")).result == "paid"
+        assert (await rl.recover(f"{run_id}-2")).pending == []

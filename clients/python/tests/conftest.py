@@ -19,8 +19,8 @@ ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{BINARY.parent}:{os.environ.ge
 class Server:
     """A `runlog serve` process on a local log."""
 
-    def __init__(self, data: Path) -> None:
-        command = [BINARY, "serve", "--local", "--data", data, "--listen", "127.0.0.1:0"]
+    def __init__(self, data: Path, *options: str) -> None:
+        command = [BINARY, "serve", "--local", "--data", data, "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(
             command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -48,6 +48,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     # Of all that the tests appended, the indices have what the log says.
     verified = command(running.url, "verify", "--json")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def url_of_bases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the feature `bases`: it records that a call is safe to repeat."""
+    running = Server(tmp_path_factory.mktemp("bases"), "--write-schema", "3")
+    yield running.url
     running.stop()
 
 

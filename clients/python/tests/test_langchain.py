@@ -94,3 +94,25 @@ async def test_an_agent_of_langchain_outside_of_a_run_raises_unless_it_may_be_pl
     agent = create_agent(Scripted(), [book], middleware=[RunlogMiddleware(plain_outside=True)])
     await agent.ainvoke(asked)
     assert sorted(booked) == ["1A", "1B"]
+
+
+async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decision(url_of_bases, run_id):
+    booked, fails = [], [True]
+
+    async def book(seat: str) -> str:
+        """Books a seat."""
+        if fails:
+            raise TimeoutError
+        booked.append(seat)
+        return f"booked {seat}"
+
+    asked = {"messages": [{"role": "user", "content": "two seats"}]}
+    agent = create_agent(Scripted(), [book], middleware=[RunlogMiddleware(repeatable=["book"])])
+    async with runlog.connect(url_of_bases) as rl:
+        async with rl.run(run_id):
+            with pytest.raises(runlog.Unavailable, match="TimeoutError"):
+                await agent.ainvoke(asked)
+        fails.clear()
+        async with rl.run(run_id):
+            await agent.ainvoke(asked)
+    assert sorted(booked) == ["1A", "1B"]

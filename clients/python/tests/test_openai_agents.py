@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from agents import function_tool
+from agents.tool_context import ToolContext
 
 import runlog
 from conftest import command
@@ -58,3 +60,30 @@ async def test_a_tool_is_asked_again_in_a_later_turn_and_not_after_an_interrupte
         await RunlogSession(run).add_items([item(1)])
         assert (await run.call("tick", {}, tick)).result == 2
         assert (await run.call("tick", {}, tick)).result == 3
+
+
+async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decision(url_of_bases, run_id):
+    ran = []
+
+    @runlog.tool(repeatable=True)
+    async def find_once(call, to: str) -> str:
+        ran.append(call.attempt)
+        if call.attempt == 1:
+            raise TimeoutError
+        return "HAT136"
+
+    @function_tool(failure_error_function=None)
+    async def find(to: str) -> str:
+        """Finds a flight."""
+        return await find_once(to)
+
+    async def called():
+        context = ToolContext(None, tool_name="find", tool_call_id="1", tool_arguments='{"to": "LHR"}')
+        return await find.on_invoke_tool(context, '{"to": "LHR"}')
+
+    async with runlog.connect(url_of_bases) as rl:
+        async with rl.run(run_id):
+            with pytest.raises(Exception, match="TimeoutError"):
+                await called()
+        async with rl.run(run_id):
+            assert await called() == "HAT136" and ran == [1, 2]

@@ -347,3 +347,18 @@ async def test_an_agent_of_pydantic_ai_outside_of_a_run_raises_unless_it_may_be_
     travel = Travel(plain_outside=True)
     await travel.agent.run("to London")
     assert sorted(travel.effects) == ["1A", "1B", "find"]
+
+
+async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decision(url_of_bases, run_id):
+    class Breaks(Travel):
+        async def find(self, to: str) -> str:
+            raise TimeoutError
+
+    async with runlog.connect(url_of_bases) as rl:
+        async with rl.run(run_id):
+            with pytest.raises(runlog.Unavailable, match="TimeoutError"):
+                await Breaks(repeatable=["find"]).agent.run("to London")
+        async with rl.run(run_id):
+            travel = Travel(repeatable=["find"])
+            await travel.agent.run("to London")
+    assert sorted(travel.effects) == ALL

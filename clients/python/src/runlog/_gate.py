@@ -103,6 +103,8 @@ class Gate:
         self.session, self.tool, self.ends = session, tool, ends
         self.unique = unique and key is None
         self.repeatable = repeatable
+        self.safe_to_retry = key is not None
+        """Whether the call may run again although it may have happened."""
         self.config = session.api.config
         value = to_json(arguments)
         try:
@@ -223,8 +225,8 @@ class Gate:
                 **({"repeatable": True} if self.repeatable else {}),
             }
         [outcome] = yield from session.writer.append([record], read_back=True)
-        retry_safe = self.key is not None or (self.repeatable and has_bases)
-        pending = PendingCall(retry_safe, "running in this process", 1)
+        self.safe_to_retry = self.key is not None or (self.repeatable and has_bases)
+        pending = PendingCall(self.safe_to_retry, "running in this process", 1)
         call = RecordedCall(str(record["record_id"]), self.fingerprint, pending)
         session.replay.add(outcome["journal_seq"], self.key, call)
         return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
@@ -248,6 +250,7 @@ class Gate:
                     f"`runlog effects resolve {session.run_id} {found.id} …`"
                 )
                 raise session.writer.after_end(ended, what, found.id)
+            self.safe_to_retry = self.key is not None or self.repeatable
             attempt = pending.attempts + 1
             payload: Object = {
                 "type": "tool_call_attempt",
@@ -382,11 +385,12 @@ class Gate:
     def _unknown(self, flight: InFlight, error: Exception) -> Error:
         """The effect does not know whether it happened: nothing is recorded, and the call stays pending."""
         why = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
-        if self.key is None:
+        if not self.safe_to_retry:
             found = self._reconcile(flight.call.id, self.tool, why)
             found.happened = Happened.UNRECORDED
             return found
-        message = f"the effect of call {flight.call.id} of {self.tool} may have happened: {why}; its key makes it safe to retry"
+        safe = "its key makes it safe to retry" if self.key is not None else "it is repeatable, so retry it"
+        message = f"the effect of call {flight.call.id} of {self.tool} may have happened: {why}; {safe}"
         return Unavailable(message, happened=Happened.UNRECORDED, run_id=self.session.run_id, record_id=flight.call.id)
 
     def _reconcile(self, call: str, tool: str, why: str, pending: PendingCall | None = None) -> ReconcileRequired:

@@ -48,6 +48,7 @@ class _Options:
     name: str | None
     key: Key | None
     ends: Ends
+    repeatable: bool
     plain_outside: bool
 
 
@@ -101,7 +102,7 @@ class _Tool(Generic[P, R]):
             return self.function(call, *bound.args, **bound.kwargs)
 
         args, key = self._of_call.recorded(bound), self._key(bound)
-        return run.call(self.name, args, effect, key=key, ends=options.ends)
+        return run.call(self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable)
 
     def _result(self, answer: Any) -> R:
         """The result of a call; one from the journal as the function's return type."""
@@ -176,6 +177,7 @@ def tool(
     key: Key | None = None,
     failed_on: tuple[type[BaseException], ...] = (),
     unknown_on: tuple[type[BaseException], ...] = (),
+    repeatable: bool = False,
     plain_outside: bool = False,
 ) -> _Decorator: ...
 def tool(
@@ -186,6 +188,7 @@ def tool(
     key: Key | None = None,
     failed_on: tuple[type[BaseException], ...] = (),
     unknown_on: tuple[type[BaseException], ...] = (),
+    repeatable: bool = False,
     plain_outside: bool = False,
 ) -> Any:
     """Makes a function whose first parameter is `call`, plain or async, a tool: called without `call` it goes through the gate
@@ -200,12 +203,13 @@ def tool(
       It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
     * `failed_on`: exceptions that mean that the effect did not happen, finally. They are recorded and raised as `Failed`.
     * `unknown_on`: exceptions among those that mean that it may have happened.
+    * `repeatable`: the effect may run any number of times, as in a tool that only reads. See `Run.call`.
     * `plain_outside`: outside of a run call the function plainly. Nothing is recorded, and its `Call` has the attempt 0.
 
     `Failed` is always such a failure. Any other exception means that the effect may have happened: nothing is recorded, and
     the call stays pending.
     """
-    decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), plain_outside))
+    decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside))
     return decorator if function is None else decorator(function)
 
 

@@ -32,6 +32,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly. Default: all.
+    * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
     * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type raises
       `TypeNotAllowed`, and the call stays pending.
@@ -44,6 +45,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         *,
         key: Callable[[str, dict[str, Any]], str | None] | None = None,
         only: Collection[str] | None = None,
+        repeatable: Collection[str] = (),
         failed_on: tuple[type[BaseException], ...] = (),
         allow: Iterable[Allowed] | None = None,
         plain_outside: bool = False,
@@ -51,6 +53,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         super().__init__()
         self._serde = StrictSerializer(allow)
         self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
+        self._repeatable = repeatable
         self._ends = Ends(failed_on)
 
     def _find_run(self, name: str, is_async: bool) -> Any:
@@ -71,7 +74,8 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         if key is None:
             # A key identifies its call by itself.
             recorded = {"id": request.tool_call["id"], "args": recorded}
-        return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True)
+        repeatable = name in self._repeatable
+        return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True, repeatable=repeatable)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
         """Runs a tool through the gate."""

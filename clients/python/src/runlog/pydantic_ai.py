@@ -155,6 +155,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly, as are those with `metadata={"runlog": False}`.
+    * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
     * `failed_on`: exceptions of tools that mean that an effect did not happen, finally. Any other one means that it may
       have. `ModelRetry` and other answers to the model are results.
     * `plain_outside`: outside of a run let the agent run plainly, without a record. Default: raise `Usage`.
@@ -175,6 +176,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         *,
         key: Key | None = None,
         only: Collection[str] | None = None,
+        repeatable: Collection[str] = (),
         failed_on: tuple[type[BaseException], ...] = (),
         plain_outside: bool = False,
         models: Mapping[str, Model] | None = None,
@@ -182,6 +184,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
     ) -> None:
         super().__init__(models=models, name=name)
         self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
+        self._repeatable = repeatable
         self._ends = Ends(failed_on)
 
     def _find_run(self) -> Run | None:
@@ -234,17 +237,24 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
             return self._build_resolve_tool_config({})(cast("ToolsetTool[Any] | None", tool), name)
 
         config = RoleBasedOperationConfig[Any](model={}, event={}, capability={}, tool={}, resolve_tool=tool_config)
-        return _Backend(self.name, self._find_run, self._key, self._ends, config)
+        return _Backend(self.name, self._find_run, self._key, self._repeatable, self._ends, config)
 
 
 class _Backend(JournalCallableOperationBackend[Any]):
     """Runs an operation through the gate of the current run."""
 
     def __init__(
-        self, agent: str, find_run: Callable[[], Run | None], key: Key | None, ends: Ends, config: Any
+        self,
+        agent: str,
+        find_run: Callable[[], Run | None],
+        key: Key | None,
+        repeatable: Collection[str],
+        ends: Ends,
+        config: Any,
     ) -> None:
         super().__init__(agent_name=agent, config=config)
         self._agent, self._find_run, self._key, self._ends = agent, find_run, key, ends
+        self._tools_repeatable = repeatable
 
     async def execute(
         self,
@@ -285,7 +295,8 @@ class _Backend(JournalCallableOperationBackend[Any]):
         key = self._key(tool, args) if self._key is not None else None
         # A key identifies its call by itself.
         recorded: Json = args if key is not None else {"id": ctx.tool_call_id, "args": args}
-        return await self._call(run, tool, recorded, body, key, self._ends)
+        repeatable = tool in self._tools_repeatable
+        return await self._call(run, tool, recorded, body, key, self._ends, repeatable=repeatable)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
         """A request is identified by its number in its agent run, whichever model answers it. By its content, an agent
@@ -325,7 +336,15 @@ class _Backend(JournalCallableOperationBackend[Any]):
             raise
 
     async def _call(
-        self, run: Run, tool: str, args: Json, body: Body, key: str | None = None, ends: Ends | None = None
+        self,
+        run: Run,
+        tool: str,
+        args: Json,
+        body: Body,
+        key: str | None = None,
+        ends: Ends | None = None,
+        *,
+        repeatable: bool = False,
     ) -> object:
         async def effect(_: Call) -> object:
             token = _inside.set(True)
@@ -335,7 +354,7 @@ class _Backend(JournalCallableOperationBackend[Any]):
                 _inside.reset(token)
 
         # The arguments have an id, or a number: an agent run that is made again makes the same calls.
-        answer: Answer = await run.call(tool, args, effect, key=key, ends=ends, unique=True)
+        answer: Answer = await run.call(tool, args, effect, key=key, ends=ends, unique=True, repeatable=repeatable)
         record_durable_unit(executed=not answer.recorded)
         return answer.result
 

@@ -268,3 +268,14 @@ def test_two_processes_that_take_turns_between_any_two_requests_run_an_effect_on
             assert pay(other.open(one_run), effects, key) in ("ran", "recorded", "ReconcileRequired")
         assert len(effects) <= (1 if key is None else 2) and len(set(effects)) <= 1, (at, effects)
     assert "ran" in firsts and "ran" in seconds and firsts & {"Fenced", "ClaimLost"}
+
+
+def test_a_claim_whose_answer_was_lost_is_found_again_and_fences_nobody(url, run_id):
+    runlog, faults = connected(url)
+    with runlog:
+        faults.arm(2, True, lost)
+        run = runlog.open(run_id)
+        assert faults.count > 2 and run.epoch == 1
+        shown = [json.loads(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.splitlines()]
+        claims = {line["record_id"] for line in shown if line["payload_type"] == "run_claim"}
+        assert len(claims) == 1 and run.call("pay", {}, lambda call: "paid").result == "paid"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -161,6 +162,53 @@ def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_her
         with pytest.raises(Fenced) as error:
             run.call("pay", {}, lambda call: pytest.fail("ran"), key=key)
         assert error.value.happened is Happened.UNKNOWN and not transport.armed
+
+
+@pytest.mark.parametrize("reads_back", [True, False], ids=["one request", "two requests"])
+def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, run_id, reads_back, monkeypatch):
+    """Ids are random. Here they follow from what the process does, as those of other clients may."""
+    from runlog import Config
+    from runlog._drive import SyncHttp
+    from runlog.sync import Runlog
+
+    class BesideAnOlderServer(SyncHttp):
+        """An older server answers appends, and this one the question for their outcome."""
+
+        def send(self, request):
+            answer = super().send(request)
+            if reads_back or not request.path.startswith(("/v1/journal", f"/v1/runs/{run_id}/records")):
+                return answer
+            body = json.loads(answer.body)
+            body.pop("record_writer", None)
+            body.pop("features", None)
+            return dataclasses.replace(answer, body=json.dumps(body).encode())
+
+    ids = []
+
+    def opened(rl):
+        run = rl.open(run_id)
+        count = itertools.count()
+        monkeypatch.setattr("runlog._records.new_id", lambda: f"id-{next(count)}")
+        monkeypatch.setattr("runlog._gate.new_id", lambda: "request")
+        return run
+
+    with Runlog(Config(url), BesideAnOlderServer(Config(url))) as rl:
+        run = opened(rl)
+        assert run.call("pay", {}, lambda call: ids.append(call.id)).result is None
+        monkeypatch.undo()
+        run.checkpoint([{"role": "tool", "content": "paid"}])
+        run = opened(rl)
+        assert len(run.recovery.messages) == 1 and ids == ["id-0"]
+        before = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
+        with pytest.raises(Conflict, match=r"record id-0 .* is of writer .* in epoch 1: .* not run here"):
+            run.call("pay", {}, lambda call: pytest.fail("ran"))
+        # It is not this process's to say that the effect was not done.
+        monkeypatch.undo()
+        run.reopen()
+        after = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
+        assert [json.loads(line)["payload_type"] for line in after[len(before) :]] == []
+        assert rl.recover(run_id).pending == []
+        assert run.call("pay", {}, lambda call: "paid again").result == "paid again"
 
 
 def test_a_run_that_is_active_is_not_taken_over_if_asked_so(url, run_id):

@@ -5,8 +5,8 @@
                            otherwise: ReconcileRequired; nothing runs
     new                 ─▶ intent appended, read back ─▶ effect ─▶ result
 
-Read back: at `latest`, as applied, and with this handle still the run's writer. Matching a call and appending its intent
-happens one call at a time; read-backs and effects of many calls overlap.
+Read back: at `latest`, as applied, as this handle's record, and with this handle still the run's writer. Matching a call and
+appending its intent happens one call at a time; read-backs and effects of many calls overlap.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class Gate:
                 session.outbox.returned.append(found)
 
     def _check_may_run(self, acked: Object) -> Steps[None]:
-        """The intent was applied, **and** this handle still writes the run, both read at `latest` after the
+        """The intent was applied and is this handle's, **and** this handle still writes the run, all read at `latest` after the
         acknowledgement: in the same request if the server can do that. A pause of this process is noticed by the time that
         the answer took."""
         session, seconds = self.session, self.config.read_back
@@ -287,6 +287,8 @@ class Gate:
             raise Stale(message, action=Action.REOPEN, happened=Happened.UNKNOWN, run_id=session.run_id)
         if not took_effect(answer):
             raise session.writer.refused({"record_id": acked["record_id"]}, answer)
+        if not session.writer.wrote(answer):
+            raise session.writer.not_own(acked["record_id"], answer)
         if not session.writer.is_writer_in(answer):
             if answer["epoch"] < session.writer.epoch:
                 raise session.writer.not_writer_in(answer["epoch"])

@@ -21,7 +21,7 @@ from ._recent import Recent
 from ._records import Record, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
 from ._wire import Acquire, Steps
-from ._writer import Writer, took_effect
+from ._writer import INTENTS, Writer, took_effect
 from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, ReconcileRequired, Unavailable
 
 EVIDENCE_TRIES = 3
@@ -281,7 +281,7 @@ class Session:
             return
         for record, outcome in zip(*settled, strict=True):
             payload, kind = payload_of(record), payload_type(record)
-            if kind in ("tool_call_requested", "tool_call_attempt") and took_effect(outcome):
+            if kind in INTENTS and took_effect(outcome) and self.writer.wrote(outcome):
                 self._note_landed_intent(record, kind, outcome)
             elif kind in _RESULTS and took_effect(outcome):
                 self.mark_recorded(str(payload["request_record_id"]))
@@ -315,7 +315,7 @@ class Session:
             )
             if not self.writer.is_writer_in(answer):
                 raise self.writer.lose(self.taken_over(intent.record_id, answer))
-            if not took_effect(answer):
+            if not (took_effect(answer) and self.writer.wrote(answer)):
                 # Its answer said so, and was lost.
                 if intent.call.fingerprint:
                     self.replay.forget(intent.call.id)

@@ -30,6 +30,8 @@ from .errors import (
     Usage,
 )
 
+INTENTS = ("tool_call_requested", "tool_call_attempt")
+"""Payloads that permit an effect."""
 _KEPT_AS_EVIDENCE = (None, "fenced", "ended", "transition")
 
 
@@ -112,6 +114,20 @@ class Writer:
     def is_writer_in(self, answer: Object) -> bool:
         """Whether an answer names this writer as the run's."""
         return (answer["writer_id"], answer["epoch"]) == (self.writer_id, self.epoch)
+
+    def wrote(self, outcome: Object) -> bool:
+        """Whether the record that has this outcome is this writer's, and not one of another process under the same id. A server
+        without the feature `record_writer` does not say; ids are random, so that it cannot happen by chance."""
+        return outcome.get("record_writer") is None or self.is_writer_in(outcome["record_writer"])
+
+    def not_own(self, record_id: str, outcome: Object) -> Conflict:
+        """The error for an intent of another writer: its effect may have run there."""
+        writer = outcome["record_writer"]
+        message = (
+            f"record {record_id} of run {self.run_id} is of writer {writer['writer_id']} in epoch {writer['epoch']}: the id was in "
+            "the log before, and the effect was not run here"
+        )
+        return Conflict(message, run_id=self.run_id, record_id=record_id)
 
     def not_writer_in(self, seen: int) -> Error:
         """The error where an answer names another writer: the run is lost, unless the answer is older than the claim."""
@@ -209,11 +225,13 @@ class Writer:
             self.next_checkpoint_seq = max(self.next_checkpoint_seq, payload["checkpoint_seq"] + 1)
 
     def check(self, records: Sequence[Record], outcomes: Sequence[Object]) -> None:
-        """Raises if one of the records was refused. One that was fenced loses the run."""
+        """Raises if one of the records was refused, or is an intent of another writer. One that was fenced loses the run."""
         for record, outcome in zip(records, outcomes, strict=True):
             if not took_effect(outcome):
                 error = self.refused(record, outcome)
                 raise self.lose(error) if isinstance(error, Fenced) else error
+            if payload_type(record) in INTENTS and not self.wrote(outcome):
+                raise self.not_own(str(record["record_id"]), outcome)
 
     def append_evidence(self, record: Record) -> Steps[bool]:
         """Appends a result in the name of a writer that lost the run, or whose run ended. The journal refuses it and keeps

@@ -9,12 +9,23 @@ import decimal
 import enum
 import math
 import pathlib
+import random
 import uuid
 import zoneinfo
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import numpy
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, RootModel, computed_field, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    RootModel,
+    computed_field,
+    create_model,
+    field_serializer,
+)
 
 
 class Color(enum.Enum):
@@ -129,7 +140,7 @@ class Alias(BaseModel):
 
 
 class Custom(BaseModel):
-    """Serializers of its own: one that sorts, one that does not, one of another form, and a computed set."""
+    """Has serializers: a sorting one, an unsorted one, another form, and a computed set."""
 
     ordered: set[int]
     listed: set[str]
@@ -274,3 +285,83 @@ NAMED: dict[str, Any] = {
     "raw bytes in a model": Raw(data=b"\xff", any=[b"\xfe"], names=set("abc")),
     "dataclass in a model": Raw(data=b"", any=Stop(NOON, frozenset("abc"))),
 }
+
+
+# Nestings
+
+Make = Callable[[random.Random], Any]
+"""Makes a value of a type."""
+
+
+LEAVES: list[tuple[Any, Make]] = [
+    (str, lambda rng: rng.choice(WORDS)),
+    (int, lambda rng: rng.choice([0, 7, 10, 9, -1, 2**53 + 1, 10**30])),
+    (float, lambda rng: rng.choice([0.5, 1e30, -2.25, 5e-324])),
+    (bool, lambda rng: rng.random() < 0.5),
+    (
+        dt.datetime,
+        lambda rng: rng.choice([NOON, NOON.replace(microsecond=50), NOON.astimezone(LONDON).replace(month=6)]),
+    ),
+    (dt.date, lambda rng: dt.date(rng.randint(1, 9999), 1, rng.randint(1, 31))),
+    (dt.time, lambda rng: dt.time(rng.randint(0, 23), 30, 0, rng.choice([0, 5]))),
+    (dt.timedelta, lambda rng: dt.timedelta(rng.randint(-1000, 1000), rng.randint(0, 86399), rng.choice([0, 100]))),
+    (decimal.Decimal, lambda rng: decimal.Decimal(rng.choice(["1.10", "-0.5", "1E+5", "7"]))),
+    (uuid.UUID, lambda rng: uuid.UUID(int=rng.getrandbits(128))),
+    (bytes, lambda rng: rng.choice([b"text", b"", b"\xff\x00", b"\x00"])),
+    (pathlib.PurePosixPath, lambda rng: pathlib.PurePosixPath(rng.choice(["/a", "b/c"]))),
+    (Color, lambda rng: rng.choice(list(Color))),
+    (Level, lambda rng: rng.choice(list(Level))),
+    (Class, lambda rng: Class.ECONOMY),
+    (Rate, lambda rng: Rate.HALF),
+]
+OUTSIDE_OF_MODELS: list[tuple[Any, Make]] = [
+    (Count, lambda rng: Count(rng.randint(0, 9))),
+    (numpy.int64, lambda rng: numpy.int64(rng.randint(0, 9))),
+    (numpy.float64, lambda rng: numpy.float64(0.25)),
+]
+
+
+def nested(rng: random.Random, depth: int, *, hashable: bool = False, in_model: bool = False) -> tuple[Any, Make]:
+    """A type that a function may name, and what makes values of it. A set has elements that can be hashed."""
+    if depth == 0:
+        return rng.choice(LEAVES if in_model else LEAVES + OUTSIDE_OF_MODELS)
+    shape = rng.choice(
+        ["frozenset", "tuple", "named", "dataclass", "model", "option"]
+        + ["set", "list", "map", "ints"] * (not hashable)
+    )
+    within, name = in_model or shape == "model", f"Of{rng.getrandbits(32)}"
+    hint, make = nested(rng, depth - 1, hashable=hashable or shape in ("set", "frozenset"), in_model=within)
+
+    def some(rng: random.Random) -> list[Any]:
+        return [make(rng) for _ in range(rng.randint(0, 4))]
+
+    match shape:
+        case "frozenset":
+            return frozenset[hint], lambda rng: frozenset(some(rng))
+        case "set":
+            return set[hint], lambda rng: set(some(rng))
+        case "list":
+            return list[hint], some
+        case "map":
+            return dict[str, hint], lambda rng: dict(zip(WORDS, some(rng), strict=False))
+        case "ints":
+            return dict[int, hint], lambda rng: dict(zip((10, 9, -1, 0), some(rng), strict=False))
+        case "tuple":
+            return tuple[hint, int], lambda rng: (make(rng), 1)
+        case "option":
+            return hint | None, lambda rng: make(rng) if rng.random() < 0.7 else None
+        case "named":
+            kind: Any = NamedTuple(name, [("part", hint)])
+        case "dataclass":
+            kind = dataclasses.make_dataclass(name, [("part", hint)], frozen=True)
+        case _:
+            kind = create_model(name, __config__=ConfigDict(frozen=True), part=(hint, ...))
+    return kind, lambda rng: kind(part=make(rng))
+
+
+def nestings(count: int, seed: int) -> Iterator[tuple[Any, Any]]:
+    """Types, and a value of each."""
+    for number in range(count):
+        rng = random.Random(f"{seed}/{number}")
+        hint, make = nested(rng, rng.randint(0, 4))
+        yield hint, make(rng)

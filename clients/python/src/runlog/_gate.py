@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ._api import Object
-from ._json import Json, args_sha256, encode, fingerprint, to_json
+from ._json import Json, args_sha256, encode, fingerprint
 from ._outbox import InFlight, Slot
 from ._records import Record, new_id
 from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
+from ._values import arguments_json, to_json
 from ._wire import Acquire, Perform, Steps
 from ._writer import took_effect
 from .errors import (
@@ -106,11 +107,13 @@ class Gate:
         self.safe_to_retry = key is not None
         """Whether the call may run again although it may have happened."""
         self.config = session.api.config
-        value = to_json(arguments)
         try:
-            self.hash = args_sha256(value)
-        except ValueError as error:
-            raise Invalid(f"the arguments of {tool} have no canonical JSON: {error}") from error
+            value = arguments_json(arguments)
+        except Invalid as error:
+            raise error.copy(
+                message=f"the arguments of {tool} cannot be recorded, and nothing ran: {error.message}"
+            ) from error
+        self.hash = args_sha256(value)
         self.fingerprint = fingerprint(tool, self.hash)
         self.arguments: Json = self.config.redaction.json(tool, value) if self.config.redaction else value
 
@@ -374,7 +377,7 @@ class Gate:
             message = redaction.text(failure.message) if redaction else failure.message
             payload = {"type": "tool_call_failed", "error_kind": failure.kind, "error_message": message}
         else:
-            value = to_json(result)
+            value = to_json(result, mark_nan=True)
             payload = {
                 "type": "tool_call_completed",
                 "result": redaction.json(self.tool, value) if redaction else value,

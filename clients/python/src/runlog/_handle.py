@@ -9,9 +9,10 @@ from typing import Any
 
 from ._api import Api, Object
 from ._gate import Answer, Call, Ends, Gate
-from ._json import Json, to_json
+from ._json import Json
 from ._records import new_id
 from ._session import BATCH_RECORDS_MAX, Session
+from ._values import to_json
 from ._wire import Steps
 from .errors import Usage
 

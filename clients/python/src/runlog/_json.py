@@ -1,14 +1,13 @@
-"""JSON: canonical form and fingerprints of calls (docs/spec.md, "Tool calls"), and values of Python as JSON."""
+"""JSON: canonical form and fingerprints of calls (docs/spec.md, "Tool calls"), and texts as they are sent."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias
 
 from .errors import Invalid
 
@@ -18,6 +17,7 @@ DEPTH_MAX = 128
 _FLOAT = re.compile(r"(-?)([0-9.]+)(?:e([+-][0-9]+))?")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Refused(ValueError):
@@ -43,11 +43,16 @@ def canonical_text(text: str) -> str:
         raise Refused("syntax") from None
     except RecursionError:
         raise Refused("too_deep") from None
-    return _write(value, 1)
+    return _checked(_write(value, 1))
 
 
 def canonical(value: Json) -> str:
     """The canonical form of a value. Raises `Refused`."""
+    return _checked(_write(value, 1))
+
+
+def set_order(value: Json) -> str:
+    """What an element of a set is sorted by: its canonical form, which here may have lone surrogates."""
     return _write(value, 1)
 
 
@@ -107,9 +112,13 @@ def _float(value: float) -> str:
     return sign + out
 
 
-def _string(text: str) -> str:
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+def _checked(text: str) -> str:
+    if not text.isascii() and _SURROGATE.search(text):
         raise Refused("lone_surrogate")
+    return text
+
+
+def _string(text: str) -> str:
     return '"' + _ESCAPED.sub(lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}", text) + '"'
 
 
@@ -136,37 +145,12 @@ def _write(value: Json, depth: int) -> str:
 
 
 def encode(value: Json) -> str:
-    """The compact text that is sent. Raises `Invalid` for what has no JSON."""
+    """The compact text that is sent, lone surrogates escaped. Raises `Invalid` for values that have no JSON."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"a value does not serialise as JSON: {error}") from error
-    return text
-
-
-def to_json(value: object) -> Json:
-    """A value of Python as JSON: JSON itself, dataclasses, models with `model_dump`, tuples. Raises `Invalid` for others."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
-        return to_json(dump(mode="json"))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        members = cast("Mapping[object, object]", value)
-        named: dict[str, Json] = {}
-        for key, member in members.items():
-            if not isinstance(key, str):
-                raise Invalid("a JSON object has text as keys only")
-            named[key] = to_json(member)
-        return named
-    if isinstance(value, list | tuple):
-        return [to_json(element) for element in cast("Sequence[object]", value)]
-    raise Invalid(
-        f"a value of type {type(cast(object, value)).__qualname__} has no JSON; pass a dataclass, a model or JSON"
-    )
+    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -14,7 +14,7 @@ from inspect import BoundArguments, Parameter
 from typing import Any
 
 from ._gate import Call
-from ._json import to_json
+from ._values import to_json
 from .errors import Usage
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

@@ -12,8 +12,9 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from inspect import BoundArguments
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from ._decode import decode
 from ._gate import Call, Ends
 from ._handle import BaseRun
 from ._records import new_id
@@ -196,8 +197,8 @@ def tool(
 
     Raises `Usage` for a function that no call can fit. A call raises `Usage`, and nothing runs or is recorded, if its arguments do
     not fit, if there is no run, and if an async function is called in a run of `runlog.sync`, or a plain one in any other run.
-    Arguments are JSON, dataclasses, or models with `model_dump`. They are recorded by name, without defaults; the first one alone
-    as its value.
+    Arguments and the result are values as the README lists them. Arguments are recorded by name, without defaults; the first
+    one alone as its value.
 
     * `key`: the idempotency key of a call. It has parameters of the tool by name; of a tool with one parameter it gets that one.
       It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
@@ -214,36 +215,9 @@ def tool(
 
 
 def _decoder(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Makes recorded JSON the function's return type: a model with `model_validate`, or a dataclass."""
+    """Makes recorded JSON the function's return type."""
     try:
         hint = typing.get_type_hints(function).get("return")
     except (NameError, TypeError):
         hint = None
     return lambda value: decode(hint, value)
-
-
-def decode(hint: Any, value: Any) -> Any:
-    """JSON as a value of a type, where that is a dataclass, a model, or a list, tuple, mapping or option of such."""
-    if value is None or hint is None:
-        return value
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is None:
-        validate = getattr(hint, "model_validate", None)
-        if callable(validate):
-            return validate(value)
-        if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-            members = cast("Mapping[str, Any]", value)
-            hints = typing.get_type_hints(hint)
-            return cast("Callable[..., Any]", hint)(**{name: decode(hints.get(name), v) for name, v in members.items()})
-        return value
-    if origin is list and isinstance(value, list):
-        return [decode(parts[0], element) for element in cast("list[Any]", value)]
-    if origin is tuple and isinstance(value, list):
-        elements = cast("list[Any]", value)
-        every = parts[0] if len(parts) == 2 and parts[1] is Ellipsis else None
-        kinds = [every] * len(elements) if every else list(parts)
-        return tuple(decode(kind, element) for kind, element in zip(kinds, elements, strict=False))
-    if origin is dict and isinstance(value, dict):
-        return {name: decode(parts[1], member) for name, member in cast("dict[str, Any]", value).items()}
-    options = [part for part in parts if part is not type(None)]
-    return decode(options[0], value) if len(options) == 1 else value

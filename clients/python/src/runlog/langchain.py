@@ -17,8 +17,9 @@ from langgraph.types import Command
 
 from . import aio, sync
 from ._gate import Answer, Call, Ends
-from ._json import Json, encode, to_json
+from ._json import Json, encode
 from ._tool import current_run, outside
+from ._values import to_json
 from .errors import Invalid, Usage
 from .langgraph._serde import Allowed, StrictSerializer
 from .langgraph._store import dump, load

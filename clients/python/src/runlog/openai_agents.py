@@ -14,7 +14,8 @@ from typing import Any, cast
 from agents.items import TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
 
-from ._json import Json, to_json
+from ._json import Json
+from ._values import to_json
 from .aio import Run
 
 _MEMBER = "openai_agents_session"

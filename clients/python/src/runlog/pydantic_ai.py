@@ -48,7 +48,9 @@ from pydantic_core import to_jsonable_python
 
 from ._gate import Answer, Call, Ends
 from ._json import Json
+from ._models import in_order
 from ._tool import current_run, outside
+from ._values import to_json
 from .aio import Run
 from .errors import Conflict, Error, Usage
 
@@ -291,7 +293,7 @@ class _Backend(JournalCallableOperationBackend[Any]):
                 return await body()
 
     async def _tool(self, run: Run, tool: str, arguments: dict[str, Any], ctx: RunContext[Any], body: Body) -> object:
-        args = cast("dict[str, Any]", to_jsonable_python(arguments))
+        args = cast("dict[str, Any]", to_jsonable_python(in_order(arguments, to_json), fallback=to_json))
         key = self._key(tool, args) if self._key is not None else None
         # A key identifies its call by itself.
         recorded: Json = args if key is not None else {"id": ctx.tool_call_id, "args": args}

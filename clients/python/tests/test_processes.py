@@ -19,7 +19,6 @@ from runlog import (
     Active,
     ClaimLost,
     Conflict,
-    Error,
     Failed,
     Fenced,
     Forked,
@@ -276,16 +275,6 @@ def test_a_result_of_more_than_a_mebibyte_is_held_in_the_content_store_and_given
     with sync.connect(url) as rl:
         rl.open(run_id).call("read", {}, lambda call: large)
         assert rl.open(run_id).call("read", {}, lambda call: pytest.fail("ran")).result == large
-
-
-def test_a_result_without_json_leaves_the_call_pending(url, run_id):
-    with sync.connect(url) as rl:
-        run = rl.open(run_id)
-        with pytest.raises(Error) as error:
-            run.call("make", {}, lambda call: object())
-        assert error.value.happened is Happened.UNRECORDED and error.value.action == "fix_the_input"
-        with pytest.raises(ReconcileRequired):
-            run.call("make", {}, lambda call: 1)
 
 
 def test_checkpoints_share_what_they_have_in_common_and_survive_edits(url, run_id):

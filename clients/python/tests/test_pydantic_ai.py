@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from pydantic_ai import Agent, FunctionToolset, ModelResponse, ModelRetry, RunContext, TextPart, Tool, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import DynamicToolset
+from pydantic_core import PydanticSerializationError
 
 import runlog.sync
 from conftest import command
@@ -16,6 +18,7 @@ from faults import AsyncFaults
 from runlog import Config
 from runlog.aio import Runlog
 from runlog.pydantic_ai import MODEL, RunlogDurability
+from values import WORDS
 
 
 class Travel:
@@ -362,3 +365,37 @@ async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decisio
             travel = Travel(repeatable=["find"])
             await travel.agent.run("to London")
     assert sorted(travel.effects) == ALL
+
+
+class Sheet:
+    """Has no JSON."""
+
+
+async def test_a_set_is_an_argument_and_a_result_without_json_ends_its_call(url, run_id):
+    ran = []
+
+    async def mail(to: set[str]) -> Any:
+        ran.append(to)
+        return Sheet()
+
+    def model(messages, info):
+        return ModelResponse(
+            parts=[ToolCallPart("mail", {"to": WORDS}, "call-1")] if len(messages) == 1 else [TextPart("sent")]
+        )
+
+    def agent():
+        return Agent(FunctionModel(model), name="mailer", capabilities=[RunlogDurability()], tools=[mail])
+
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            with pytest.raises(PydanticSerializationError, match="Sheet"):
+                await agent().run("to all")
+            assert (await rl.recover(run_id)).pending == []
+        async with rl.run(run_id):
+            with pytest.raises(runlog.ResultNotRecorded, match="Sheet"):
+                await agent().run("to all")
+    assert ran == [set(WORDS)]
+    shown = command(url, "show", run_id, "--raw", "--json").stdout
+    payloads = [json.loads(line)["payload"] for line in shown.splitlines()]
+    [asked] = [p["arguments"]["args"] for p in payloads if p.get("tool_name") == "mail"]
+    assert asked == {"to": sorted(WORDS, key=lambda word: json.dumps(word, ensure_ascii=False))}

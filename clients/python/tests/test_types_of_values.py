@@ -506,11 +506,10 @@ def test_a_command_of_a_tool_has_the_types_of_the_list(url, run_id):
             assert middleware.wrap_tool_call(Request(), answer) == answer(None)
         with rl.run(run_id):
             assert same(middleware.wrap_tool_call(Request(), lambda _: pytest.fail("ran")), answer(None))
-        with (
-            rl.run(f"{run_id}/x"),
-            pytest.raises(runlog.ReconcileRequired, match=r"TypeNotAllowed: .*test_types_of_values\.Seat"),
-        ):
+        with rl.run(f"{run_id}/x"), pytest.raises(TypeNotAllowed, match=r"test_types_of_values\.Seat"):
             RunlogMiddleware().wrap_tool_call(Request(), answer)
+        with rl.run(f"{run_id}/x"), pytest.raises(runlog.ResultNotRecorded, match=r"test_types_of_values\.Seat"):
+            RunlogMiddleware(allow=[Seat]).wrap_tool_call(Request(), lambda _: pytest.fail("ran"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -30,6 +30,7 @@ from .errors import (
     Overloaded,
     PartitionStopped,
     ReconcileRequired,
+    ResultNotRecorded,
     Stale,
     TooLarge,
     TypeNotAllowed,
@@ -42,6 +43,7 @@ from .errors import (
 __all__ = [
     "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Ends", "Error",
     "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
-    "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "Run", "Runlog", "Stale", "SyncTool",
-    "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage", "connect", "current_run", "tool",
+    "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "ResultNotRecorded", "Run",
+    "Runlog", "Stale", "SyncTool", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",
+    "connect", "current_run", "tool",
 ]  # fmt: skip

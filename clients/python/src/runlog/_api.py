@@ -23,6 +23,7 @@ from .errors import (
     NotFound,
     Overloaded,
     Stale,
+    TooLarge,
     Unauthenticated,
     Unavailable,
     Usage,
@@ -73,6 +74,9 @@ def parse(response: Response, server: str) -> Any:
     if response.status >= 400 and isinstance(body, dict) and "kind" in body:
         raise of_problem(cast(Object, body))
     message = f"answer {response.status} from {server} is not one of Runlog"
+    if response.status == 413:
+        # A proxy did not pass the request on.
+        raise TooLarge(message)
     cut_off = 200 <= response.status < 300
     if response.status >= 500 or response.status in _LATER or cut_off:
         raise Unavailable(message)

@@ -12,17 +12,20 @@ appending its intent happens one call at a time; read-backs and effects of many 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ._api import Object
 from ._json import Json, args_sha256, encode, fingerprint
+from ._marker import marker, read_marker, storable
 from ._outbox import InFlight, Slot
 from ._records import Record, new_id
+from ._redact import REDACTED
 from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
-from ._values import arguments_json, to_json
+from ._texts import NoJson, type_name
+from ._values import Unrecordable, arguments_json, to_json
 from ._wire import Acquire, Perform, Steps
 from ._writer import took_effect
 from .errors import (
@@ -35,10 +38,15 @@ from .errors import (
     Invalid,
     MissingContent,
     ReconcileRequired,
+    ResultNotRecorded,
     Stale,
+    TooLarge,
     Unavailable,
     Unknown,
 )  # fmt: skip
+
+RESULT_BYTES_MAX = 64 << 20
+"""Bytes of a result's JSON. No server stores more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +317,8 @@ class Gate:
             # A status that says nothing of an answer must not look like an empty one.
             if answer["status"] not in ("completed", "failed"):
                 raise self._reconcile(found.id, self.tool, "its recorded answer was not found")
+            if (mark := read_marker(found.id, answer["result"])) is not None:
+                raise self._not_recorded(found.id, mark)
             kept = True
         finally:
             if not kept and self.key is None:
@@ -327,10 +337,7 @@ class Gate:
     def _record(self, flight: InFlight, result: Any, failure: Failed | None) -> Steps[Answer]:
         """Appends the result of the effect, which is held until it is in the log."""
         session, request = self.session, flight.call.id
-        try:
-            record, size = self._result(request, result, failure)
-        except Invalid as error:
-            raise _ran(error, request, Happened.UNRECORDED) from error
+        record, size = self._result(request, result, failure)
         kept = Happened.HELD if flight.end(record, size) else Happened.UNRECORDED
         try:
             yield from session.acquire()
@@ -358,12 +365,12 @@ class Gate:
             flight.recorded()
             raise _ran(error, request, Happened.EVIDENCE) from error
         try:
-            yield from session.writer.append([record])
+            yield from session.append_result(record)
         except Fenced as error:
             flight.recorded()
             raise _ran(error, request, Happened.EVIDENCE) from error
         except Error as error:
-            if error.action is Action.FIX_THE_INPUT:
+            if isinstance(error, Invalid | TooLarge):
                 flight.unrecordable()
                 raise _ran(error, request, Happened.UNRECORDED) from error
             raise _ran(error, request, kept) from error
@@ -371,19 +378,51 @@ class Gate:
         session.mark_answered(request)
 
     def _result(self, request: str, result: Any, failure: Failed | None) -> tuple[Record, int]:
-        redaction = self.config.redaction
+        """The record that ends the call, and its size. Nothing that the effect returned or raised makes this fail."""
         payload: Object
         if failure is not None:
-            message = redaction.text(failure.message) if redaction else failure.message
-            payload = {"type": "tool_call_failed", "error_kind": failure.kind, "error_message": message}
-        else:
-            value = to_json(result, mark_nan=True)
             payload = {
-                "type": "tool_call_completed",
-                "result": redaction.json(self.tool, value) if redaction else value,
+                "type": "tool_call_failed",
+                "error_kind": storable(str(failure.kind)),
+                "error_message": storable(self._redacted_text(str(failure.message))),
             }
+            size = len(payload["error_message"])
+        else:
+            value, size = self._recordable(request, result)
+            payload = {"type": "tool_call_completed", "result": value}
         payload["request_record_id"] = request
-        return self.session.writer.records.make(payload), len(encode(payload))
+        return self.session.writer.records.make(payload), size
+
+    def _recordable(self, request: str, result: Any) -> tuple[Json, int]:
+        """The result as JSON, or the marker that says why it is left out, and the bytes of the JSON."""
+        redaction, kind = self.config.redaction, None if isinstance(result, Unrecordable) else type_name(result)
+        try:
+            value = to_json(result, mark_nan=True)
+            size = len(encode(value))
+        except Error as error:
+            # Its message may have a part of the result.
+            place = error.place if isinstance(error, NoJson) else ""
+            message = error.message if redaction is None else f"a part of the result has no JSON, at ${place}"
+            return marker(request, "no_json", self._redacted_text(message), type_name=kind), 0
+        if size > RESULT_BYTES_MAX:
+            message = f"the result has {size} bytes, more than {RESULT_BYTES_MAX}"
+            return marker(request, "too_large", message, type_name=kind, size=size), 0
+        if read_marker(request, value) is not None:
+            return marker(request, "invalid", "the result is a marker of this call", type_name=kind, size=size), 0
+        if redaction is None:
+            return value, size
+        try:
+            value = redaction.json(self.tool, value)
+            return value, len(encode(value))
+        except Exception as error:
+            message = f"the redaction raised {type_name(error)}"
+            return marker(request, "redaction", message, type_name=kind, size=size), 0
+
+    def _redacted_text(self, text: str) -> str:
+        try:
+            return self.config.redaction.text(text) if self.config.redaction else text
+        except Exception:
+            return REDACTED
 
     # Errors
 
@@ -405,6 +444,11 @@ class Gate:
             f"`runlog effects resolve {run_id} {call} …`"
         )
         return ReconcileRequired(message, call=call, evidence=pending.evidence if pending else (), run_id=run_id)
+
+    def _not_recorded(self, call: str, mark: Mapping[str, Any]) -> ResultNotRecorded:
+        run_id = self.session.run_id
+        message = f"call {call} of {self.tool} in run {run_id} is completed and was not run again; its result was not recorded"
+        return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=run_id)
 
     def _answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
         run_id = self.session.run_id

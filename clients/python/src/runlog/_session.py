@@ -16,13 +16,28 @@ from . import _checkpoint
 from ._api import Api, Object
 from ._checkpoint import MessageList
 from ._json import Json
+from ._marker import without_content
 from ._outbox import NeverStarted, Outbox
 from ._recent import Recent
 from ._records import Record, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
 from ._wire import Acquire, Steps
 from ._writer import INTENTS, Writer, took_effect
-from .errors import Action, Active, Conflict, Error, Fenced, Forbidden, Forked, Internal, ReconcileRequired, Unavailable
+from .errors import (
+    Action,
+    Active,
+    Conflict,
+    Error,
+    Fenced,
+    Forbidden,
+    Forked,
+    Happened,
+    Internal,
+    Invalid,
+    ReconcileRequired,
+    TooLarge,
+    Unavailable,
+)  # fmt: skip
 
 EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
@@ -133,6 +148,16 @@ class Session:
             return outcome
         finally:
             self.lock.release()
+
+    def append_result(self, record: Record) -> Steps[None]:
+        """Appends the result of a call. One that the server refuses for its content is left out, and the call ends all the same.
+        The lock is held."""
+        try:
+            yield from self.writer.append([record])
+        except (Invalid, TooLarge) as error:
+            if error.happened is not Happened.NOTHING:
+                raise
+            yield from self.writer.append([without_content(record, error)])
 
     def end(self, status: str, reason: str) -> Steps[None]:
         """Ends the run, unless it has ended in this way already."""
@@ -276,7 +301,13 @@ class Session:
         yield from self.writer.sync_if_unsure()
 
     def _settle_unacknowledged(self) -> Steps[None]:
-        settled = yield from self.writer.settle()
+        sent = self.writer.unacknowledged or ()
+        try:
+            settled = yield from self.writer.settle()
+        except (Invalid, TooLarge):
+            if any(str(payload_of(record).get("request_record_id")) in self.outbox.results for record in sent):
+                return  # `_record_released` ends the call without the content
+            raise
         if settled is None:
             return
         for record, outcome in zip(*settled, strict=True):
@@ -345,7 +376,7 @@ class Session:
         """Appends the results that no caller waits for."""
         while (held := self.outbox.next_released()) is not None:
             try:
-                yield from self.writer.append([held.record])
+                yield from self.append_result(held.record)
             except Conflict as error:
                 if error.problem.get("reason") not in ("transition", "ended"):
                     raise
@@ -381,7 +412,7 @@ class Session:
         for record in self.writer.unacknowledged or ():
             request = str(payload_of(record).get("request_record_id"))
             if payload_type(record) in _RESULTS and request not in self.outbox.results:
-                yield from self.writer.append_evidence(record)
+                yield from self._append_evidence(record)
         self.writer.unacknowledged = None
         while (held := self.outbox.next_released()) is not None:
             yield from self.keep_evidence(held.record)
@@ -398,11 +429,17 @@ class Session:
     def keep_evidence(self, record: Record) -> Steps[None]:
         """Appends a result as evidence until it is kept."""
         for _ in range(EVIDENCE_TRIES):
-            if (yield from self.writer.append_evidence(record)):
+            if (yield from self._append_evidence(record)):
                 return
             record = {**record, "record_id": new_id()}
         message = f"run {self.run_id}: a result was refused {EVIDENCE_TRIES} times and is not kept as evidence yet"
         raise Unavailable(message, action=Action.REOPEN, run_id=self.run_id)
+
+    def _append_evidence(self, record: Record) -> Steps[bool]:
+        try:
+            return (yield from self.writer.append_evidence(record))
+        except (Invalid, TooLarge) as error:
+            return (yield from self.writer.append_evidence(without_content(record, error)))
 
     def taken_over(self, record_id: str, answer: Object) -> Fenced:
         """The error for an intent that was applied, and whose effect belongs to the run's new writer."""

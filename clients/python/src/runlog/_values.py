@@ -32,6 +32,13 @@ BITS_MAX = 10_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unrecordable:
+    """A result whose recorded form an adapter could not make, and why."""
+
+    error: Exception
+
+
 def to_json(value: object, *, mark_nan: bool = False) -> Json:
     """A value as JSON. Raises `Invalid` with the place of the part that has none. `mark_nan` makes NaN and the infinities text."""
     return _Conversion(mark_nan).convert(value, 1)
@@ -85,6 +92,8 @@ class _Conversion:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
     def _container(self, value: Any, depth: int) -> Json:
+        if isinstance(value, Unrecordable):
+            raise value.error if isinstance(value.error, Error) else NoJson(_first_line(value.error)) from value.error
         dump = getattr(value, "model_dump", None)
         if callable(dump) and not isinstance(value, type):
             return self._model(value, dump, depth)

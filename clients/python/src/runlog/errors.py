@@ -160,6 +160,19 @@ class MissingContent(Error):
     kind = "missing_content"
 
 
+class ResultNotRecorded(Error):
+    """The call ended, and its result could not be recorded. The effect was not run again, and the journal does not have the result.
+
+    The process that ran the effect has received the result. `marker` says which call it is (`call`), why the result was left out
+    (`reason`, `message`), its `type`, and the `bytes` of its JSON; the last two are `None` if they are unknown."""
+
+    kind = "result_not_recorded"
+
+    def __init__(self, message: str, *, marker: Mapping[str, Any], run_id: str | None = None) -> None:
+        super().__init__(message, run_id=run_id, record_id=str(marker["call"]))
+        self.marker = marker
+
+
 class Overloaded(Error):
     """The server has too much to do. Nothing happened."""
 

@@ -19,7 +19,7 @@ from . import aio, sync
 from ._gate import Answer, Call, Ends
 from ._json import Json, encode
 from ._tool import current_run, outside
-from ._values import to_json
+from ._values import Unrecordable, to_json
 from .errors import Invalid, Usage
 from .langgraph._serde import Allowed, StrictSerializer
 from .langgraph._store import dump, load
@@ -36,7 +36,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
     * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
     * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type raises
-      `TypeNotAllowed`, and the call stays pending.
+      `TypeNotAllowed`. The call has ended then, without its result: made again, it raises `ResultNotRecorded`.
     * `plain_outside`: outside of a run call tools plainly, without a record. Default: raise `Usage`.
     """
 
@@ -105,15 +105,21 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         return _answer(answer.result, request, self._serde)
 
 
-def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Json:
-    """The answer of a tool as JSON; a command, or a message with an artifact, by LangGraph's serializer."""
-    if isinstance(answer, ToolMessage) and answer.artifact is None:
-        members = answer.model_dump(mode="json")
-        return {"content": members["content"], "status": members["status"], "name": members["name"]}
-    return {"serialized": dump(serde, answer, "the answer of a tool")}
+def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Any:
+    """The answer of a tool as JSON; a command, or a message with an artifact, by LangGraph's serializer. The tool ran, so nothing
+    is raised here: the call ends without an answer that cannot be stored."""
+    try:
+        if isinstance(answer, ToolMessage) and answer.artifact is None:
+            members = cast("dict[str, Any]", to_json(answer, mark_nan=True))
+            return {"content": members["content"], "status": members["status"], "name": members["name"]}
+        return {"serialized": dump(serde, answer, "the answer of a tool")}
+    except Exception as error:
+        return Unrecordable(error)
 
 
 def _answer(recorded: Any, request: ToolCallRequest, serde: StrictSerializer) -> ToolAnswer:
+    if isinstance(recorded, Unrecordable):
+        raise recorded.error
     what = f"the recorded answer of {request.tool_call['name']}"
     if isinstance(recorded, dict) and "serialized" in recorded:
         answer = load(serde, cast("dict[str, Any]", recorded)["serialized"], what)

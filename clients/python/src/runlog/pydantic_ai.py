@@ -50,7 +50,7 @@ from ._gate import Answer, Call, Ends
 from ._json import Json
 from ._models import in_order
 from ._tool import current_run, outside
-from ._values import to_json
+from ._values import Unrecordable, to_json
 from .aio import Run
 from .errors import Conflict, Error, Usage
 
@@ -150,6 +150,23 @@ def _runs_of(run: Run) -> _AgentRuns:
     return found
 
 
+class _Codec:
+    """Pydantic AI's codec of JSON. A value that has none is not raised where the effect ran: its call ends without it."""
+
+    def dump(self, tp: Any, value: Any) -> Any:
+        """The value as JSON, or why it has none."""
+        try:
+            return to_json(JSON_CODEC.dump(tp, in_order(value, to_json)), mark_nan=True)
+        except Exception as error:
+            return Unrecordable(error)
+
+    def load(self, tp: Any, payload: Any) -> Any:
+        """The value again. Raises why `dump` made none."""
+        if isinstance(payload, Unrecordable):
+            raise payload.error
+        return JSON_CODEC.load(tp, payload)
+
+
 class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
     """Records what an agent does in a run: the one that is given, or that of the `async with rl.run(…)` around.
 
@@ -168,7 +185,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         engine_name="Runlog",
         durable_unit_noun="call",
         durable_container_noun="run",
-        codec=JSON_CODEC,
+        codec=_Codec(),
         tool_config_key="runlog",
     )
 
@@ -325,7 +342,10 @@ class _Backend(JournalCallableOperationBackend[Any]):
 
         async def attempt() -> object:
             try:
-                return await body()
+                result = await body()
+                if isinstance(result, Unrecordable):
+                    raise result.error
+                return result
             except Exception as error:
                 failed.append(error)
                 raise

@@ -46,9 +46,12 @@ class Run(BaseRun):
         With `repeatable` the effect may run any number of times, as a tool that only reads: after its process died the call runs
         again without a key and without a decision, if the server has the feature `bases`.
 
-        The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
-        `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
-        the recorded failure of the effect."""
+        Raises `Invalid`, with its place, for a part of `args` that has no JSON. A result that cannot be recorded is returned, and
+        the call has ended without it: made again, it raises `ResultNotRecorded`.
+
+        The effect did not run if it raises `ReconcileRequired`, `ResultNotRecorded`, `Fenced`, `MissingContent`, `Unavailable`,
+        `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result.
+        `Failed` is the recorded failure of the effect."""
         if inspect.iscoroutinefunction(effect):
             raise Usage(f"the effect of {tool} is an async function, the run is that of a plain connection")
         return self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable))

@@ -67,6 +67,8 @@ case $part in
     step 10 three-brokers bash -c "tests 'binary(kafka) & test(/^three_brokers::/)'"
     step 10 power-cuts python3 tests/python/power_cuts.py "$tested/runlog" "$RUNLOG_SAMPLES" 20
     RUNLOG_BIN=$tested/runlog step 20 python-kills scripts/python.sh kills 300
+    RUNLOG_BIN=$tested/runlog OUT=$folder/protocol-client.seeds \
+      step 15 protocol-client node tests/protocol-client/many.mjs 10 3 1
     RUNLOG_BIN=$tested/runlog step 20 graph-kills scripts/python.sh graph-kills 100
     ;;
   security)

@@ -12,7 +12,7 @@ use crate::index::{
     pipeline::{self, Pipeline},
     query,
     rebuild::{self, Found},
-    run_locks::RunLocks,
+    run_locks::{ClaimLocks, RunLocks},
     shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
 };
@@ -76,6 +76,7 @@ pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
     pub(crate) run_locks: RunLocks,
+    pub(crate) claim_locks: ClaimLocks,
     /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
 }
@@ -113,7 +114,7 @@ impl Projector {
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { shared, runner, run_locks: RunLocks::default(), appends })
+        Ok(Self { shared, runner, run_locks: RunLocks::default(), claim_locks: ClaimLocks::default(), appends })
     }
 
     /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not

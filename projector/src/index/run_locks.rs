@@ -1,7 +1,11 @@
 //! Locks of runs, under which this process numbers their records: appends of one run follow one another.
 
 use super::error::Error;
-use runlog_schemas::{answer::ErrorKind, id::RunId, partition::murmur2};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{RecordId, RunId},
+    partition::murmur2,
+};
 use std::time::Duration;
 use tokio::{
     sync::{Mutex, MutexGuard},
@@ -88,6 +92,33 @@ impl RunLocks {
 
     fn of(&self, run_id: RunId<&str>) -> &Mutex<OfLockedRun> {
         &self.0[murmur2(run_id.as_bytes()) as usize % self.0.len()]
+    }
+}
+
+/// Locks of claims, under which one of several copies of a request is judged before the next one is. By a hash of the record id:
+/// claims may share a lock.
+#[derive(Debug)]
+pub(crate) struct ClaimLocks(Vec<Mutex<()>>);
+
+impl Default for ClaimLocks {
+    fn default() -> Self {
+        Self((0..RUN_LOCKS).map(|_| Mutex::default()).collect())
+    }
+}
+
+impl ClaimLocks {
+    /// Waits until no other copy of the claim is in progress.
+    ///
+    /// Errors: `Overloaded` after `wait`.
+    pub(crate) async fn lock(&self, record_id: RecordId<&str>, wait: Duration) -> Result<MutexGuard<'_, ()>, Error> {
+        let lock = &self.0[murmur2(record_id.as_bytes()) as usize % self.0.len()];
+        tokio::time::timeout(wait, lock.lock()).await.map_err(|_| {
+            let message = format!(
+                "timed out after {} waiting for an earlier copy of claim {record_id}; nothing was appended",
+                humantime::format_duration(wait)
+            );
+            Error::new(ErrorKind::Overloaded, message)
+        })
     }
 }
 

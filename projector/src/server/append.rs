@@ -115,22 +115,33 @@ impl Projector {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
-            let max = self.shared.config.appends_max;
-            Error::new(ErrorKind::Overloaded, format!("{max} appends are in progress; nothing was appended"))
-        })?;
         let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
         let late = format!(
             "timed out after {} waiting for the log to acknowledge records of run {run_id}: they may be in the log; send \
              them again with the same record ids",
             humantime::format_duration(deadline)
         );
+        let append = async move { projector.append_locked(run_id.borrow(), drafts, origin, at, deadline).await };
+        self.detached(append, deadline, late).await
+    }
+
+    /// Appends in a task of its own, which goes on if the caller does not. After the deadline, `late` is the error.
+    async fn detached<T: Send + 'static>(
+        self: &Arc<Self>,
+        append: impl Future<Output = Result<T, Error>> + Send + 'static,
+        deadline: Duration,
+        late: String,
+    ) -> Result<T, Error> {
+        let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
+            let max = self.shared.config.appends_max;
+            Error::new(ErrorKind::Overloaded, format!("{max} appends are in progress; nothing was appended"))
+        })?;
         let append = self.shared.config.executor.spawn(async move {
             let _permit = permit;
-            projector.append_locked(run_id.borrow(), drafts, origin, at, deadline).await
+            append.await
         });
         match tokio::time::timeout(deadline.saturating_add(ANSWER_SLACK), append).await {
-            Ok(Ok(outcomes)) => outcomes,
+            Ok(Ok(appended)) => appended,
             Ok(Err(error)) if error.is_cancelled() => {
                 Err(Error::new(ErrorKind::Unavailable, "the server is shutting down").because(error))
             }
@@ -181,13 +192,13 @@ impl Projector {
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
-        for Planned { mut entry, outcome, wanted } in planned {
+        for Planned { mut entry, outcome, wanted, repeats } in planned {
             if wanted {
                 entry.headers.extend(headers::trace(origin.traceparent.as_deref()));
                 entries.push(entry);
                 ids.push(outcome.record_id.clone());
             }
-            outcomes.push((outcome, wanted));
+            outcomes.push((outcome, wanted, repeats));
         }
         let left = || deadline.saturating_sub(begun.elapsed());
         let landed = if entries.is_empty() {
@@ -202,12 +213,23 @@ impl Projector {
             self.landed_at(run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
         };
         let mut landed = landed.into_iter();
-        let settled = outcomes.into_iter().map(|(expected, wanted)| {
-            let outcome = if wanted { landed.next() } else { Some(expected.clone()) };
-            outcome.map(|outcome| (expected, outcome))
-        });
-        let missing = || Error::new(ErrorKind::Internal, "an appended record without an outcome");
-        settled.collect::<Option<_>>().ok_or_else(missing)
+        let mut settled: Vec<(Outcome, Outcome)> = Vec::with_capacity(outcomes.len());
+        for (expected, wanted, repeats) in outcomes {
+            let mut outcome = if wanted {
+                landed.next().ok_or_else(|| Error::new(ErrorKind::Internal, "an appended record without an outcome"))?
+            } else {
+                expected.clone()
+            };
+            if let Some((first, index)) = repeats.and_then(|(nth, index)| Some((&settled.get(nth)?.1, index)))
+                && !wanted
+            {
+                // Where the first one is was not known when this was planned.
+                (outcome.position, outcome.reason) = (first.position.clone(), first.reason.clone());
+                outcome.position.index = index.max(outcome.position.index);
+            }
+            settled.push((expected, outcome));
+        }
+        Ok(settled)
     }
 
     /// Appends to a partition.
@@ -311,17 +333,22 @@ impl Projector {
         origin: Origin,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        let draft = Draft {
-            record,
-            has_record_id: true,
-            has_journal_seq: false,
-            has_writer_seq: false,
-            has_writer_epoch: false,
-            has_writer_id: false,
-            has_timestamp: false,
-        };
-        let mut outcomes =
-            self.append_from(run_id, vec![draft], origin, AnswerAt::Judged(Consistency::Eventual), deadline).await?;
+        let mut outcomes = self
+            .append_from(run_id, vec![made(record)], origin, AnswerAt::Judged(Consistency::Eventual), deadline)
+            .await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+    }
+}
+
+/// The draft of a record that the server makes: it has no numbers yet.
+fn made(record: JournalRecord) -> Draft {
+    Draft {
+        record,
+        has_record_id: true,
+        has_journal_seq: false,
+        has_writer_seq: false,
+        has_writer_epoch: false,
+        has_writer_id: false,
+        has_timestamp: false,
     }
 }

@@ -232,5 +232,5 @@ pub(super) async fn claim(
     Text(body): Text,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    app.0.claim(run_id.borrow(), &body, patience.deadline()).await.map(Json)
+    app.0.claim(run_id.borrow(), body, patience.deadline()).await.map(Json)
 }

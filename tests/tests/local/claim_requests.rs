@@ -14,6 +14,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+use tokio::sync::Semaphore;
 
 fn writer(claim: &Value) -> Value {
     json!({ "writer_id": claim["writer_id"], "writer_epoch": claim["epoch"] })
@@ -145,6 +146,30 @@ async fn a_conditional_claim_loses_where_the_run_has_another_head() {
 struct Preceded {
     log: MemoryLog,
     first: Arc<Mutex<Option<Entry>>>,
+    /// Permits such an append to continue.
+    go: Arc<Semaphore>,
+    /// Has a permit once the other record has landed.
+    landed: Arc<Semaphore>,
+}
+
+impl Preceded {
+    fn new() -> Self {
+        let none = || Arc::new(Semaphore::new(0));
+        Self { log: MemoryLog::new(1), first: Arc::default(), go: none(), landed: none() }
+    }
+
+    fn precede(&self, record: &Value) {
+        let draft = Draft::parse(&record.to_string()).unwrap();
+        *self.first.lock().unwrap() = Some(entry(&draft.record, &NoRegistry).unwrap());
+    }
+}
+
+/// A claim as another server appends it.
+fn claim_of_other(epoch: u64) -> Value {
+    let mut claim = intent(&json!({ "writer_id": "other", "writer_epoch": epoch }), "other-claim");
+    (claim["writer_seq"], claim["journal_seq"]) = (json!(0), json!(0));
+    claim["payload"] = json!({ "type": "run_claim", "writer_id": "other", "epoch": epoch, "claimed_by": "" });
+    claim
 }
 
 impl Log for Preceded {
@@ -159,10 +184,12 @@ impl Log for Preceded {
     }
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         let Some(first) = self.first.lock().unwrap().take() else { return self.log.append(partition, batch) };
-        let log = self.log.clone();
+        let this = self.clone();
         Box::pin(async move {
-            log.append(partition, vec![first]).await?;
-            log.append(partition, batch).await
+            this.log.append(partition, vec![first]).await?;
+            this.landed.add_permits(1);
+            this.go.acquire().await.unwrap().forget();
+            this.log.append(partition, batch).await
         })
     }
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
@@ -175,29 +202,47 @@ impl Log for Preceded {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn between_the_comparison_and_the_claim_a_record_can_land_and_another_claim_cannot_be_overrun() {
-    let log = Preceded { log: MemoryLog::new(1), first: Arc::default() };
+    let log = Preceded::new();
+    log.go.add_permits(2);
     let site = Site::over(Arc::new(log.clone())).await;
-    let between = |record: &Value| {
-        let draft = Draft::parse(&record.to_string()).unwrap();
-        *log.first.lock().unwrap() = Some(entry(&draft.record, &NoRegistry).unwrap());
-    };
     let first = site.post("/claims", &json!({})).await;
     let mut record = intent(&writer(&first), "book");
     (record["writer_seq"], record["journal_seq"]) = (json!(1), json!(1));
     let request = |id: &str, run: &Value| json!({ "record_id": id, "only_if": { "hash": run["hash"] } });
     let run = site.get("").await;
-    between(&record);
+    log.precede(&record);
     let claim = site.post("/claims", &request("c-2", &run)).await;
     assert_eq!(
         (&claim["epoch"], &claim["next_journal_seq"]),
         (&json!(2), &json!(2)),
         "and the answer shows it: {claim}"
     );
-    let mut other = intent(&json!({ "writer_id": "other", "writer_epoch": 3 }), "other-claim");
-    (other["writer_seq"], other["journal_seq"]) = (json!(0), json!(0));
-    other["payload"] = json!({ "type": "run_claim", "writer_id": "other", "epoch": 3, "claimed_by": "" });
     let run = site.get("").await;
-    between(&other);
+    log.precede(&claim_of_other(3));
     let lost = site.post("/claims", &request("c-3", &run)).await;
     assert_eq!((&lost["kind"], &site.get("").await["writer_id"]), (&json!("claim_lost"), &json!("other")), "{lost}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_loses_is_not_made_by_its_copy() {
+    let log = Preceded::new();
+    let site = Site::over(Arc::new(log.clone())).await;
+    log.precede(&claim_of_other(1));
+    let request = json!({ "record_id": "c-1" });
+    let copy = async {
+        log.landed.acquire().await.unwrap().forget();
+        // The first copy is not in the log yet.
+        let release = async {
+            for _ in 0..20 {
+                site.get("?consistency=latest").await;
+            }
+            log.go.add_permits(1);
+        };
+        tokio::join!(site.post("/claims", &request), release).0
+    };
+    let (first, copy) = tokio::join!(site.post("/claims", &request), copy);
+    for answer in [first, copy] {
+        assert_eq!(answer["kind"], "claim_lost", "{answer}");
+    }
+    assert_eq!(site.get("").await["writer_id"], "other");
 }

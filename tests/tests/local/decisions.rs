@@ -1,6 +1,11 @@
 //! Decisions over HTTP: made at the revision that their author saw, or refused.
 
+use crate::record_writers::{Site, intent};
 use anyhow::{Context, ensure};
+use runlog_log::{
+    Clock,
+    memory::{MemoryLog, MemoryOptions},
+};
 use runlog_projector::index::entry::entry;
 use runlog_schemas::{codec::NoRegistry, draft::Draft};
 use runlog_tests::{
@@ -13,7 +18,11 @@ use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -137,6 +146,54 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     ensure!(doctor["waiting_decisions"] == 1, "{doctor}");
     server.terminate()?;
     Ok(())
+}
+
+#[test]
+fn a_result_that_nests_too_deep_is_refused_from_both_doors() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = sample_journal::start(folder.path())?;
+    let before = only_pending(&server)?;
+    let result = (0..126).fold(json!(1), |inner, _| json!([inner]));
+    let one =
+        json!({ "decision": "done", "result": result, "who": "jo", "why": "looked", "revision": before["revision"] });
+    let mut record = decision("deep", "done");
+    record["payload"]["result"] = result;
+    record["facts"] = json!({ "revision": before["revision"] });
+    for (path, body) in [
+        (format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"), one),
+        (format!("/v1/runs/{CLAIMED}/records"), record),
+    ] {
+        let (status, problem) = server.post(&path, &body)?;
+        ensure!(status == 400 && problem["kind"] == "invalid", "{path}: {status} {problem}");
+    }
+    ensure!(only_pending(&server)? == before, "nothing was decided");
+    server.terminate()?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_record_was_refused_a_moment_ago_is_alive() {
+    let time = Arc::new(AtomicI64::new(1_000_000));
+    let clock = Clock::new({
+        let time = Arc::clone(&time);
+        move || time.load(Ordering::Relaxed)
+    });
+    let log = MemoryLog::with(MemoryOptions { clock, ..MemoryOptions::default() });
+    let site = Site::over(Arc::new(log)).await;
+    let claim = site.post("/claims", &json!({})).await;
+    let writer = json!({ "writer_id": claim["writer_id"], "writer_epoch": claim["epoch"] });
+    site.post("/records", &intent(&writer, "book")).await;
+    time.fetch_add(31_000, Ordering::Relaxed);
+    let mut other = intent(&writer, "nothing-asked");
+    other["payload"] = json!({ "type": "tool_call_completed", "request_record_id": "nobody", "result": 1 });
+    let refused = site.post("/records", &other).await;
+    assert_eq!(refused["reason"], "transition", "{refused}");
+    let decision = json!({ "decision": "not_done", "who": "jo", "why": "looked", "revision": 1 });
+    let problem = site.post("/effects/book/resolution", &decision).await;
+    assert_eq!(problem["reason"], "active", "{problem}");
+    time.fetch_add(30_000, Ordering::Relaxed);
+    let decided = site.post("/effects/book/resolution", &decision).await;
+    assert_eq!(decided["outcome"], "applied", "{decided}");
 }
 
 #[test]

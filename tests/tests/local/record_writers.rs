@@ -163,3 +163,43 @@ async fn a_handle_runs_no_effect_where_the_record_under_its_id_is_of_another_epo
     let error = run.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_of_a_record_of_the_same_request_has_the_place_of_that() {
+    let site = Site::start().await;
+    let (writer, named) = site.claim().await;
+    site.post("/records", &intent(&writer, "first")).await;
+    let two = site.post("/records", &json!([intent(&writer, "twice"), intent(&writer, "twice")])).await;
+    assert_eq!((&two[0]["outcome"], &two[1]["outcome"]), (&json!("applied"), &json!("repeat")), "{two}");
+    assert_eq!([&two[1]["position"], &two[1]["journal_seq"]], [&two[0]["position"], &two[0]["journal_seq"]], "{two}");
+    let mut batch = intent(&writer, "batch");
+    batch["payload"] = json!({ "type": "batch", "records": [intent(&writer, "m-1"), intent(&writer, "m-2")] });
+    let three = site.post("/records", &json!([batch, intent(&writer, "m-2"), intent(&writer, "m-2")])).await;
+    for member in [&three[1], &three[2]] {
+        assert_eq!((&member["outcome"], &member["record_writer"]), (&json!("repeat"), &named), "{three}");
+        let read = site.get(&format!("/outcome?position={}&record_id=m-2", at(member))).await;
+        assert_eq!((&read["outcome"], &read["record_writer"]), (&json!("applied"), &named), "{read}");
+    }
+    // Permits nothing: by its position, too.
+    let mut refused = intent(&writer, "refused");
+    refused["writer_epoch"] = json!(7);
+    let two = site.post("/records", &json!([refused, refused])).await;
+    let read = site.get(&format!("/outcome?position={}", at(&two[1]))).await;
+    assert_ne!(read["outcome"], "applied", "{two} {read}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_repeats_a_record_before_a_new_one_is_applied() {
+    let site = Site::start().await;
+    let (writer, _) = site.claim().await;
+    site.post("/records", &intent(&writer, "known")).await;
+    let mut batch = intent(&writer, "batch");
+    batch["payload"] = json!({ "type": "batch", "records": [intent(&writer, "known"), intent(&writer, "new"),
+        intent(&writer, "new"), intent(&writer, "newer")] });
+    let told = site.post("/records", &batch).await;
+    assert_eq!((&told["outcome"], &told["reason"]), (&json!("applied"), &Value::Null), "{told}");
+    for id in ["new", "newer"] {
+        let read = site.get(&format!("/outcome?record_id={id}")).await;
+        assert_eq!(read["outcome"], "applied", "{read}");
+    }
+}

@@ -23,7 +23,7 @@ pub(super) fn record<R: Rows>(
     let parts = match opened {
         Opened::Records(parts) => parts,
         Opened::Judged(Verdict::Refused { reason, head }) => {
-            runs::numbered(batch, head, changes)?;
+            runs::numbered(batch, at, head, changes)?;
             return refused(batch, at, 0, reason, changes);
         }
         Opened::Judged(verdict) => return settle(batch, at, verdict, None, changes),
@@ -38,7 +38,7 @@ pub(super) fn record<R: Rows>(
         let effect = one(part, RecordContext { index, framed: &framed, ..at }, changes)?;
         if let Some(reason) = effect.refusal() {
             changes.rollback();
-            runs::numbered(batch, batch::refused(&batch, &parts, head), changes)?;
+            runs::numbered(batch, at, batch::refused(&batch, &parts, head), changes)?;
             return refused(batch, at, index, reason, changes);
         }
     }

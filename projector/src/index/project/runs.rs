@@ -24,17 +24,19 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-/// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless
-/// it does.
+/// A repeat or a refusal may consume numbers; says whether it did. Then the run's writer sent it, and is alive. A run that nothing was
+/// applied to gets no row unless it does.
 pub fn numbered<R: Rows>(
     record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
     head: Head,
     changes: &mut Changes<'_, R>,
 ) -> Result<bool, store::Error> {
     let row: RunRow = changes.get(&key(record.run_id))?.unwrap_or_default();
     let moved = row.head != head;
     if moved {
-        changes.put(key(record.run_id), &RunRow { head, ..row });
+        let wrote_at_millis = if record.kind.unclaimed() { row.wrote_at_millis } else { at.logged_at_millis };
+        changes.put(key(record.run_id), &RunRow { head, wrote_at_millis, ..row });
     }
     Ok(moved)
 }

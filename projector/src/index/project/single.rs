@@ -50,12 +50,12 @@ pub(super) fn settle<R: Rows>(
             Ok(Effect::Applied)
         }
         Verdict::Repeat { first, head } => {
-            let numbered = runs::numbered(record, head, changes)?;
+            let numbered = runs::numbered(record, at, head, changes)?;
             anomalies::repeated(record, at, &first, changes);
             Ok(Effect::Repeat { first, numbered })
         }
         Verdict::Refused { reason, head } => {
-            runs::numbered(record, head, changes)?;
+            runs::numbered(record, at, head, changes)?;
             anomalies::refused(record, at, reason, changes)?;
             if effects::keeps_results(reason) {
                 effects::refused(record, at, reason, changes)?;

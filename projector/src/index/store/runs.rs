@@ -31,7 +31,7 @@ pub struct RunRow {
     pub index: u32,
     /// The log's timestamp of it, milliseconds since the Unix epoch.
     pub updated_at_millis: i64,
-    /// The log's timestamp of the last applied record of the run's writer, not of an operator.
+    /// The log's timestamp of the last record of the run's writer, not of an operator, that was applied or consumed a number.
     pub wrote_at_millis: i64,
 }
 datum!(RunRow { head, offset, index, updated_at_millis, wrote_at_millis });

@@ -1,18 +1,26 @@
 //! What a client left out of a batch's records: it follows from the batch. In a batch no number of a writer is 0, nor that
 //! of a numbered record, so 0 stands for what is not there.
 
+use crate::index::Error;
 use runlog_schemas::{
-    id::{Epoch, JournalSeq, WriterSeq},
+    id::{Epoch, JournalSeq, RecordId, WriterSeq},
     judge::Head,
     payload::Payload,
     record::JournalRecord,
 };
+use std::collections::HashSet;
 
-/// Fills in the places of a batch's records. A `known` batch takes no number of the run.
-pub(super) fn number(batch: &mut JournalRecord, head: &Head, known: bool) {
-    let place = batch.place.clone();
-    let Payload::Batch(records) = &mut batch.payload else { return };
-    let mut journal_seq = head.next_journal_seq;
+/// Fills in the places of a batch's records. A `known` batch takes no number of the run, and neither does a record that repeats an
+/// applied one, or one before it in the batch.
+pub(super) fn number(
+    batch: &mut JournalRecord,
+    head: &Head,
+    known: bool,
+    is_repeat: impl Fn(RecordId<&str>) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let (place, takes_numbers) = (batch.place.clone(), !known && !given(batch));
+    let Payload::Batch(records) = &mut batch.payload else { return Ok(()) };
+    let (mut journal_seq, mut before) = (head.next_journal_seq, HashSet::new());
     for (nth, record) in (0..).zip(&mut records.records) {
         let own = &mut record.place;
         if own.writer_id.is_none() {
@@ -31,9 +39,13 @@ pub(super) fn number(batch: &mut JournalRecord, head: &Head, known: bool) {
             if own.journal_seq == JournalSeq::ZERO && !known {
                 own.journal_seq = journal_seq;
             }
-            journal_seq = own.journal_seq.saturating_add(1);
+            let id = record.body.record_id.borrow();
+            if takes_numbers && before.insert(id) && !is_repeat(id)? {
+                journal_seq = own.journal_seq.saturating_add(1);
+            }
         }
     }
+    Ok(())
 }
 
 /// Whether no record of a batch needs a number of the run from the server.

@@ -7,7 +7,7 @@
 //!                                 └─▶ append a claim of the next epoch ─▶ read the claim by its id
 //! ```
 
-use super::Origin;
+use super::{AnswerAt, Origin, made};
 use crate::index::{
     Consistency, Error, Projector, query,
     store::{self, Rows, runs::RunRow},
@@ -57,14 +57,38 @@ impl Projector {
     ///
     /// Between the comparison with `only_if` and the append, records of other writers can be applied. A claim cannot: of two claims
     /// of one epoch one is lost.
+    ///
+    /// Cancellation: the claim goes on in a task of its own.
     pub(in crate::server) async fn claim(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        body: ClaimBody,
+        deadline: Duration,
+    ) -> Result<Claim, Error> {
+        let late = format!(
+            "timed out after {} waiting for the log to acknowledge a claim of run {run_id}: it may be in the log; send it again \
+             with the same record_id, or, without one, claim again before you append",
+            humantime::format_duration(deadline)
+        );
+        let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
+        let claim = async move { projector.claim_once(run_id.borrow(), &body, deadline).await };
+        self.detached(claim, deadline, late).await
+    }
+
+    async fn claim_once(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         body: &ClaimBody,
         deadline: Duration,
     ) -> Result<Claim, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        self.wait(partition, Consistency::Latest, deadline).await?;
+        let left = || deadline.saturating_sub(begun.elapsed());
+        // A copy of this request that is not judged yet is in neither list of the index: it is waited for.
+        let _only_copy = match &body.record_id {
+            None => None,
+            Some(record_id) => Some(self.claim_locks.lock(record_id.borrow(), left()).await?),
+        };
+        self.wait(partition, Consistency::Latest, left()).await?;
         // Read first: a copy of this request that lands meanwhile is found by its id, and is no other head.
         let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
         let RunRow { head, offset, index, .. } = row.unwrap_or_default();
@@ -94,8 +118,8 @@ impl Projector {
         let writer_id = body.writer_id.clone().map_or_else(|| WriterId::new(random()), Ok)?;
         let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
         let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), &body.claimed_by);
-        let left = deadline.saturating_sub(begun.elapsed());
-        self.append_made(run_id, record, Origin::default(), left).await?;
+        let at = AnswerAt::Judged(Consistency::Eventual);
+        self.append_locked(run_id, vec![made(record)], Origin::default(), at, left()).await?;
         // A copy of the request may have been appended first, with another writer's id.
         self.landed_claim(run_id, record_id.borrow(), body)?.ok_or_else(|| lost(run_id, record_id.borrow()))
     }

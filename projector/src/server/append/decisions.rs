@@ -12,7 +12,9 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
+    depth,
     id::{ContentHash, Epoch, OrEmpty, PartitionId, RecordId, RunId},
+    json,
     judge::{Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload},
     record::{Body, Facts, JournalRecord, RecordKind},
@@ -64,8 +66,14 @@ impl Projector {
             let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
             return Err(if pending { blind() } else { not_pending(before) });
         }
+        let result = resolution.result.as_ref().map(|result| json::value(result.as_str())).transpose();
+        result.map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("the result is not JSON that clients can read: {error}"))
+        })?;
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
+        depth::check(&record)
+            .map_err(|error| Error::new(ErrorKind::Invalid, format!("{error}; nothing was appended")))?;
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
         record.body.facts.basis = seen.basis.filter(|_| self.shared.config.writes_basis());

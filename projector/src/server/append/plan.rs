@@ -24,7 +24,7 @@ use runlog_schemas::{
     payload::Payload,
     record::JournalRecord,
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// The longest body whose records are numbered and judged on a network thread.
 pub(in crate::server) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
@@ -80,7 +80,18 @@ impl Projector {
         let (changes, bases) = (Changes::new(view), basis::Bases::default());
         let proofs = origin.caller.proofs(&self.journal().journal_id);
         let now = self.log_now();
-        let mut plan = Plan { projector: self, run_id, view, origin, now, proofs, changes, bases, planned: vec![] };
+        let mut plan = Plan {
+            projector: self,
+            run_id,
+            view,
+            origin,
+            now,
+            proofs,
+            changes,
+            bases,
+            planned: vec![],
+            places: HashMap::new(),
+        };
         let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
         for (_, draft) in drafts {
             judged = judged || plan.first(draft)?.is_some();
@@ -106,7 +117,13 @@ impl Projector {
 
     /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
     /// that the client did not give it.
-    fn number(&self, given: &Draft, head: &Head, known: bool) -> Result<JournalRecord, Error> {
+    fn number(
+        &self,
+        given: &Draft,
+        head: &Head,
+        known: bool,
+        is_repeat: impl Fn(RecordId<&str>) -> Result<bool, Error>,
+    ) -> Result<JournalRecord, Error> {
         let mut record = given.record.clone();
         if !given.has_timestamp {
             record.place.timestamp_millis = (self.shared.config.clock)();
@@ -129,7 +146,7 @@ impl Projector {
         if !given.has_journal_seq && kind.numbered() && !known {
             record.place.journal_seq = head.next_journal_seq;
         }
-        batch::number(&mut record, head, known);
+        batch::number(&mut record, head, known, is_repeat)?;
         Ok(record)
     }
 }
@@ -146,6 +163,8 @@ struct Plan<'a> {
     changes: Changes<'a, View<'a>>,
     bases: basis::Bases,
     planned: Vec<Planned>,
+    /// The places in the request of its records that the log gets, and of batches' records.
+    places: HashMap<RecordId, (usize, u32)>,
 }
 
 /// What a draft is to the record that was judged first under its id.
@@ -198,7 +217,7 @@ impl Plan<'_> {
         let partition = self.projector.partition_of(self.run_id);
         if !judged {
             let outcome = self.projector.unjudged(partition, row.offset, record.body.record_id.clone().into());
-            return self.push(&record, entry, outcome, true);
+            return self.push(&record, entry, outcome, true, None);
         }
         let effect = self.judge(&record, &entry, sent, &row)?;
         let (name, reason, position) = match &effect {
@@ -206,7 +225,11 @@ impl Plan<'_> {
             Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
             Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
         };
-        let (journal_seq, record_writer) = self.first_one(&record, &effect)?;
+        let repeats = match &effect {
+            Effect::Repeat { .. } => self.places.get(&record.body.record_id).copied(),
+            _ => None,
+        };
+        let (journal_seq, record_writer) = self.first_one(&record, &effect, repeats)?;
         let outcome = Outcome {
             position: self.projector.position(partition, position.0, position.1),
             outcome: name.into(),
@@ -217,14 +240,28 @@ impl Plan<'_> {
         };
         let consumes = !renumbered && self.run()?.head.next_writer_seq != row.head.next_writer_seq;
         let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
-        self.push(&record, entry, outcome, wanted)
+        self.push(&record, entry, outcome, wanted, repeats)
     }
 
-    fn push(&mut self, record: &JournalRecord, entry: Entry, outcome: Outcome, wanted: bool) -> Result<(), Error> {
+    fn push(
+        &mut self,
+        record: &JournalRecord,
+        entry: Entry,
+        outcome: Outcome,
+        wanted: bool,
+        repeats: Option<(usize, u32)>,
+    ) -> Result<(), Error> {
         if wanted {
             self.projector.may_write(record)?;
+            let nth = self.planned.len();
+            self.places.entry(record.body.record_id.clone()).or_insert((nth, 0));
+            if let Payload::Batch(batch) = &record.payload {
+                for (index, member) in (0..).zip(&batch.records) {
+                    self.places.entry(member.body.record_id.clone()).or_insert((nth, index));
+                }
+            }
         }
-        self.planned.push(Planned { entry, outcome, wanted });
+        self.planned.push(Planned { entry, outcome, wanted, repeats });
         Ok(())
     }
 
@@ -243,7 +280,11 @@ impl Plan<'_> {
             let effect = draft.record.body.facts.answers.as_ref().map(RecordId::borrow);
             return invalid(format!("record {index}: {}", no_revision(run_id, effect)));
         }
-        let mut record = self.projector.number(draft, &row.head, !sent.is_made_here())?;
+        let is_repeat = |id: RecordId<&str>| {
+            let first = store::seen(run_id, id, |key| self.changes.get(key))?;
+            Ok(first.is_some_and(|first| first.refused.is_none()))
+        };
+        let mut record = self.projector.number(draft, &row.head, !sent.is_made_here(), is_repeat)?;
         if !matches!(sent, Sent::Known) {
             basis::check_batch(&record)?;
             // Other content than that of the first record under the id would be a conflict.
@@ -298,13 +339,13 @@ impl Plan<'_> {
         &self,
         record: &JournalRecord,
         effect: &Effect,
+        repeats: Option<(usize, u32)>,
     ) -> Result<(Option<JournalSeq>, Option<Writer>), Error> {
         let Effect::Repeat { first, .. } = effect else {
             let (writer_id, epoch) = (record.place.writer_id.clone(), record.place.writer_epoch);
             return Ok((None, Some(Writer { writer_id, epoch })));
         };
-        let id = record.body.record_id.borrow();
-        match self.planned.iter().rfind(|planned| planned.outcome.record_id.borrow() == Some(id)) {
+        match repeats.and_then(|(nth, _)| self.planned.get(nth)) {
             // The first one is in this request, and has no place yet.
             Some(before) => Ok((before.outcome.journal_seq, before.outcome.record_writer.clone())),
             None => query::outcome::first_one(self.view, self.run_id, first),
@@ -318,6 +359,8 @@ pub(super) struct Planned {
     pub(super) outcome: Outcome,
     /// Whether the log has to have it.
     pub(super) wanted: bool,
+    /// If it repeats a record of the same request: which one, and its index there.
+    pub(super) repeats: Option<(usize, u32)>,
 }
 
 /// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.

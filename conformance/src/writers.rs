@@ -87,7 +87,7 @@ fn claim_resent(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let target = || Target::run(&run.id).path("/claims");
     let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
-    let first = scenario.post(target(), body.clone())?.ok().needs("claim_served")?;
+    let first = scenario.post(target(), body.clone())?.ok().needs("claim_applied")?;
     first.has("/writer_id", "one")?;
     first.has("/epoch", 1)?;
     let again = scenario.post(target(), body.clone())?.ok()?;
@@ -110,7 +110,7 @@ fn claim_only_if(scenario: &mut Scenario<'_>) -> Checked {
     scenario.post(target(), claim(&read))?.problem(409, "conflict").needs("hash_of_applied")?;
     let head = scenario.head(&run)?;
     head.has("/epoch", 0)?;
-    scenario.post(target(), claim(head.at("/hash")))?.ok().needs("claim_served")?.has("/epoch", 1)
+    scenario.post(target(), claim(head.at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
 }
 
 fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {

@@ -326,10 +326,10 @@ impl State {
         }
         let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
         let line = lines.into_iter().find(|line| line["record_id"] == record_id);
-        line.map_or(Value::Null, |line| {
-            json!({"outcome": "applied", "reason": null, "position": line["position"],
-                "record_writer": {"writer_id": line["writer_id"], "epoch": line["writer_epoch"]}})
-        })
+        line.and_then(|line| Some((line["position"]["partition"].as_u64()?, line["position"]["offset"].as_u64()?)))
+            .map_or(Value::Null, |(partition, offset)| {
+                view.outcome(u32::try_from(partition).unwrap_or_default(), offset, 0, record_id)
+            })
     }
 
     pub(super) fn outcome(&self, asked: &Asked, run_id: &str) -> Answer {

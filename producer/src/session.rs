@@ -56,6 +56,7 @@ pub(crate) mod places;
 pub(crate) mod read_back;
 pub(crate) mod reopen;
 pub(crate) mod replay;
+pub(crate) mod sent_at;
 pub(crate) mod state;
 pub(crate) mod unjudged;
 pub(crate) mod writer_state;

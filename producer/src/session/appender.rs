@@ -6,6 +6,7 @@ use super::{
     claim::{Claim, Head, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
+    sent_at::SentAt,
     unjudged::Unjudged,
     writer_state::WriterState,
 };
@@ -26,7 +27,6 @@ use runlog_schemas::{
     record::{JournalRecord, RecordKind},
 };
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// Appends records to one run as its writer.
 #[derive(Debug)]
@@ -293,7 +293,7 @@ impl RunAppender {
         self.number(&mut record);
         let record = &*self.unacknowledged.insert(record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (trace, begun) = ((self.config.traceparent)(), Instant::now());
+        let (trace, sent_at) = ((self.config.traceparent)(), SentAt::now(&self.config));
         let sent = ToAppend::new(record, trace.as_deref());
         // Nothing is asked of an answer at the acknowledgement.
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
@@ -301,7 +301,7 @@ impl RunAppender {
             Ok(appended) => {
                 self.unjudged.judged(&also, &appended.also);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
-                self.acknowledged(record, appended, (begun, self.seen))
+                self.acknowledged(record, appended, (sent_at, self.seen))
             }
             Err(failed) if failed.untouched => {
                 self.config.count(metric::APPEND_FAILED);
@@ -324,14 +324,14 @@ impl RunAppender {
         &mut self,
         record: JournalRecord,
         appended: Appended,
-        (begun, sent_after): (Instant, Offset),
+        (sent_at, sent_after): (SentAt, Offset),
     ) -> Result<AckedRecord, Error> {
         self.config.count(metric::APPENDED);
-        self.config.observe(metric::APPEND_SECONDS, begun);
+        self.config.observe(metric::APPEND_SECONDS, sent_at.instant);
         let Appended { position, outcome, writer, .. } = appended;
         let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
             let Writer { writer_id, epoch } = writer;
-            (ReadBack { outcome, epoch, writer_id, also: Vec::new() }, begun)
+            ReadBack { outcome, epoch, writer_id, also: Vec::new() }
         });
         // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.
         let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, sent_after));
@@ -350,7 +350,7 @@ impl RunAppender {
             read_back,
             sent_after,
             repeats_earlier,
-            ..AckedRecord::new(record.body.record_id, record.place.journal_seq, position)
+            ..AckedRecord::new(record.body.record_id, record.place.journal_seq, position, sent_at)
         };
         self.last_acked = Some(acked.clone());
         Ok(acked)
@@ -443,7 +443,7 @@ impl RunAppender {
         }
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let trace = (self.config.traceparent)();
+        let (trace, sent_at) = ((self.config.traceparent)(), SentAt::now(&self.config));
         let evidence = ToAppend::new(&record, trace.as_deref());
         let appended = self.transport.append_one(evidence, AppendAsk::JUDGED).await;
         let appended = appended.map_err(|failed| failed.error)?;
@@ -454,7 +454,7 @@ impl RunAppender {
             Some(outcome) => outcome,
             None => {
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
-                let acked = AckedRecord::new(record_id, journal_seq, appended.position);
+                let acked = AckedRecord::new(record_id, journal_seq, appended.position, sent_at);
                 let (config, run_id) = (&self.config, self.run_id.borrow());
                 outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
             }

@@ -14,6 +14,7 @@ use super::{
     places::{Place, Places, not_started},
     read_back::{AckedRecord, not_own_intent},
     replay::{CallKey, RecordedCall},
+    sent_at::SentAt,
     state::SessionState,
     unjudged::Unjudged,
 };
@@ -38,10 +39,7 @@ use runlog_schemas::{
     record::JournalRecord,
 };
 use std::{collections::VecDeque, sync::Arc};
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::Instant,
-};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Intents in one append.
 const TOGETHER_MAX: usize = 64;
@@ -118,7 +116,7 @@ impl Intent {
 struct Group {
     /// With the numbers that they were sent under.
     intents: Vec<Intent>,
-    begun: Instant,
+    begun: SentAt,
     /// The offset of the run's last record that was known then.
     sent_after: Offset,
     /// How many results had been refused then.
@@ -238,7 +236,7 @@ impl SessionState {
                 Arc::new(transport.append(&all, AppendAsk { until: AppendUntil::ReadBack, also: &also }).await)
             }
         };
-        let (begun, sent_after, ack) = (Instant::now(), appender.seen, ack.boxed().shared());
+        let (begun, sent_after, ack) = (SentAt::now(&appender.config), appender.seen, ack.boxed().shared());
         self.intents.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
         // Begun now, and not when one of the calls is polled.
         drop(ack.clone().now_or_never());

@@ -1,6 +1,9 @@
 //! Reading back the outcome of an acknowledged record: applied, a repeat, or refused.
 
-use super::unjudged::Unjudged;
+use super::{
+    sent_at::{START_WITHIN, SentAt},
+    unjudged::Unjudged,
+};
 use crate::{
     config::{Config, failpoint},
     error::{Action, Error},
@@ -13,7 +16,6 @@ use runlog_schemas::{
     judge::Reason,
 };
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A record that the log has acknowledged.
 #[derive(Clone, Debug)]
@@ -27,8 +29,10 @@ pub(crate) struct AckedRecord {
     pub(crate) repeat: Option<JournalSeq>,
     /// A batch, some of whose records may repeat others, which are elsewhere.
     pub(crate) holds_repeats: bool,
-    /// Its read-back, if that came with the acknowledgement, and when the question was sent.
-    pub(crate) read_back: Option<(ReadBack, Instant)>,
+    /// Its read-back, if that came with the acknowledgement.
+    pub(crate) read_back: Option<ReadBack>,
+    /// When it was first sent.
+    pub(crate) sent_at: SentAt,
     /// The offset of the run's last record that was known when this one was sent.
     pub(crate) sent_after: Offset,
     /// Whether its outcome, if the backend reported that, is [`repeats_earlier`].
@@ -37,7 +41,7 @@ pub(crate) struct AckedRecord {
 
 impl AckedRecord {
     /// A record that is acknowledged, and not known to be applied.
-    pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position) -> Self {
+    pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position, sent_at: SentAt) -> Self {
         let (applied, repeat, holds_repeats, read_back) = (false, None, false, None);
         let (sent_after, repeats_earlier) = (Offset::ZERO, false);
         Self {
@@ -48,6 +52,7 @@ impl AckedRecord {
             repeat,
             holds_repeats,
             read_back,
+            sent_at,
             sent_after,
             repeats_earlier,
         }
@@ -80,13 +85,13 @@ pub(crate) async fn outcome_of(
     acked: &AckedRecord,
     unjudged: &Unjudged,
 ) -> Result<ReadBack, Error> {
-    let (begun, deadline, also) = (Instant::now(), config.read_back, unjudged.positions());
+    let (begun, deadline, also) = (SentAt::now(config), config.read_back, unjudged.positions());
     let ask = transport.read_back(run_id, &acked.position, Some(acked.record_id.borrow()), &also, deadline);
     let answer = tokio::time::timeout(deadline, ask).await;
     (config.failpoints)(failpoint::READ_BACK_ANSWERED);
-    config.observe(metric::READ_BACK_SECONDS, begun);
+    config.observe(metric::READ_BACK_SECONDS, begun.instant);
     match answer {
-        Ok(Ok(answer)) if begun.elapsed() <= deadline => {
+        Ok(Ok(answer)) if begun.age() <= deadline => {
             unjudged.judged(&also, &answer.also);
             Ok(answer)
         }
@@ -101,6 +106,19 @@ pub(crate) fn too_late(run_id: RunId<&str>, acked: &AckedRecord, deadline: Durat
         "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
         humantime::format_duration(deadline),
         acked.record_id
+    );
+    let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
+    error.about_record(acked.record_id.borrow()).about_position(&acked.position)
+}
+
+/// The error for an effect whose intent was sent so long ago that an operator may have decided about the call since.
+pub(crate) fn sent_too_long_ago(run_id: RunId<&str>, acked: &AckedRecord) -> Error {
+    let message = format!(
+        "record {} of run {run_id} was first sent {} ago, more than {}: its effect was not run, because an operator may have \
+         decided about the call since; reopen the run",
+        acked.record_id,
+        humantime::format_duration(Duration::from_secs(acked.sent_at.age().as_secs())),
+        humantime::format_duration(START_WITHIN)
     );
     let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)

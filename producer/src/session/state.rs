@@ -8,6 +8,7 @@ use super::{
     outbox::{HeldResult, NeverStarted, SharedOutbox},
     read_back::{AckedRecord, taken_over},
     replay::{CallKey, PendingCall, RecordedCall, Replay, pending_key},
+    sent_at::SentAt,
     writer_state::WriterState,
 };
 use crate::{
@@ -102,7 +103,8 @@ impl SessionState {
             let NeverStarted { request, call, key, record_id, position } = intent;
             // A process that has lost the run cannot know what others have done since.
             if let Some(position) = position {
-                let acked = AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position);
+                let acked =
+                    AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position, SentAt::now(&self.appender.config));
                 let answer = self.appender.read_back(&acked).await?;
                 if !self.appender.is_writer_since(self.appender.epoch, &answer) {
                     let error = taken_over(self.appender.run_id.borrow(), &acked, &answer);

@@ -11,9 +11,11 @@ use crate::{
         outbox::InFlightCall,
         places::{Place, earlier_late, not_started},
         read_back::{
-            AckedRecord, is_of_another_epoch, not_own_intent, read_back, repeats_earlier, taken_over, too_late,
+            AckedRecord, is_of_another_epoch, not_own_intent, read_back, repeats_earlier, sent_too_long_ago,
+            taken_over, too_late,
         },
         replay::{Decision, PendingCall, RecordedCall},
+        sent_at::{START_WITHIN, SentAt},
         state::SessionState,
         unjudged::Unjudged,
     },
@@ -28,7 +30,7 @@ use runlog_schemas::{
 use std::pin::pin;
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
-    time::{Instant, timeout, timeout_at},
+    time::{timeout, timeout_at},
 };
 
 /// What is to be done for a call.
@@ -52,7 +54,7 @@ struct ToIntend {
 }
 
 /// A read-back that permits an effect, and when it was asked for.
-type Permission = (ReadBack, Instant);
+type Permission = (ReadBack, SentAt);
 
 impl Tool<'_> {
     /// Finds the recorded call or appends the intent, in the order of the calls. Then reads the intent back, beside others. Where
@@ -189,7 +191,10 @@ impl Tool<'_> {
                             break Err(error);
                         }
                     }
-                    if begun.elapsed() <= config.read_back && !unjudged.has_by_id() {
+                    if acked.sent_at.age() > START_WITHIN {
+                        break Err(sent_too_long_ago(run_id, &acked));
+                    }
+                    if begun.age() <= config.read_back && !unjudged.has_by_id() {
                         break Ok(());
                     }
                     // It has grown old while an earlier call was read back.
@@ -241,15 +246,14 @@ impl Tool<'_> {
     ) -> Result<Result<Permission, Error>, Error> {
         let session = self.session;
         let (run_id, deadline) = (session.run_id.borrow(), session.config.read_back);
-        if let Some((_, begun)) = &acked.read_back {
+        if acked.read_back.is_some() {
             (session.config.failpoints)(failpoint::READ_BACK_ANSWERED);
-            session.config.observe(metric::READ_BACK_SECONDS, *begun);
+            session.config.observe(metric::READ_BACK_SECONDS, acked.sent_at.instant);
         }
-        let told = acked.read_back.clone().filter(|(_, begun)| begun.elapsed() <= deadline);
-        let (answer, begun) = match told {
-            Some(told) => told,
+        let (answer, begun) = match acked.read_back.clone().filter(|_| acked.sent_at.age() <= deadline) {
+            Some(answer) => (answer, acked.sent_at),
             None => {
-                let begun = Instant::now();
+                let begun = SentAt::now(&session.config);
                 match read_back(&session.transport, &session.config, run_id, acked, unjudged).await {
                     Ok(answer) => (answer, begun),
                     Err(error) => return Ok(Err(error)),
@@ -259,9 +263,9 @@ impl Tool<'_> {
         if answer.epoch == epoch {
             return Ok(Ok((answer, begun)));
         }
-        let lock = timeout_at(begun + deadline, session.lock()).await;
+        let lock = timeout_at(begun.instant + deadline, session.lock()).await;
         match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok((answer, begun))),
+            Ok(Ok(true)) if begun.age() <= deadline => Ok(Ok((answer, begun))),
             Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
             Ok(Err(error)) => Err(error),
             _ => Ok(Err(too_late(run_id, acked, deadline))),

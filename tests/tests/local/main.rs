@@ -30,6 +30,7 @@ mod index_changes;
 mod interleaved_polls;
 mod isolation;
 mod large_pages;
+mod late_permission;
 mod linearizability;
 mod list_deadlines;
 mod log_contract;

@@ -121,7 +121,7 @@ impl Session {
         } else {
             (config.failpoints)(failpoint::HEAD_READ);
             let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-            let claim = Claim::after(epoch, &config, run_id)?;
+            let claim = Claim::after(epoch, None, &config, run_id)?;
             claim.send(&transport, &config, run_id).await?;
             Some(claim)
         };
@@ -146,7 +146,8 @@ impl Session {
             status if *status == RunStatus::Open => WriterState::Ready,
             status => WriterState::Ended(claim::ended(run_id, status.as_str())),
         };
-        let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
+        let mut appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
+        appender.has_claimed = claim.is_some();
         let session = Self::new(appender, &options, &recovery, &ended);
         if is_new {
             session.lifecycle("started").await?;

@@ -47,6 +47,8 @@ pub struct Head {
     pub epoch: Epoch,
     /// The writer of the last applied claim; none before any.
     pub writer_id: OrEmpty<WriterId>,
+    /// The epoch of the first of this writer's consecutive claims; 0 before any.
+    pub writer_since: Epoch,
     /// The next `writer_seq` of that epoch.
     pub next_writer_seq: WriterSeq,
     /// The run hash.
@@ -65,6 +67,7 @@ datum!(Head {
     next_journal_seq,
     epoch,
     writer_id,
+    writer_since,
     next_writer_seq,
     hash,
     checkpoint_seq,
@@ -80,6 +83,7 @@ impl Default for Head {
             records: 0,
             next_journal_seq: JournalSeq::from(1),
             epoch: Epoch::ZERO,
+            writer_since: Epoch::ZERO,
             writer_id: OrEmpty::NONE,
             next_writer_seq: WriterSeq::from(1),
             hash: RunHash::default(),
@@ -299,6 +303,9 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     }
     if known {
         return Verdict::Refused { reason: Reason::Conflict, head };
+    }
+    if head.writer_id.borrow() != record.writer_id {
+        head.writer_since = record.writer_epoch;
     }
     head.epoch = record.writer_epoch;
     head.writer_id = record.writer_id.into();

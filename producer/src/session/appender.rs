@@ -35,6 +35,8 @@ pub(crate) struct RunAppender {
     pub(crate) config: Arc<Config>,
     pub(crate) run_id: RunId,
     pub(crate) writer_id: OrEmpty<WriterId>,
+    /// Whether `writer_id` is this handle's, and not of the writer before it.
+    pub(crate) has_claimed: bool,
     pub(crate) epoch: Epoch,
     pub(crate) next_writer_seq: WriterSeq,
     pub(crate) next_journal_seq: JournalSeq,
@@ -68,6 +70,7 @@ impl RunAppender {
             config,
             run_id: run_id.to_owned(),
             writer_id: OrEmpty::NONE,
+            has_claimed: false,
             epoch: Epoch::ZERO,
             next_writer_seq: WriterSeq::from(1),
             next_journal_seq: JournalSeq::from(1),
@@ -131,7 +134,10 @@ impl RunAppender {
         let run_id = self.run_id.clone();
         let claim = match self.claiming.take().filter(|claim| Some(claim.epoch()) == self.epoch.next()) {
             Some(claim) => claim,
-            None => Claim::after(self.epoch, &self.config, run_id.borrow())?,
+            None => {
+                let own = self.writer_id.0.clone().filter(|_| self.has_claimed);
+                Claim::after(self.epoch, own, &self.config, run_id.borrow())?
+            }
         };
         self.claiming = Some(claim.clone());
         if !head.as_ref().is_some_and(|head| claim.is_held_in(head)) {
@@ -145,7 +151,7 @@ impl RunAppender {
         let head = head.filter(|head| claim.is_held_in(head));
         let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
         self.sync_to_head(&head);
-        self.claiming = None;
+        (self.claiming, self.has_claimed) = (None, true);
         Ok(head)
     }
 

@@ -27,13 +27,20 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// A claim of the epoch after `epoch`.
-    pub(crate) fn after(epoch: Epoch, config: &Config, run_id: RunId<&str>) -> Result<Self, Error> {
+    /// A claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`: until the process is dead, nobody
+    /// decides about the effects that it runs. Otherwise the id is new.
+    pub(crate) fn after(
+        epoch: Epoch,
+        writer_id: Option<WriterId>,
+        config: &Config,
+        run_id: RunId<&str>,
+    ) -> Result<Self, Error> {
         let epoch = epoch.next().ok_or_else(|| {
             let message = format!("run {run_id}: epoch exhausted");
             Error::new(ErrorKind::Conflict, Action::Operator, message)
         })?;
-        Ok(Self { writer_id: WriterId::new((config.ids)())?, record_id: config.record_id()?, epoch })
+        let writer_id = writer_id.map_or_else(|| WriterId::new((config.ids)()), Ok)?;
+        Ok(Self { writer_id, record_id: config.record_id()?, epoch })
     }
 
     /// The epoch that this claims.

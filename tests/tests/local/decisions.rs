@@ -134,6 +134,11 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     let mut forced = body.clone();
     forced["force"] = json!(true);
     applied("/v1/runs/r/effects/two/resolution", &forced)?;
+    // It claims its own run again, for example after a lost answer. Its effect still runs.
+    let (status, again) = server.post("/v1/runs/r/claims", &json!({ "writer_id": first["writer_id"] }))?;
+    ensure!(status == 200 && again["writer_id"] == first["writer_id"], "{again}");
+    let (status, problem) = server.post("/v1/runs/r/effects/old/resolution", &body)?;
+    ensure!(status == 409 && problem["reason"] == "active", "{problem}");
     // It is alive, and has lost the run.
     let second = claim()?;
     applied("/v1/runs/r/effects/old/resolution", &body)?;

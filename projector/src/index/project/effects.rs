@@ -259,13 +259,18 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
     }
 }
 
-/// Whether a result that is refused for this reason is kept.
+/// Whether a result that is refused for this reason is evidence while its effect is pending. A transition is not: another record
+/// of its batch is at fault. Nor is a conflict, because its id finds another record.
+fn is_evidence(reason: Reason) -> bool {
+    matches!(reason, Reason::Fenced | Reason::Ended)
+}
+
+/// Whether a result that is refused for this reason is kept if it contradicts the end of its effect.
 pub fn keeps_results(reason: Reason) -> bool {
-    matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition)
+    is_evidence(reason) || matches!(reason, Reason::Transition | Reason::Conflict)
 }
 
 /// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
-/// A result that is refused as a transition is no evidence: its effect has ended, or another record of its batch is at fault.
 pub fn refused<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -285,7 +290,7 @@ pub fn refused<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if reason != Reason::Transition {
+        if is_evidence(reason) {
             evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());

@@ -41,9 +41,10 @@ const ALIVE_FOR: i64 = 30_000;
 
 impl RunRow {
     /// Whether the process that started an effect last in `epoch` may still be about to end it: it claimed the open run, still has
-    /// it, and wrote to it a moment ago. `now` is the log's time, milliseconds since the Unix epoch.
+    /// it under the same writer id, and wrote to it within 30 s. `now` is the log's time, milliseconds since the Unix epoch.
     pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
-        let has_run = epoch > Epoch::ZERO && self.head.epoch == epoch && self.head.status == RunStatus::Open;
+        let Head { writer_since, epoch: current, status, .. } = &self.head;
+        let has_run = epoch > Epoch::ZERO && (*writer_since..=*current).contains(&epoch) && *status == RunStatus::Open;
         has_run && self.wrote_ago(now) < ALIVE_FOR
     }
 
@@ -59,9 +60,15 @@ mod tests {
 
     #[test]
     fn a_process_is_alive_for_half_a_minute_after_its_last_record_while_it_has_the_run() {
-        let epoch = Epoch::from(2);
-        let run = RunRow { head: Head { epoch, ..Head::default() }, wrote_at_millis: 1_000_000, ..RunRow::default() };
+        let (epoch, writer_since) = (Epoch::from(3), Epoch::from(2));
+        let run = RunRow {
+            head: Head { epoch, writer_since, ..Head::default() },
+            wrote_at_millis: 1_000_000,
+            ..RunRow::default()
+        };
         assert!(run.runs_effects_of(epoch, 1_029_999) && !run.runs_effects_of(epoch, 1_030_000));
+        // Its own claim does not end what it began before.
+        assert!(run.runs_effects_of(writer_since, 1_029_999));
         // The log's clock can be ahead.
         assert!(run.runs_effects_of(epoch, 0));
         assert!(!run.runs_effects_of(Epoch::from(1), 1_000_000));

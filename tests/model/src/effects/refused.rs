@@ -62,7 +62,7 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
 
 /// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end.
 pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, reason: Reason) {
-    if !matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition) {
+    if !matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition | Reason::Conflict) {
         return;
     }
     let entry = &run.entries[at];

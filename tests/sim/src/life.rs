@@ -6,7 +6,7 @@ use crate::{
     ledger::run_id,
     link::Link,
     network::{ADDRESS, Network},
-    plan::{LINK_OF_LIFE, Life, OPEN, REOPEN, RUNS, Step, Via, What},
+    plan::{LINK_OF_LIFE, Life, OPEN, REOPEN, RUNS, Start, Step, Via, What},
     scribe::Scribe,
     stage::Stage,
 };
@@ -143,13 +143,18 @@ impl Process {
             let step = self.opens.fetch_add(1, Ordering::Relaxed);
             let opening = async {
                 let runlog = Runlog::connect(self.config()).await?;
-                let Life { allow_unresolved, from_start, .. } = self.life;
+                let Life { allow_unresolved, start, .. } = self.life;
+                let from_start = start == Start::Run;
                 let options = OpenOptions { allow_unresolved, from_start, ..OpenOptions::default() };
                 let run = runlog.open_with(run_id(self.life.run).as_str(), options).await?;
                 Ok::<_, Error>((runlog, run))
             };
             let Some(opened) = self.guarded("open", step, (0, None), opening).await else { continue };
             match opened {
+                Ok(opened) if self.life.start == Start::Unread => {
+                    self.stage.count("opened, and not read");
+                    return Some(opened);
+                }
                 Ok((runlog, run)) => {
                     let recovery = run.recovery();
                     self.tell(|| {
@@ -196,7 +201,7 @@ impl Process {
     fn resume(&self, run: &Run) {
         let checkpoint = run.recovery().checkpoint.as_ref();
         let id = checkpoint.map(|checkpoint| checkpoint.checkpoint_id.as_str());
-        if !self.life.from_start {
+        if self.life.start == Start::Checkpoint {
             self.stage.ledger().resumes(self.life.run, self.life.id, id);
         }
         let Some(checkpoint) = checkpoint else { return };

@@ -167,8 +167,19 @@ pub struct Life {
     pub writes: bool,
     /// Whether it runs new effects while an older one is unresolved.
     pub allow_unresolved: bool,
-    /// Whether it goes through all steps, and not only through those behind the last checkpoint.
-    pub from_start: bool,
+    /// Where its agent begins.
+    pub start: Start,
+}
+
+/// Where an agent begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// After the steps that the run's last checkpoint says are done.
+    Checkpoint,
+    /// At the first step, by opening the run from its start.
+    Run,
+    /// At the first step: it does not read what the run was recovered to.
+    Unread,
 }
 
 /// How a life's records reach the log.

@@ -7,7 +7,7 @@ use crate::{
     life::Process,
     network::Network,
     operator::{OPERATORS, Operator},
-    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS, SIDES, Via},
+    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS, SIDES, Start, Via},
     publisher::{PUBLISHERS, Publisher},
     reader::Reader,
     server::Server,
@@ -163,7 +163,7 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             held_bytes: 64 << 20,
             writes: false,
             allow_unresolved: false,
-            from_start: false,
+            start: Start::Checkpoint,
         };
         match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
             Ok(ended) => drop(ended.context("a life panicked")?),

@@ -3,7 +3,7 @@
 use super::{Next, Process};
 use crate::{
     ledger::{Started, failure},
-    plan::{AGAIN, Ends, Step, TRIES_ADDRESSED, What},
+    plan::{AGAIN, Ends, Start, Step, TRIES_ADDRESSED, What},
 };
 use runlog_producer::{Action, Answer, Ended, Error, Failure, Json, Outcome, Run, SideEffect};
 use runlog_schemas::{
@@ -126,6 +126,9 @@ impl Process {
                 What::Flush | What::Call { .. } => run.flush().await.map(|()| Vec::new()),
             }
         };
+        if step.what == What::Prune && self.life.start == Start::Unread {
+            return Next::Done;
+        }
         // A record that is not in the log yet would be applied.
         if matches!(step.what, What::Spoiled { of } if !self.stage.ledger().has_applied_in(step.run, &known_id(of))) {
             return Next::Done;

@@ -1,8 +1,8 @@
 //! Draws a plan from its seed.
 
 use super::{
-    AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Step,
-    Via, What, stories,
+    AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Start,
+    Step, Via, What, stories,
 };
 use crate::dice::Dice;
 
@@ -141,8 +141,13 @@ fn life(dice: &mut Dice, id: u32, run: u32, (at, dies): (u64, Option<u64>)) -> L
     let buffer = if dice.percent(40) { 1 } else { 4096 };
     let calls = if dice.percent(20) { usize::try_from(dice.between(1, 2)).unwrap_or(1) } else { 256 };
     let held_bytes = if dice.percent(15) { 1 } else { 64 << 20 };
-    let (writes, allow_unresolved, from_start) = (dice.percent(50), dice.percent(10), dice.percent(25));
-    Life { id, run, at, dies, via, buffer, calls, held_bytes, writes, allow_unresolved, from_start }
+    let (writes, allow_unresolved) = (dice.percent(50), dice.percent(10));
+    let start = match dice.between(0, 7) {
+        0 => Start::Run,
+        1 => Start::Unread,
+        _ => Start::Checkpoint,
+    };
+    Life { id, run, at, dies, via, buffer, calls, held_bytes, writes, allow_unresolved, start }
 }
 
 /// What happens to partitions, and to servers that admit little.

@@ -113,7 +113,6 @@ impl Http {
     }
 
     /// The content store that the producer writes to itself.
-    #[cfg(feature = "kafka")]
     pub(crate) fn content(&self) -> Option<&Store> {
         self.content.as_ref()
     }

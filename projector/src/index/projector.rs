@@ -12,7 +12,7 @@ use crate::index::{
     pipeline::{self, Pipeline},
     query,
     rebuild::{self, Found},
-    run_locks::{ClaimLocks, RunLocks},
+    run_locks::{Locks, OfLockedRun},
     shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
 };
@@ -75,8 +75,10 @@ enum Runner {
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
-    pub(crate) run_locks: RunLocks,
-    pub(crate) claim_locks: ClaimLocks,
+    /// By run id.
+    pub(crate) run_locks: Locks<OfLockedRun>,
+    /// By the record id of a claim.
+    pub(crate) claim_locks: Locks<()>,
     /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
 }
@@ -114,7 +116,7 @@ impl Projector {
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { shared, runner, run_locks: RunLocks::default(), claim_locks: ClaimLocks::default(), appends })
+        Ok(Self { shared, runner, run_locks: Locks::default(), claim_locks: Locks::default(), appends })
     }
 
     /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not

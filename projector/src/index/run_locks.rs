@@ -1,19 +1,16 @@
-//! Locks of runs, under which this process numbers their records: appends of one run follow one another.
+//! Locks of runs, under which this process numbers their records, and of claims: appends of one run, and copies of one claim,
+//! follow one another.
 
 use super::error::Error;
-use runlog_schemas::{
-    answer::ErrorKind,
-    id::{RecordId, RunId},
-    partition::murmur2,
-};
+use runlog_schemas::{answer::ErrorKind, id::RunId, partition::murmur2};
 use std::time::Duration;
 use tokio::{
     sync::{Mutex, MutexGuard},
     time::Instant,
 };
 
-/// Runs that can be locked at the same time.
-const RUN_LOCKS: usize = 1024;
+/// Ids that can be locked at the same time.
+const LOCKS: usize = 1024;
 
 /// How long records are numbered at `latest` after a number was taken. Every number that is taken leaves a refused record in
 /// the log, so a run that keeps being written through several servers is left at `latest` for longer and longer.
@@ -22,9 +19,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// When the first pause is as short again. Longer than the longest pause: after that a record has to be numbered early.
 const FORGET: Duration = Duration::from_secs(2 * 3600);
 
-/// By a hash of the run id: a run may share its lock with others.
+/// Locks by a hash of an id: several ids may share a lock.
 #[derive(Debug)]
-pub(crate) struct RunLocks(Vec<Mutex<OfLockedRun>>);
+pub(crate) struct Locks<T>(Vec<Mutex<T>>);
 
 /// What is guarded by the lock of a run: `numbered` is the run that was numbered last of those that share the lock, `taken` is of
 /// all of them.
@@ -62,63 +59,41 @@ impl OfLockedRun {
     }
 }
 
-impl Default for RunLocks {
+impl<T: Default> Default for Locks<T> {
     fn default() -> Self {
-        Self((0..RUN_LOCKS).map(|_| Mutex::default()).collect())
+        Self((0..LOCKS).map(|_| Mutex::default()).collect())
     }
 }
 
-impl RunLocks {
-    /// Waits until nobody else holds the lock of this run.
+impl<T> Locks<T> {
+    /// Waits until nobody else holds the lock of this id. `earlier` names what holds it.
     ///
     /// Errors: `Overloaded` after `wait`.
-    pub(crate) async fn lock(&self, run_id: RunId<&str>, wait: Duration) -> Result<MutexGuard<'_, OfLockedRun>, Error> {
-        tokio::time::timeout(wait, self.of(run_id).lock()).await.map_err(|_| {
-            let message = format!(
-                "timed out after {} waiting for an earlier append to run {run_id}; nothing was appended",
-                humantime::format_duration(wait)
-            );
+    pub(crate) async fn lock(
+        &self,
+        id: &str,
+        wait: Duration,
+        earlier: impl FnOnce() -> String,
+    ) -> Result<MutexGuard<'_, T>, Error> {
+        tokio::time::timeout(wait, self.of(id).lock()).await.map_err(|_| {
+            let (wait, earlier) = (humantime::format_duration(wait), earlier());
+            let message = format!("timed out after {wait} waiting for {earlier}; nothing was appended");
             Error::new(ErrorKind::Overloaded, message)
         })
     }
 
+    fn of(&self, id: &str) -> &Mutex<T> {
+        &self.0[murmur2(id.as_bytes()) as usize % self.0.len()]
+    }
+}
+
+impl Locks<OfLockedRun> {
     /// Records of this run that bring their own numbers are appended, and may not be judged yet when the next one is numbered.
     pub(crate) fn forget_numbered(&self, run_id: RunId<&str>) {
         // Where another append holds the lock, it is numbering a record now. If these records take that number, it is numbered again.
-        if let Ok(mut locked) = self.of(run_id).try_lock() {
+        if let Ok(mut locked) = self.of(run_id.as_str()).try_lock() {
             locked.numbered = None;
         }
-    }
-
-    fn of(&self, run_id: RunId<&str>) -> &Mutex<OfLockedRun> {
-        &self.0[murmur2(run_id.as_bytes()) as usize % self.0.len()]
-    }
-}
-
-/// Locks of claims, under which one of several copies of a request is judged before the next one is. By a hash of the record id:
-/// claims may share a lock.
-#[derive(Debug)]
-pub(crate) struct ClaimLocks(Vec<Mutex<()>>);
-
-impl Default for ClaimLocks {
-    fn default() -> Self {
-        Self((0..RUN_LOCKS).map(|_| Mutex::default()).collect())
-    }
-}
-
-impl ClaimLocks {
-    /// Waits until no other copy of the claim is in progress.
-    ///
-    /// Errors: `Overloaded` after `wait`.
-    pub(crate) async fn lock(&self, record_id: RecordId<&str>, wait: Duration) -> Result<MutexGuard<'_, ()>, Error> {
-        let lock = &self.0[murmur2(record_id.as_bytes()) as usize % self.0.len()];
-        tokio::time::timeout(wait, lock.lock()).await.map_err(|_| {
-            let message = format!(
-                "timed out after {} waiting for an earlier copy of claim {record_id}; nothing was appended",
-                humantime::format_duration(wait)
-            );
-            Error::new(ErrorKind::Overloaded, message)
-        })
     }
 }
 
@@ -155,13 +130,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_server_numbered_last_is_forgotten_for_its_own_run() {
-        let (locks, [run, other]) = (RunLocks::default(), ["run-1", "run-2"].map(|id| RunId::new(id).unwrap()));
+        let (locks, [run, other]) =
+            (Locks::<OfLockedRun>::default(), ["run-1", "run-2"].map(|id| RunId::new(id).unwrap()));
         let wait = Duration::from_secs(1);
         for run_id in [run, other] {
-            locks.lock(run_id, wait).await.unwrap().numbered = Some(run_id.to_owned());
+            locks.lock(run_id.as_str(), wait, String::new).await.unwrap().numbered = Some(run_id.to_owned());
         }
         locks.forget_numbered(run);
-        assert_eq!(locks.lock(run, wait).await.unwrap().numbered, None);
-        assert_eq!(locks.lock(other, wait).await.unwrap().numbered, Some(other.to_owned()));
+        assert_eq!(locks.lock(run.as_str(), wait, String::new).await.unwrap().numbered, None);
+        assert_eq!(locks.lock(other.as_str(), wait, String::new).await.unwrap().numbered, Some(other.to_owned()));
     }
 }

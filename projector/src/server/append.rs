@@ -176,7 +176,8 @@ impl Projector {
             }
             return Ok(landed?.into_iter().map(|(_, outcome)| outcome).collect());
         }
-        let mut locked = self.run_locks.lock(run_id, left()).await?;
+        let earlier = || format!("an earlier append to run {run_id}");
+        let mut locked = self.run_locks.lock(run_id.as_str(), left(), earlier).await?;
         self.append_numbered(run_id, &mut locked, &drafts, &origin, at, left()).await
     }
 

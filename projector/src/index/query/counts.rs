@@ -61,11 +61,8 @@ impl AddAssign for Counts {
 /// effect. Anomalies and dead letters are not kept by run, and are 0 unless all runs are visible.
 pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
-    let mut of_effect = |key: &[u8], row: &[u8]| -> Result<(), store::Error> {
-        let Some(run_id) = Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow())) else {
-            return Ok(());
-        };
-        let (row, run) = (store::decode::<EffectRow>(key, row)?, rows.get::<RunRow>(&runs::key(run_id.borrow()))?);
+    let mut of_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {
+        let (row, run) = (store::decode::<EffectRow>(key, row)?, rows.get::<RunRow>(&runs::key(run_id))?);
         let of_class = match row.class().0 {
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
@@ -78,14 +75,19 @@ pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Erro
     };
     let (mut left, mut left_ended) = (COUNT_MAX, COUNT_MAX);
     let mut contradicted = 0;
-    let mut of_contradicted = |key: &[u8], _: &[u8]| {
-        let is_visible = Parts::new(key).id::<RunId>().is_some_and(|run_id| visible.contains(run_id.borrow()));
-        contradicted += u64::from(is_visible);
-        Ok(())
-    };
     for prefix in visible.prefixes("") {
-        left -= each(rows, &effects::prefix(false).text_prefix(&prefix), left, &mut of_effect)?;
-        left_ended -= each(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, &mut of_contradicted)?;
+        let count =
+            |list: Key, max: u64, visit: &mut dyn FnMut(RunId<&str>, &[u8], &[u8]) -> Result<(), store::Error>| {
+                each(rows, &list.text_prefix(&prefix), max, |key, row| {
+                    let run_id = Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow()));
+                    run_id.map_or(Ok(()), |run_id| visit(run_id.borrow(), key, row))
+                })
+            };
+        left -= count(effects::prefix(false), left, &mut of_effect)?;
+        left_ended -= count(effects::all_contradicted(), left_ended, &mut |_, _, _| {
+            contradicted += 1;
+            Ok(())
+        })?;
     }
     counts.contradicted = contradicted;
     if visible.is_all() {

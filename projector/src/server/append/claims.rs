@@ -86,7 +86,10 @@ impl Projector {
         // A copy of this request that is not judged yet is in neither list of the index: it is waited for.
         let _only_copy = match &body.record_id {
             None => None,
-            Some(record_id) => Some(self.claim_locks.lock(record_id.borrow(), left()).await?),
+            Some(record_id) => {
+                let earlier = || format!("an earlier copy of claim {record_id}");
+                Some(self.claim_locks.lock(record_id.as_str(), left(), earlier).await?)
+            }
         };
         self.wait(partition, Consistency::Latest, left()).await?;
         // Read first: a copy of this request that lands meanwhile is found by its id, and is no other head.

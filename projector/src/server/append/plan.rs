@@ -90,6 +90,7 @@ impl Projector {
             changes,
             bases,
             planned: vec![],
+            has_more: drafts.len() > 1,
             places: HashMap::new(),
         };
         let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
@@ -163,6 +164,8 @@ struct Plan<'a> {
     changes: Changes<'a, View<'a>>,
     bases: basis::Bases,
     planned: Vec<Planned>,
+    /// Whether the request has several records, so that one can repeat another.
+    has_more: bool,
     /// The places in the request of its records that the log gets, and of batches' records.
     places: HashMap<RecordId, (usize, u32)>,
 }
@@ -194,6 +197,10 @@ impl<'a> Sent<'a> {
     fn is_made_here(self) -> bool {
         matches!(self, Self::New | Self::Renumbered(_))
     }
+
+    fn is_renumbered(self) -> bool {
+        matches!(self, Self::Renumbered(_))
+    }
 }
 
 impl Plan<'_> {
@@ -212,22 +219,22 @@ impl Plan<'_> {
         let sent = Sent::of(draft, first.as_ref());
         let record = self.record(index, draft, sent, first.as_ref(), &row)?;
         let schemas = &*self.projector.shared.config.schemas;
-        let renumbered = matches!(sent, Sent::Renumbered(_));
-        let entry = if renumbered { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
+        let entry =
+            if sent.is_renumbered() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
         let partition = self.projector.partition_of(self.run_id);
         if !judged {
             let outcome = self.projector.unjudged(partition, row.offset, record.body.record_id.clone().into());
             return self.push(&record, entry, outcome, true, None);
         }
         let effect = self.judge(&record, &entry, sent, &row)?;
-        let (name, reason, position) = match &effect {
-            Effect::Applied => (Disposition::Applied, None, (row.offset, row.index)),
-            Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
-            Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
-        };
-        let repeats = match &effect {
-            Effect::Repeat { .. } => self.places.get(&record.body.record_id).copied(),
-            _ => None,
+        let here = (row.offset, row.index);
+        let (name, reason, position, repeats) = match &effect {
+            Effect::Applied => (Disposition::Applied, None, here, None),
+            Effect::Refused(reason) => (Disposition::Refused, Some(*reason), here, None),
+            Effect::Repeat { first, .. } => {
+                let repeats = self.places.get(&record.body.record_id).copied();
+                (Disposition::Repeat, first.refused, (first.offset, first.index), repeats)
+            }
         };
         let (journal_seq, record_writer) = self.first_one(&record, &effect, repeats)?;
         let outcome = Outcome {
@@ -238,7 +245,7 @@ impl Plan<'_> {
             journal_seq,
             record_writer,
         };
-        let consumes = !renumbered && self.run()?.head.next_writer_seq != row.head.next_writer_seq;
+        let consumes = !sent.is_renumbered() && self.run()?.head.next_writer_seq != row.head.next_writer_seq;
         let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
         self.push(&record, entry, outcome, wanted, repeats)
     }
@@ -253,6 +260,8 @@ impl Plan<'_> {
     ) -> Result<(), Error> {
         if wanted {
             self.projector.may_write(record)?;
+        }
+        if wanted && self.has_more {
             let nth = self.planned.len();
             self.places.entry(record.body.record_id.clone()).or_insert((nth, 0));
             if let Payload::Batch(batch) = &record.payload {
@@ -309,8 +318,7 @@ impl Plan<'_> {
 
     /// Judges a record as a fold does, and keeps what it changes for the records after it.
     fn judge(&mut self, record: &JournalRecord, entry: &Entry, sent: Sent<'_>, row: &RunRow) -> Result<Effect, Error> {
-        let renumbered = matches!(sent, Sent::Renumbered(_));
-        let version = if renumbered { record.renumbered_version() } else { record.version() };
+        let version = if sent.is_renumbered() { record.renumbered_version() } else { record.version() };
         let framed = codec::reframe_as(&entry.value, version);
         let envelope = query::envelope(&framed)?;
         let partition = self.projector.partition_of(self.run_id);

@@ -109,6 +109,9 @@ impl Run {
     /// in flight, `state` may lack answers, as that of an autosave does: those since no call was in flight are listed too, and the
     /// journal answers these calls once more. Calls that are answered after this method is called are always listed.
     ///
+    /// A process that has not read [`Run::recovery`] begins at the run's start: its checkpoints list all calls without a key whose
+    /// answers it has not asked for.
+    ///
     /// An error here should not end the agent's loop. If the append failed or was cancelled, the next operation reopens the
     /// handle, which writes the checkpoint after all; if another process has the run, that operation says so. `TooLarge`: new
     /// messages and state do not fit a record, or the list exceeds [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX)

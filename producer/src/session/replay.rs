@@ -87,10 +87,9 @@ pub(crate) struct Replay {
     unanswered: BTreeMap<JournalSeq, RecordId>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
     answered: BTreeMap<JournalSeq, RecordId>,
-    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes there.
+    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes there. Otherwise it
+    /// begins at the run's start, and has received no answer of them.
     covered: HashMap<RecordId, JournalSeq>,
-    /// A covered request was taken: the process begins at the start, and has received no answer of the others.
-    from_start: bool,
     /// See [`Activity`](super::activity::Activity).
     period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
@@ -147,7 +146,6 @@ impl Replay {
         };
         if let Some((id, journal_seq)) = found.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id)) {
             self.unanswered.insert(journal_seq, id);
-            self.from_start = true;
         }
         match found {
             None => Decision::New,
@@ -249,7 +247,7 @@ impl Replay {
     /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq`.
     pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
         self.begin_period(period);
-        let covered = self.covered.iter().filter(|_| self.from_start).map(|(id, journal_seq)| (journal_seq, id));
+        let covered = self.covered.iter().map(|(id, journal_seq)| (journal_seq, id));
         let mut all: Vec<_> = self.unanswered.iter().chain(&self.answered).chain(covered).collect();
         all.sort_unstable_by_key(|(journal_seq, _)| **journal_seq);
         all.into_iter().map(|(_, id)| id.clone()).collect()

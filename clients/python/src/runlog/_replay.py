@@ -83,7 +83,8 @@ class Replay:
         self._unanswered: dict[str, int] = {}
         self._unresolved: set[str] = set()
         self._covered: dict[str, int] = {}
-        """Requests without a key that the checkpoint covers and that were not taken yet."""
+        """Requests without a key that the checkpoint covers and that were not taken yet. If the process does not resume there, it
+        begins at the run's start, and has received no answer of them."""
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
@@ -126,9 +127,7 @@ class Replay:
         if queue:
             taken = queue.popleft()
             if taken.id in self._covered:
-                # The process begins at the start. So none of these has an answer that it received.
-                self._unanswered.update(self._covered)
-                del self._covered[taken.id]
+                self._unanswered[taken.id] = self._covered.pop(taken.id)
             return taken
         known = self._unique.get(fingerprint) if unique else None
         return RecordedCall(known, fingerprint) if known is not None else None
@@ -138,8 +137,6 @@ class Replay:
         if not self.at_checkpoint or not self._covered:
             return
         covered, self._covered = self._covered, {}
-        for call_id in covered:
-            self._unanswered.pop(call_id, None)
         for fingerprint, queue in self._keyless.items():
             self._keyless[fingerprint] = deque(call for call in queue if call.id not in covered)
 
@@ -214,7 +211,8 @@ class Replay:
     def unanswered(self) -> list[str]:
         """Requests whose answer the agent has not received, oldest first."""
         self._skip_covered()
-        return sorted(self._unanswered, key=self._unanswered.__getitem__)
+        listed = self._unanswered | self._covered
+        return sorted(listed, key=listed.__getitem__)
 
     def unresolved(self) -> str | None:
         """A pending request that blocks new effects, if any."""

@@ -117,8 +117,8 @@ impl Check<'_> {
     /// Checks an attempt or a decision, and fills the basis in if it has none.
     ///
     /// Errors, after which nothing was appended: `ReconcileRequired` for an attempt on a call that must be decided first;
-    /// `Invalid` for an attempt with another number than the next or of an epoch that is not claimed yet, and for a decision at a
-    /// revision that the effect does not have; for a decision that does not name what is known of the effect `Conflict`, or
+    /// `Invalid` for an attempt with another number than the next, and for a decision at a revision that the effect does not have;
+    /// `Stale` for an attempt of an epoch whose claim this server has not read; for a decision that does not name what is known of the effect `Conflict`, or
     /// `ReconcileRequired` if it is the writer's own; `Conflict` for a decision about an effect whose process is alive; `Forbidden`
     /// for a writer's own decision on what it cannot know.
     pub(super) fn check<R: Rows>(
@@ -145,8 +145,12 @@ impl Check<'_> {
         let (place, head) = (&record.place, &self.run.head);
         if place.writer_epoch > head.epoch {
             let epoch = place.writer_epoch;
-            let message = format!("epoch {epoch} of run {run_id} is not claimed yet; nothing was appended");
-            return Err(Error::new(ErrorKind::Invalid, message));
+            // The claim may be missing because a deposed leader answered.
+            let message = format!(
+                "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it, or retry; nothing was \
+                 appended"
+            );
+            return Err(Error::new(ErrorKind::Stale, message));
         }
         if !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
             // The judge refuses it as fenced.
@@ -202,7 +206,7 @@ impl Check<'_> {
         let message = format!(
             "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait \
              until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
-            self.run.wrote_ago(self.now)
+            self.now.saturating_sub(self.run.wrote_at_millis).max(0)
         );
         Err(Error::active(message))
     }

@@ -51,7 +51,7 @@ pub struct ActiveWriter {
     pub writer_id: OrEmpty<WriterId>,
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// How long ago the run's last record was appended.
+    /// How long ago the run's last record was appended; zero if the log's time of that record is in the future.
     pub age: Duration,
 }
 

@@ -155,6 +155,10 @@ pub struct Line {
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
+    /// The log's time of the record, RFC 3339; absent if the log gave it none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
+    pub logged_at: Option<String>,
     /// The payload. Its content is masked by privacy class, and a payload in the content store is shown as its claim
     /// check, `stored_payload`, unless raw was asked for. If a retention horizon deleted it, it is `{"dropped":
     /// POSITION}` alone, the horizon's position; if it nests too deep to be shown, `{"unreadable": WHY}` alone.

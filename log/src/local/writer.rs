@@ -16,6 +16,9 @@ use runlog_schemas::answer::with_causes;
 
 /// How long after a vain attempt to open the database again the next one is made.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How far the clock may go back, milliseconds, before timestamps follow it. By less, it was set right while the log was in use;
+/// by more, it had been wrong, and records would have a time in the future until it is reached.
+const BACKWARDS_MAX: i64 = 60_000;
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -68,12 +71,19 @@ impl Writer {
         }
     }
 
-    /// Gives the group its offsets and timestamps.
+    /// Gives the group its offsets and timestamps: the clock's, or that of the record before if the clock went back by little.
     fn lay_out(&self, group: &[Pending]) -> Laid {
         let now = self.clock.millis();
         let mut laid = Laid { tails: self.tails.clone(), firsts: Vec::new(), rows: Vec::new() };
         for pending in group {
             let tail = &mut laid.tails[pending.partition.index()];
+            if tail.millis.saturating_sub(now) > BACKWARDS_MAX {
+                tracing::warn!(
+                    topic = self.shared.topic, partition = %pending.partition, last = tail.millis, now,
+                    "the last record's timestamp is in the future: the system's clock was ahead; timestamps go back"
+                );
+                tail.millis = now;
+            }
             tail.millis = tail.millis.max(now);
             laid.firsts.push(tail.end);
             for entry in &pending.entries {

@@ -174,10 +174,10 @@ pub(crate) async fn check_inactive(
     within: Duration,
 ) -> Result<Option<Run>, Error> {
     let Some(run) = transport.run(run_id).await? else { return Ok(None) };
-    let age = Duration::from_millis(run.age_millis.unwrap_or_default());
+    let age = run.age_millis.map(Duration::from_millis);
     // A status that this build does not know may be one of an active run.
     let ended = run.status.known().is_some_and(|status| *status != RunStatus::Open);
-    if !ended && age < within {
+    if !ended && age.is_none_or(|age| age < within) {
         return Err(active(run_id, &run.writer_id, run.epoch, age));
     }
     Ok(Some(run))
@@ -188,16 +188,19 @@ pub(crate) fn check_unchanged(run_id: RunId<&str>, seen: Option<&Run>, head: Opt
     match (seen, head) {
         (_, None) => Ok(()),
         (Some(seen), Some(head)) if seen.position == head.position => Ok(()),
-        (_, Some(head)) => Err(active(run_id, &head.writer_id, head.epoch, Duration::ZERO)),
+        (_, Some(head)) => Err(active(run_id, &head.writer_id, head.epoch, Some(Duration::ZERO))),
     }
 }
 
-fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age: Duration) -> Error {
-    let message = format!(
-        "run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} appended its last record {} \
-         ago",
-        humantime::format_duration(age)
-    );
-    let active = ActiveWriter { writer_id: writer_id.clone(), epoch, age };
+fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age: Option<Duration>) -> Error {
+    let when = match age {
+        Some(age) => format!("appended its last record {} ago", humantime::format_duration(age)),
+        None => {
+            "has a last record whose time is in the future; if its process is dead, open the run whatever its age is"
+                .into()
+        }
+    };
+    let message = format!("run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} {when}");
+    let active = ActiveWriter { writer_id: writer_id.clone(), epoch, age: age.unwrap_or_default() };
     Error::new(ErrorKind::Unavailable, Action::Retry, message).because_of(active)
 }

@@ -36,8 +36,8 @@ pub struct Run {
     /// The log's timestamp of its last record, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
-    /// The age of that record when this was answered: by the clock that timestamps the log if the server has it,
-    /// otherwise by the server's own.
+    /// The age of that record when this was answered, milliseconds: by the clock that timestamps the log if the server has it,
+    /// otherwise by the server's own. Null if it is unknown, because the log's time of the record is in the future.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// Its last applied record.

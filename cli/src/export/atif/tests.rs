@@ -20,6 +20,7 @@ fn entry(number: u64, payload: Value) -> Entry {
         payload_type: payload.payload_type().into(),
         epoch: Epoch::ZERO,
         timestamp: "2026-11-25T10:00:00Z".into(),
+        logged_at: None,
         payload: Json::from(Value::Null),
         principal: None,
         principal_verified: None,

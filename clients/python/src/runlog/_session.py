@@ -128,12 +128,15 @@ class Session:
         return found
 
     def _check_inactive(self, head: Object, within: float) -> None:
-        age = (head.get("age_millis") or 0) / 1000
+        millis = head.get("age_millis")
+        age = (millis or 0) / 1000
         if head["status"] in ("completed", "failed", "cancelled") or age >= within:
             return
+        when = f"appended its last record {age:.1f} s ago"
+        if millis is None:
+            when = "has a last record whose time is in the future; if its process is dead, open the run whatever its age is"
         message = (
-            f"run {self.run_id} is active and was not taken over: writer {head['writer_id']} in epoch {head['epoch']} "
-            f"appended its last record {age:.1f} s ago"
+            f"run {self.run_id} is active and was not taken over: writer {head['writer_id']} in epoch {head['epoch']} {when}"
         )
         raise Active(message, writer_id=head["writer_id"], epoch=head["epoch"], age=age, run_id=self.run_id)
 

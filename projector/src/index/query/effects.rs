@@ -211,12 +211,6 @@ impl Read {
     }
 }
 
-/// How long ago a record was logged, milliseconds; none if the log did not say when, or says a time that is to come.
-fn age_millis(logged_at_millis: i64, now: i64) -> Option<u64> {
-    let age = now.checked_sub(logged_at_millis).filter(|_| logged_at_millis > 0)?;
-    u64::try_from(age).ok()
-}
-
 /// The answer about an effect, pending or ended, at the log's time `now`.
 fn answer(
     shown: &ShownEvidence<'_>,
@@ -241,7 +235,7 @@ fn answer(
         contradicting: shown.contradicting(&row)?,
         contradictions: row.contradictions,
         since: logged_at_millis.filter(|at| *at > 0).map(|at| super::time(at.cast_unsigned())),
-        age_millis: logged_at_millis.and_then(|at| age_millis(at, now)),
+        age_millis: logged_at_millis.and_then(|at| super::age_millis(at, now)),
         agent_id,
         epoch: writer.as_ref().map(|writer| writer.writer_epoch),
         writer_id: writer.map(|writer| writer.writer_id),
@@ -252,7 +246,7 @@ fn answer(
         run: run.map(|run| EffectRun {
             status: run.head.status.into(),
             epoch: run.head.epoch,
-            age_millis: age_millis(run.wrote_at_millis, now),
+            age_millis: super::age_millis(run.wrote_at_millis, now),
             writer_id: run.head.writer_id,
         }),
         run_id,

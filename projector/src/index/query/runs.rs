@@ -137,7 +137,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, row: RunRow, now: i64) -> Ru
         next_checkpoint_seq: row.head.checkpoint_seq + 1,
         epoch: row.head.epoch,
         writer_id: row.head.writer_id,
-        age_millis: Some(now.saturating_sub(row.updated_at_millis).max(0).cast_unsigned()),
+        age_millis: super::age_millis(row.updated_at_millis, now),
         updated_at: time(row.updated_at_millis.max(0).cast_unsigned()),
         position: place.position(row.offset, row.index),
         hash: row.head.hash,

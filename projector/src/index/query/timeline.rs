@@ -149,6 +149,8 @@ struct Found {
     line: Vec<u8>,
     /// Its offset and index.
     at: (Offset, u32),
+    /// The log's time, milliseconds since the Unix epoch.
+    logged_at_millis: i64,
     /// The size of the stored record.
     bytes: usize,
     /// None beyond the budget: the page ends before it.
@@ -196,9 +198,9 @@ impl Found {
         horizons: &Horizons,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let bytes = row.framed.0.len();
+        let (bytes, logged_at_millis) = (row.framed.0.len(), row.logged_at_millis);
         let record = if budget.take(bytes as u64) { Some(super::decode(row, at.0, horizons)?) } else { None };
-        Ok(Self { key: key.to_vec(), line: line.to_vec(), at, bytes, record })
+        Ok(Self { key: key.to_vec(), line: line.to_vec(), at, logged_at_millis, bytes, record })
     }
 }
 
@@ -256,7 +258,7 @@ fn lines(
     let mut records = Vec::with_capacity(found.len());
     let (mut brought, mut last) = (0, None);
     let mut found = found.into_iter().peekable();
-    while let Some(Found { key, line: cursor, at, bytes, record }) = found.next() {
+    while let Some(Found { key, line: cursor, at, logged_at_millis, bytes, record }) = found.next() {
         let Some(mut record) = record else {
             next = last;
             break;
@@ -274,6 +276,7 @@ fn lines(
             }
         }
         let mut line = line(run_id, &record, place, at, hex(&cursor), show)?;
+        line.logged_at = (logged_at_millis > 0).then(|| time(logged_at_millis.cast_unsigned()));
         if let Some(decided) = proofs.and_then(|proofs| proofs.check(&record)) {
             (line.principal, line.principal_verified) = (decided.principal, Some(decided.is_verified));
         }
@@ -331,6 +334,7 @@ fn line(
         payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
+        logged_at: None,
         payload: shown(&record.payload, record.body.privacy, at, show)?,
         principal: None,
         principal_verified: None,

@@ -164,8 +164,8 @@ pub fn entry(record: &JournalRecord) -> Entry {
 pub fn run_in(partition: impl Into<PartitionId>, partitions: u32, name: &str) -> String {
     let partition = partition.into();
     let candidates = (0_u32..).map(|number| format!("{name}-{number}"));
-    let mut found = candidates.filter(|run_id| {
+    let mut matching = candidates.filter(|run_id| {
         runlog_schemas::partition::partition_of(id::<RunId>(run_id).borrow(), partitions) == partition
     });
-    found.next().unwrap_or_default()
+    matching.next().unwrap_or_default()
 }

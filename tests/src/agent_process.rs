@@ -92,11 +92,11 @@ impl AgentProcess {
     /// Sends SIGSTOP; returns when the process is stopped.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal("STOP")?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let path = format!("/proc/{}/stat", self.child.id());
         // The state follows the name, which is in parentheses.
         while !std::fs::read_to_string(&path)?.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
-            ensure!(begun.elapsed() < PAUSE_TIMEOUT, "the process is not stopped within {PAUSE_TIMEOUT:?}");
+            ensure!(started.elapsed() < PAUSE_TIMEOUT, "the process is not stopped within {PAUSE_TIMEOUT:?}");
             thread::sleep(POLL_INTERVAL);
         }
         Ok(())

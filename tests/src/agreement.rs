@@ -78,7 +78,7 @@ fn looks(history: &History) -> BTreeSet<usize> {
 /// With `broken` the model lacks that rule: a difference then is what is looked for.
 pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     let history = history(seed);
-    let at = |position: usize| Difference::at(seed, position);
+    let at = |position: usize| Difference::after_event(seed, position);
     let mut model = model(&history, broken);
     let mut product = pure::Product::new(&history);
     let samples = looks(&history);
@@ -97,18 +97,18 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
         }
         if samples.contains(&position) {
             product.settle().map_err(|error| at(position).failed(&error))?;
-            answers += compare(&model, &product.queries(), &history).map_err(|found| at(position).over(found))?;
+            answers += compare(&model, &product.queries(), &history).map_err(|compared| at(position).over(compared))?;
         }
     }
     let end = || at(history.events().len());
     product.settle().map_err(|error| end().failed(&error))?;
     if seed.is_multiple_of(EARLIER_EVERY) {
-        let found = earlier(&model, &product.queries(), &history);
-        answers += found.map_err(|found| end().over(found))?;
+        let compared = earlier(&model, &product.queries(), &history);
+        answers += compared.map_err(|compared| end().over(compared))?;
     }
     if seed.is_multiple_of(FOLLOWED_EVERY) {
-        let found = index_changes::rows(&product.queries(), product.folded());
-        found.map_err(|found| end().over(found))?;
+        let compared = index_changes::rows(&product.queries(), product.folded());
+        compared.map_err(|compared| end().over(compared))?;
     }
     Ok(Checked { model, answers })
 }

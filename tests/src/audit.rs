@@ -33,14 +33,14 @@ pub type Calls = BTreeMap<String, Known>;
 pub fn acknowledged(url: &str, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Calls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let http = crate::server::client()?;
-    let asked = stream::iter(lists).map(|(run, acknowledged)| {
+    let audits = stream::iter(lists).map(|(run, acknowledged)| {
         let (http, base) = (&http, format!("{url}/v1/runs/{run}"));
         async move {
             let records = compare::lines(http, &base).await?;
             one_run(&records, acknowledged).with_context(|| run.clone())
         }
     });
-    let calls: Vec<Calls> = runtime.block_on(asked.buffer_unordered(CONCURRENCY).try_collect())?;
+    let calls: Vec<Calls> = runtime.block_on(audits.buffer_unordered(CONCURRENCY).try_collect())?;
     Ok(calls.into_iter().flatten().collect())
 }
 
@@ -69,8 +69,8 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
     for line in acknowledged {
         let what = line["what"].as_str().unwrap_or_default();
         if what == "intent" {
-            let known = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
-            ensure!(known, "acknowledged and not in the journal: {line}");
+            let is_there = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
+            ensure!(is_there, "acknowledged and not in the journal: {line}");
         } else if what == "answer" || line["position"].is_object() {
             let record = at.get(&line["position"].to_string());
             let record = record.with_context(|| format!("acknowledged and not in the journal: {line}"))?;
@@ -78,11 +78,11 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
             ensure!(record["payload"][name] == line[name], "{line} is {record}");
         }
     }
-    let known = |(id, keyed): (String, bool)| {
+    let with_result = |(id, keyed): (String, bool)| {
         let result = results.get(id.as_str()).with_context(|| format!("call {id} never ended"))?;
         Ok((id, Known { keyed, result: (*result).clone() }))
     };
-    calls.into_iter().map(known).collect()
+    calls.into_iter().map(with_result).collect()
 }
 
 /// Every call of the journal is in the ledger with its result, and nothing else is; without a key once. How many effects

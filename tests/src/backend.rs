@@ -143,14 +143,14 @@ impl Backend {
         let end = log.bounds(partition, QUERY_TIMEOUT).await.expect("bounds").end;
         let read = move || {
             let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
-            let mut found = Vec::new();
+            let mut deliveries = Vec::new();
             while reader.position(partition).is_some_and(|next| next < end) {
-                found.extend(reader.poll(RECORDS_MAX, QUERY_TIMEOUT)?);
+                deliveries.extend(reader.poll(RECORDS_MAX, QUERY_TIMEOUT)?);
             }
-            Ok::<_, runlog_log::Error>(found)
+            Ok::<_, runlog_log::Error>(deliveries)
         };
-        let found = tokio::task::spawn_blocking(read).await.expect("a reader").expect("records");
-        let of_run = found.into_iter().filter(|record| record.key == run.as_bytes());
+        let deliveries = tokio::task::spawn_blocking(read).await.expect("a reader").expect("records");
+        let of_run = deliveries.into_iter().filter(|record| record.key == run.as_bytes());
         let text = |(name, value): (String, Vec<u8>)| (name, String::from_utf8(value).expect("UTF-8"));
         of_run.map(|record| record.headers.into_iter().map(text).collect()).collect()
     }

@@ -162,7 +162,7 @@ impl Journal {
     /// A checkpoint by id, whole, and what reading it took.
     pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
         let counted = Counted { rows: &self.store, read: Cell::default() };
-        let found = match query::checkpoint::load(
+        let loaded = match query::checkpoint::load(
             &counted,
             &Contents::none(),
             &Horizons::default(),
@@ -174,21 +174,21 @@ impl Journal {
             query::checkpoint::Loaded::Invalid => None,
             query::checkpoint::Loaded::Lost(lost) => anyhow::bail!("{lost:?}"),
         };
-        Ok((found, counted.read.get()))
+        Ok((loaded, counted.read.get()))
     }
 }
 
 impl Journal {
     /// The latest checkpoint that covers no more than so much: its id and its messages.
     pub fn latest(&self, run_id: &str, at_or_before: u64) -> anyhow::Result<Option<(String, Vec<Json>)>> {
-        let found = query::checkpoint::latest(
+        let loaded = query::checkpoint::latest(
             &*self.store,
             &Contents::none(),
             PLACE,
             RunId::new(run_id)?,
             Some(JournalSeq::ZERO.saturating_add(at_or_before)),
         )?;
-        Ok(found.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
+        Ok(loaded.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
     }
 }
 
@@ -266,12 +266,12 @@ pub fn measure(story: Story, turns: u64, seed: u64) -> anyhow::Result<Costs> {
     let mut writer = Writer::new("run");
     let mut telling = Telling::new(story, Random::new(seed));
     for _ in 0..turns {
-        writer.save(telling.turn(), &mut journal, &mut costs);
+        writer.save(telling.add_turn(), &mut journal, &mut costs);
     }
     finish(&mut journal, &mut costs)?;
     let mut telling = Telling::new(story, Random::new(seed));
     for turn in 1..=turns {
-        check(&journal, "run", turn, telling.turn(), &mut costs).with_context(|| format!("{story:?}"))?;
+        check(&journal, "run", turn, telling.add_turn(), &mut costs).with_context(|| format!("{story:?}"))?;
     }
     Ok(costs)
 }
@@ -345,9 +345,9 @@ fn finish(journal: &mut Journal, costs: &mut Costs) -> anyhow::Result<()> {
 
 /// Compares what a checkpoint loads with what was saved, and counts what that takes.
 fn check(journal: &Journal, run_id: &str, number: u64, expected: &[Json], costs: &mut Costs) -> anyhow::Result<()> {
-    let (found, read) = journal.load(run_id, &format!("checkpoint-{number}"))?;
-    let found = found.with_context(|| format!("checkpoint {number} of {run_id} is not valid"))?;
-    ensure!(found.messages == expected, "checkpoint {number} of {run_id} has other messages than were saved");
+    let (loaded, read) = journal.load(run_id, &format!("checkpoint-{number}"))?;
+    let loaded = loaded.with_context(|| format!("checkpoint {number} of {run_id} is not valid"))?;
+    ensure!(loaded.messages == expected, "checkpoint {number} of {run_id} has other messages than were saved");
     let bytes: u64 = expected.iter().map(|message| message.as_str().len() as u64).sum();
     costs.rows_read_beyond_max = costs.rows_read_beyond_max.max(read.rows.saturating_sub(expected.len() as u64));
     costs.bytes_read_beyond_max = costs.bytes_read_beyond_max.max(read.bytes.saturating_sub(bytes));

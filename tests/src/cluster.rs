@@ -148,9 +148,9 @@ impl Cluster {
         for broker in brokers() {
             cluster.create(broker, &image)?;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         while cluster.serving().is_none_or(|serving| serving < BROKERS) {
-            ensure!(begun.elapsed() < RECOVERY_WAIT, "the cluster does not start");
+            ensure!(started.elapsed() < RECOVERY_WAIT, "the cluster does not start");
             thread::sleep(POLL_INTERVAL);
         }
         Ok(cluster)
@@ -241,13 +241,13 @@ impl Cluster {
         what: &str,
         holds: impl Fn(&[PartitionState]) -> bool,
     ) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            let found = self.partitions(topic);
-            if found.as_deref().is_some_and(&holds) {
+            let states = self.partitions(topic);
+            if states.as_deref().is_some_and(&holds) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < RECOVERY_WAIT, "{topic}: not {what} after {RECOVERY_WAIT:?}: {found:?}");
+            ensure!(started.elapsed() < RECOVERY_WAIT, "{topic}: not {what} after {RECOVERY_WAIT:?}: {states:?}");
             thread::sleep(POLL_INTERVAL);
         }
     }
@@ -291,8 +291,8 @@ impl Cluster {
     /// The address of a broker in the cluster's network, and that of this machine.
     fn addresses(&self, broker: BrokerId) -> anyhow::Result<(String, String)> {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.Gateway}}{{end}}";
-        let found = docker(&["inspect", "-f", format, &self.container(broker)])?;
-        let (own, gateway) = found.split_once(' ').with_context(|| format!("no address of {broker:?}: {found}"))?;
+        let printed = docker(&["inspect", "-f", format, &self.container(broker)])?;
+        let (own, gateway) = printed.split_once(' ').with_context(|| format!("no address of {broker:?}: {printed}"))?;
         Ok((own.to_owned(), gateway.to_owned()))
     }
 

@@ -193,12 +193,12 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// The exit code of a process that ends in time; one that does not is killed.
 pub(crate) fn ended(child: &mut Child, wait: Duration) -> anyhow::Result<Option<i32>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.code());
         }
-        if begun.elapsed() > wait {
+        if started.elapsed() > wait {
             child.kill()?;
             child.wait()?;
             bail!("it did not end within {wait:?} and was killed");

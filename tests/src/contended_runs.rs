@@ -188,8 +188,8 @@ impl Group<'_> {
             let call = u32::try_from(random.between(newest.saturating_sub(3), newest + 1))?;
             let (server, args) = (&self.servers[at % self.servers.len()], json!({ "call": call }).to_string());
             let mut url = reqwest::Url::parse(&format!("{server}/v1/runs/{run_id}/lookup"))?;
-            let asked = [("tool", "contended"), ("args", &args), ("consistency", "latest")];
-            url.query_pairs_mut().extend_pairs(asked);
+            let query = [("tool", "contended"), ("args", &args), ("consistency", "latest")];
+            url.query_pairs_mut().extend_pairs(query);
             let invoked = history.now();
             if let Some(found) = status(self.http.get(url)).await? {
                 history.certain(Operation::Lookup { call, found }, invoked);
@@ -204,13 +204,13 @@ async fn status(asked: reqwest::RequestBuilder) -> anyhow::Result<Option<Status>
     let Ok(response) = asked.send().await else { return Ok(None) };
     let code = response.status();
     let Ok(text) = response.text().await else { return Ok(None) };
-    let said: Value = serde_json::from_str(&text).unwrap_or_default();
-    Ok(match said["status"].as_str() {
+    let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+    Ok(match answer["status"].as_str() {
         Some("unknown") => Some(Status::Unknown),
         Some("pending") => Some(Status::Pending),
         Some("completed") => Some(Status::Completed),
         // The run has no record.
-        _ if code == 404 && said["kind"] == "not_found" => Some(Status::Unknown),
+        _ if code == 404 && answer["kind"] == "not_found" => Some(Status::Unknown),
         _ => {
             ensure!(code.is_server_error(), "{code}: {text}");
             None

@@ -33,18 +33,18 @@ pub fn text(bytes: usize, seed: u64) -> String {
 
 /// The objects of a content store in a folder, by name; what a killed upload left half written is none.
 pub fn objects(content: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let mut found = BTreeMap::new();
-    let Ok(folders) = std::fs::read_dir(content.join("sha256")) else { return Ok(found) };
+    let mut by_name = BTreeMap::new();
+    let Ok(folders) = std::fs::read_dir(content.join("sha256")) else { return Ok(by_name) };
     for folder in folders {
         for object in std::fs::read_dir(folder?.path())? {
             let path = object?.path();
             let name = path.file_name().context("a name")?.to_string_lossy().into_owned();
             if name.len() == 64 {
-                found.insert(name, path);
+                by_name.insert(name, path);
             }
         }
     }
-    Ok(found)
+    Ok(by_name)
 }
 
 /// The hash of the content that a run's record of this type names: `show`'s claim check.

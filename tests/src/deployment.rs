@@ -118,9 +118,9 @@ impl Deployment {
 
     /// The reason and the writer of each refused record of a run, in order.
     pub fn anomalies(&self, run: &str) -> anyhow::Result<Vec<(String, String)>> {
-        let found = self.server.runlog().answer(&["anomalies", run, "--consistency", "latest", "--limit", "1000"])?;
+        let answer = self.server.runlog().answer(&["anomalies", run, "--consistency", "latest", "--limit", "1000"])?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let rows = found["anomalies"].as_array().with_context(|| format!("{found}"))?;
+        let rows = answer["anomalies"].as_array().with_context(|| format!("{answer}"))?;
         Ok(rows.iter().map(|row| (text(&row["reason"]), text(&row["writer_id"]))).collect())
     }
 

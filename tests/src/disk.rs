@@ -81,8 +81,8 @@ impl Disk {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), &format!("runlog-test-{owner}")]).arg(dir);
         let ran = mount.output().context("mount does not run")?;
-        let said = String::from_utf8_lossy(&ran.stderr);
-        ensure!(ran.status.success(), "no disk can be mounted at {}, which takes root: {said}", dir.display());
+        let complaints = String::from_utf8_lossy(&ran.stderr);
+        ensure!(ran.status.success(), "no disk can be mounted at {}, which takes root: {complaints}", dir.display());
         Ok(Self { dir: dir.to_owned() })
     }
 

@@ -41,8 +41,8 @@ impl EffectDesk {
     /// An effect: a booking with a number of its own, or for a key that is known, the number that it got.
     pub fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
         let key = call.idempotency_key.as_deref();
-        let known = if key.is_some() && call.attempt > 1 { self.booked(run, call.id.as_str())? } else { None };
-        let result = known.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
+        let booked = if key.is_some() && call.attempt > 1 { self.booked(run, call.id.as_str())? } else { None };
+        let result = booked.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
         let line = json!({
             "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
             "process": process::id(), "result": result,
@@ -53,8 +53,8 @@ impl EffectDesk {
 
     /// What was booked for a call.
     pub fn booked(&self, run: &str, call: &str) -> anyhow::Result<Option<Value>> {
-        let found = lines(&self.path(run))?.into_iter().find(|line| line["call"] == call);
-        Ok(found.map(|line| line["result"].clone()))
+        let booking = lines(&self.path(run))?.into_iter().find(|line| line["call"] == call);
+        Ok(booking.map(|line| line["result"].clone()))
     }
 
     /// All effects, by run, in order.

@@ -90,8 +90,8 @@ impl GateWorker<'_> {
         }
         self.reconcile(run_id, &recovery.pending).await?;
         let state = recovery.checkpoint.as_ref().and_then(|checkpoint| checkpoint.state.as_ref());
-        let begun = state.and_then(|state| state.to_value()["step"].as_u64()).unwrap_or(0);
-        for step in begun..STEPS {
+        let first_step = state.and_then(|state| state.to_value()["step"].as_u64()).unwrap_or(0);
+        for step in first_step..STEPS {
             if self.step(&run, step).await?.is_none() {
                 return Ok(Attempt::Lost);
             }
@@ -133,12 +133,12 @@ impl GateWorker<'_> {
 
     /// A claim that was sent before may be appended between our look and our claim: then it is asked for again.
     async fn open(&self, run_id: &str) -> anyhow::Result<Run> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match self.runlog.open(run_id).await {
                 Ok(run) => return Ok(run),
                 Err(error) if error.action() == Action::FixTheInput => return Err(error.into()),
-                Err(error) => ensure!(begun.elapsed() < PATIENCE, "it does not open: {error}"),
+                Err(error) => ensure!(started.elapsed() < PATIENCE, "it does not open: {error}"),
             }
             tokio::time::sleep(AGAIN_PAUSE).await;
         }
@@ -146,13 +146,13 @@ impl GateWorker<'_> {
 
     /// Does it until it succeeds; `None` if another process has the run.
     async fn insist<T>(&self, run: &Run, operation: impl AsyncFn() -> Result<T, Error>) -> anyhow::Result<Option<T>> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let error = match operation().await {
                 Ok(done) => return Ok(Some(done)),
                 Err(error) => error,
             };
-            ensure!(begun.elapsed() < PATIENCE, "it fails for {PATIENCE:?}: {error}");
+            ensure!(started.elapsed() < PATIENCE, "it fails for {PATIENCE:?}: {error}");
             match (error.kind(), error.action()) {
                 (ErrorKind::ReconcileRequired, _) => self.reconcile_call(run.id().as_str(), &error).await?,
                 (_, Action::Stop) => return Ok(None),

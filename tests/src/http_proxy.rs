@@ -150,8 +150,8 @@ fn serve(mut client: TcpStream, state: &State) -> Option<()> {
     });
     let mut bytes = [0; 16384];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
-        let held = state.held.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(state.released.wait_while(held, |held| *held).unwrap_or_else(PoisonError::into_inner));
+        let guard = state.held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(state.released.wait_while(guard, |guard| *guard).unwrap_or_else(PoisonError::into_inner));
         let request = String::from_utf8_lossy(&bytes[..count]);
         let matches = request.lines().next().is_some_and(|line| line.contains(state.path));
         let one_less = |count: u32| count.checked_sub(1);

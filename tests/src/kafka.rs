@@ -66,7 +66,7 @@ impl Broker {
     }
 
     /// Starts one that all clients reach by a proxy, which leads there when this returns.
-    pub fn behind(proxy: &TcpProxy) -> anyhow::Result<Self> {
+    pub fn start_behind(proxy: &TcpProxy) -> anyhow::Result<Self> {
         let broker = Self::start_with(Some(proxy.port), &[])?;
         proxy.connect_to(broker.port);
         Ok(broker)
@@ -175,9 +175,9 @@ impl Broker {
     /// Starts the killed broker again, with what is on its disk, and waits until it serves.
     pub fn restart(&self) -> anyhow::Result<()> {
         docker(&["start", self.container()?])?;
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(error) = admin::describe(&self.unique_topic()) {
-            if begun.elapsed() > START_WAIT {
+            if started.elapsed() > START_WAIT {
                 return Err(error).context("the broker does not serve again");
             }
             thread::sleep(Duration::from_millis(200));
@@ -218,14 +218,14 @@ impl Broker {
 /// Suspends the broker in a container; returns when it stands still.
 pub(crate) fn suspend(container: &str) -> anyhow::Result<()> {
     docker(&["kill", "-s", "STOP", container])?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let shown = output(Command::new("docker").args(["top", container, "-o", "pid,stat"]))?;
         let mut states = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
         if states.any(|state| state.starts_with('T')) {
             return Ok(());
         }
-        ensure!(begun.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
+        ensure!(started.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
         thread::sleep(Duration::from_millis(20));
     }
 }

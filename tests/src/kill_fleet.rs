@@ -290,7 +290,7 @@ impl Site<'_> {
         let ledger: Vec<Value> =
             EffectDesk::new(self.folder.join("desk"))?.effects()?.into_values().flatten().collect();
         let stood = Witness::new(&self.config, PARTITIONS)?.read()?;
-        let mut found = None;
+        let mut audited = None;
         for server in 0..SERVERS {
             let url = self.url(server);
             let calls = audit::acknowledged(&url, &lists)?;
@@ -298,9 +298,9 @@ impl Site<'_> {
             probes.iter().try_for_each(|probe| probe.check(&url, &stood))?;
             let verification = crate::command::Runlog::at(&url).json(&["verify"])?.exits(0)?;
             ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-            found = Some((calls.len(), effects));
+            audited = Some((calls.len(), effects));
         }
-        let (calls, effects) = found.context("a server")?;
+        let (calls, effects) = audited.context("a server")?;
         let count = |what: &str| lists.values().flatten().filter(|line| line["what"] == what).count();
         let mut met = BTreeMap::new();
         for line in lists.values().flatten().filter(|line| line["what"] == "met") {

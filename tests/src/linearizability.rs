@@ -99,8 +99,8 @@ impl Run {
                 (self.epoch == epoch).then_some(next)
             }
             Operation::Result { epoch, call } if self.epoch == epoch => {
-                let known = next.calls.insert(call, Status::Completed);
-                (known == Some(Status::Pending)).then_some(next)
+                let previous = next.calls.insert(call, Status::Completed);
+                (previous == Some(Status::Pending)).then_some(next)
             }
             // It is in the log, and refused.
             Operation::Result { .. } => Some(next),

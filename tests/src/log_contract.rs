@@ -100,10 +100,10 @@ pub fn place((partition, offset): (impl Into<PartitionId>, impl Into<Offset>)) -
 
 /// Polls until there are `count` records.
 pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut records = Vec::new();
     while records.len() < count {
-        let left = PATIENCE.checked_sub(begun.elapsed());
+        let left = PATIENCE.checked_sub(started.elapsed());
         let left = left.unwrap_or_else(|| panic!("only {} of {count} records came", records.len()));
         records.extend(reader.poll(count - records.len(), left).expect("the reader reads"));
     }
@@ -113,10 +113,10 @@ pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
 /// Polls until a partition's position reaches `end`, and returns what came meanwhile from all partitions.
 pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: impl Into<PartitionId>, end: Offset) -> Vec<Delivery> {
     let partition = partition.into();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut records = Vec::new();
     while reader.position(partition) < Some(end) {
-        let left = PATIENCE.checked_sub(begun.elapsed());
+        let left = PATIENCE.checked_sub(started.elapsed());
         let left =
             left.unwrap_or_else(|| panic!("the position stays at {:?}, before {end}", reader.position(partition)));
         match reader.poll(1000, left.min(Duration::from_secs(1))) {

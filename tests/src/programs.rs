@@ -16,8 +16,8 @@ pub fn here(path: &str) -> PathBuf {
 /// A program or an example that cargo built into the profile's folder, TARGET/debug. A test is in its subfolder deps.
 pub fn built(name: &str) -> anyhow::Result<PathBuf> {
     let own = env::current_exe()?;
-    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.with_context(|| format!("{name} is not beside {}", own.display()))
+    let program = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    program.with_context(|| format!("{name} is not beside {}", own.display()))
 }
 
 /// A command that starts one of the processes of `bin/test_process/main.rs`.

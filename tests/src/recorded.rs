@@ -78,7 +78,7 @@ fn text(value: &Value) -> anyhow::Result<&str> {
 }
 
 /// Name and arguments of an element of `tool_calls`, whose arguments are JSON in a string.
-fn asked(call: &Value) -> anyhow::Result<Call> {
+fn parse_call(call: &Value) -> anyhow::Result<Call> {
     let function = &call["function"];
     let arguments = match &function["arguments"] {
         Value::String(text) => serde_json::from_str(text)?,
@@ -99,7 +99,7 @@ fn tau_bench(run: &Value) -> anyhow::Result<Run> {
                 }
                 open = !list(&message["tool_calls"]).is_empty();
                 for call in list(&message["tool_calls"]) {
-                    calls.push(asked(call)?);
+                    calls.push(parse_call(call)?);
                 }
                 if !open {
                     checkpoints.push(at + 1);
@@ -173,7 +173,7 @@ fn swe_agent(stem: &str, top: &Value) -> anyhow::Result<Run> {
 }
 
 fn of_message(message: &Value) -> anyhow::Result<Call> {
-    list(&message["tool_calls"]).first().map_or_else(|| Ok(shell(&message["action"])), asked)
+    list(&message["tool_calls"]).first().map_or_else(|| Ok(shell(&message["action"])), parse_call)
 }
 
 fn shell(action: &Value) -> Call {

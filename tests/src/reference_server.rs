@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   request ──▶ State::answer ──▶ append (delivers to the model) · answers, lists (the model's)
-//!                      └── is_wrong(rule): what a wrong implementation would do instead
+//!                      └── is_wrong(rule): behaves as a wrong implementation
 //! ```
 //!
-//! A rule that the model can switch off is broken in the model; any other, in the handler. It serves only what the suite
-//! requests. An append is applied before it is answered, so no query waits.
+//! A rule that the model can switch off is broken in the model, any other rule in the handler. The server has only the
+//! routes that the suite requests. It applies an append before it answers, so no query waits.
 
 use anyhow::Context;
 use axum::{
@@ -66,7 +66,7 @@ impl ReferenceServer {
                 () = until => Ok(()),
             }
         };
-        // Its end is what it was told; an error of the listener would be told by every client.
+        // The thread ends only on request. A failed listener would fail every client, so the result is dropped.
         let thread = thread::spawn(move || drop(runtime.block_on(serve)));
         Ok(Self { url, end: Some(end), thread: Some(thread) })
     }
@@ -94,15 +94,15 @@ pub fn name_of(rule: Rule) -> String {
 }
 
 async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> Response<Body> {
-    let asked = Asked::of(request).await;
-    if let Ok(asked) = &asked
-        && let ["v1", "runs", run, "tail"] = asked.path.iter().map(String::as_str).collect::<Vec<_>>()[..]
-        && !asked.is("until_end")
+    let parsed = Asked::read(request).await;
+    if let Ok(parsed) = &parsed
+        && let ["v1", "runs", run, "tail"] = parsed.path.iter().map(String::as_str).collect::<Vec<_>>()[..]
+        && !parsed.is("until_end")
     {
         return followed(state, run.to_owned());
     }
-    let reply = match asked {
-        Ok(asked) => state.lock().map(|mut state| state.answer(&asked)),
+    let reply = match parsed {
+        Ok(parsed) => state.lock().map(|mut state| state.answer(&parsed)),
         Err(error) => Ok(Err(problem(400, "invalid", &format!("{error:#}")))),
     };
     let reply = reply.unwrap_or_else(|_| Err(problem(500, "internal", "it panicked before")));
@@ -114,15 +114,15 @@ async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> R
 /// A run's timeline as it grows.
 fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
     let Ok(appends) = state.lock().map(|state| state.appends.subscribe()) else { return Response::default() };
-    let told = futures_util::stream::unfold((appends, 0), move |(mut appends, told)| {
+    let events = futures_util::stream::unfold((appends, 0), move |(mut appends, sent)| {
         let (state, run_id) = (state.clone(), run_id.clone());
         async move {
             loop {
                 appends.borrow_and_update();
-                let (events, ends) = state.lock().ok()?.told_behind(&run_id, told);
-                if !events.is_empty() {
-                    let next = told + events.len();
-                    return Some((Ok::<_, std::convert::Infallible>(events.concat()), (appends, next)));
+                let (new, ends) = state.lock().ok()?.events_after(&run_id, sent);
+                if !new.is_empty() {
+                    let next = sent + new.len();
+                    return Some((Ok::<_, std::convert::Infallible>(new.concat()), (appends, next)));
                 }
                 if ends {
                     return None;
@@ -132,10 +132,10 @@ fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
         }
     });
     let response = Response::builder().header(header::CONTENT_TYPE, "text/event-stream");
-    response.body(Body::from_stream(told)).unwrap_or_default()
+    response.body(Body::from_stream(events)).unwrap_or_default()
 }
 
-/// A question, taken apart.
+/// A parsed request.
 #[derive(Debug)]
 struct Asked {
     post: bool,
@@ -146,7 +146,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn of(request: Request) -> anyhow::Result<Self> {
+    async fn read(request: Request) -> anyhow::Result<Self> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().trim_start_matches('/').split('/').map(decoded).collect::<Result<_, _>>()?;
         let mut query = BTreeMap::new();
@@ -169,11 +169,11 @@ impl Asked {
 
 fn decoded(text: &str) -> anyhow::Result<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = (*first == b'%').then(|| behind.get(..2)).flatten();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = (*first == b'%').then(|| after.get(..2)).flatten();
         let digits = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         bytes.push(digits.unwrap_or(*first));
-        rest = if digits.is_some() { &behind[2..] } else { behind };
+        rest = if digits.is_some() { &after[2..] } else { after };
     }
     String::from_utf8(bytes).context("not UTF-8")
 }
@@ -207,8 +207,8 @@ fn not_found(what: &str) -> Reply {
 #[derive(Clone, Debug)]
 struct State {
     model: Model,
-    /// As it was before the last append; kept where an answer may be of then.
-    behind: Option<Model>,
+    /// The model before the last append; kept only for rules whose wrong answer is that old.
+    before_last: Option<Model>,
     wrong: String,
     /// The next offset of each partition.
     next: Vec<u64>,
@@ -218,7 +218,7 @@ struct State {
     gaps: BTreeSet<(String, String)>,
     /// Runs of which a batch was refused.
     batches: BTreeSet<String>,
-    /// How much was appended, for whoever waits for more.
+    /// The number of appends; the stream of a tail waits for its changes.
     appends: watch::Sender<u64>,
 }
 
@@ -232,7 +232,7 @@ impl State {
         }
         let mut state = Self {
             model: Model::new(journal).breaking(&broken),
-            behind: None,
+            before_last: None,
             wrong: wrong.to_owned(),
             next: vec![0; PARTITIONS as usize],
             appended: 0,
@@ -267,7 +267,7 @@ impl State {
     /// The same in a version of the schema.
     fn deliver_in(&mut self, partition: u32, record: Value, version: u16) -> u64 {
         if ["default_is_latest", "latest_of_lists", "at_least_of_lists"].contains(&self.wrong.as_str()) {
-            self.behind = Some(self.model.clone());
+            self.before_last = Some(self.model.clone());
         }
         let next = &mut self.next[partition as usize];
         let offset = *next;
@@ -301,8 +301,8 @@ impl State {
             ["v1", "runs"] => Err(problem(405, "usage", "runs are not posted")),
             ["v1", "runs", run, "records"] => {
                 let reads_back = asked.get("consistency") == Some("latest");
-                let told = self.append(run, &asked.body, asked.is("check"))?;
-                if reads_back { self.with_writer(run, &told) } else { Ok(told) }
+                let outcome = self.append(run, &asked.body, asked.is("check"))?;
+                if reads_back { self.with_writer(run, &outcome) } else { Ok(outcome) }
             }
             ["v1", "runs", run, "copies"] => self.copy(run, &asked.body),
             ["v1", "runs", run, "claims"] => self.claim(run, &asked.body),
@@ -323,7 +323,7 @@ impl State {
             ["v1", "runs"] => self.runs(asked),
             ["v1", "events"] => self.events(asked),
             ["v1", "anomalies"] => self.anomalies(asked),
-            ["v1", "runs", run] => self.one(asked, run),
+            ["v1", "runs", run] => self.show_run(asked, run),
             ["v1", "runs", run, "records"] => self.records(asked, run),
             ["v1", "runs", run, "tail"] => self.tail(asked, run),
             ["v1", "runs", run, "lookup"] => self.lookup(asked, run),
@@ -333,7 +333,7 @@ impl State {
             ["v1", "runs", run, "checkpoints", id] => self.checkpoint_of(asked, run, id),
             ["v1", "runs", run, "recovery"] => self.recovery(asked, run),
             ["v1", "runs", run, "outcome"] => self.outcome(asked, run),
-            ["v1", "runs", run, "standing", list] => self.standing(asked, run, list),
+            ["v1", "runs", run, "standing", list] => self.list_open_items(asked, run, list),
             ["v1", "runs", run, "facts"] => self.facts(asked, run),
             _ => Err(not_found("no such resource")),
         }

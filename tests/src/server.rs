@@ -157,10 +157,10 @@ impl Server {
 
     /// SIGTERM; returns the exit code and how long it took.
     pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.signal("TERM")?;
         let code = command::ended(&mut self.child, END_WAIT)?;
-        Ok((code, begun.elapsed()))
+        Ok((code, started.elapsed()))
     }
 
     /// SIGHUP: it reads its certificates and tokens again.
@@ -170,9 +170,9 @@ impl Server {
 
     /// Waits until it has complained of this.
     pub fn await_complaint(&self, text: &str) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !self.stderr().contains(text) {
-            ensure!(begun.elapsed() < END_WAIT, "no {text:?} in {}", self.stderr());
+            ensure!(started.elapsed() < END_WAIT, "no {text:?} in {}", self.stderr());
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())

@@ -46,8 +46,8 @@ impl SmallRuns {
     pub fn record(&mut self) -> JournalRecord {
         let Shape { of_a_run, at_a_time, text_bytes } = self.shape;
         if self.made.is_multiple_of(at_a_time * of_a_run) {
-            let begun = self.made / of_a_run;
-            self.runs = (begun..begun + at_a_time).map(Run::new).collect();
+            let first_run = self.made / of_a_run;
+            self.runs = (first_run..first_run + at_a_time).map(Run::new).collect();
         }
         let at = usize::try_from(self.made % at_a_time).expect("the number of a run");
         self.made += 1;

@@ -20,10 +20,10 @@ use crate::{
 
 /// The partitions of a story's journal.
 pub const PARTITIONS: u32 = 4;
-/// What is "at once", seconds: far below the deadline that a query gives.
+/// How long an immediate answer may take, seconds: far below the deadline of a query.
 const AT_ONCE_SECONDS: f64 = 5.0;
 
-/// What a foreign client appends with.
+/// The append function of a foreign client.
 pub type Append<'a> = dyn Fn(&[(PartitionId, Entry)]) -> anyhow::Result<Vec<Offset>> + 'a;
 
 /// A journal that a foreign client can write to.
@@ -97,8 +97,8 @@ fn assert_verified(runlog: &Runlog) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whatever is not a record is a dead letter, and the records behind it are applied. `oversized` where the log can hold
-/// a record over our limit, `tombstone` where it can hold one without a value.
+/// Log entries that are not records become dead letters, and the records after them are applied. `oversized`: the log
+/// accepts a record over our limit. `tombstone`: the log accepts a record without a value.
 pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> anyhow::Result<()> {
     let mut agent = Agent::new(&run_in(0, PARTITIONS, "run"));
     let server = journal.launch.start()?;
@@ -123,11 +123,11 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
     let mut records = vec![(partition, bytes(whole))];
     for (value, _) in &unreadable {
         records.push((partition, bytes(value.clone())));
-        records.push((partition, entry(&agent.turn("behind it"))));
+        records.push((partition, entry(&agent.turn("after it"))));
     }
     let (server, offsets) = journal.put(server, &records)?;
     let runlog = server.runlog();
-    ensure!(ids(&runlog, &agent.run_id, "latest")?.len() == unreadable.len() + 1, "what is behind is applied");
+    ensure!(ids(&runlog, &agent.run_id, "latest")?.len() == unreadable.len() + 1, "the records after them are applied");
     let check = |runlog: &Runlog| -> anyhow::Result<()> {
         let list = runlog.answer(&["dead-letter", "list", "--consistency", "latest"])?;
         let list = list["records"].as_array().context("records")?;
@@ -160,7 +160,7 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
     horizon_hides_bytes(&runlog, &format!("0:{}", offsets[1]))
 }
 
-/// The payload type of a dead letter is not known: a horizon of any of them takes its bytes away, if it is old enough.
+/// The payload type of a dead letter is unknown, so a retention horizon of any type hides its bytes if it is old enough.
 fn horizon_hides_bytes(runlog: &Runlog, place: &str) -> anyhow::Result<()> {
     let retain = |until: &str| {
         let args = ["retention", "tool_call_completed", "--until", until, "--who", "w", "--why", "y", "--yes"];
@@ -177,13 +177,13 @@ fn horizon_hides_bytes(runlog: &Runlog, place: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a partition stands still, and what the doctor must say of it.
+/// The offset at which a partition is stopped, and a part of the doctor's error.
 struct Stop {
     offset: Offset,
     says: &'static str,
 }
 
-/// A schema that nobody here knows stops its partition and no other, until somebody skips the record.
+/// A record with an unknown schema stops its partition and no other, until an operator skips the record.
 pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
     let mut agents: Vec<Agent> =
         PartitionId::all(PARTITIONS).map(|number| Agent::new(&run_in(number, PARTITIONS, "run"))).collect();
@@ -198,7 +198,7 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
             2 => records.push((partition, of_branch(99, &newer))),
             _ => {}
         }
-        records.push((partition, entry(&agent.turn("behind"))));
+        records.push((partition, entry(&agent.turn("after"))));
     }
     let (mut server, offsets) = journal.put(server, &records)?;
     let mut stops: Vec<Option<Stop>> = [(2, "fingerprint abababababababab"), (6, "id 42"), (10, "branch 99")]
@@ -206,13 +206,13 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
         .into();
     stops.push(None);
     assert_stops(&server, &agents, &stops)?;
-    // What is applied stays readable, and only as what it is: nobody says that it is fresh, however old what is asked for.
-    let begun = format!("at-least=0:{}", offsets[1]);
-    let refused = server.runlog().json(&["show", agents[0].run_id.as_str(), "--consistency", &begun])?.exits(4)?;
-    ensure!(refused.error_kind()? == "partition_stopped", "{begun}: {}", refused.stdout);
-    ensure!(ids(&server.runlog(), &agents[0].run_id, "eventual")?.len() == 2, "what is applied is there");
-    // The one that runs takes records.
-    let body = serde_json::to_value(agents[3].turn("while others stand still"))?;
+    // Applied records stay readable at `eventual`. At `at-least` the partition is refused even for an applied offset.
+    let at_least = format!("at-least=0:{}", offsets[1]);
+    let refused = server.runlog().json(&["show", agents[0].run_id.as_str(), "--consistency", &at_least])?.exits(4)?;
+    ensure!(refused.error_kind()? == "partition_stopped", "{at_least}: {}", refused.stdout);
+    ensure!(ids(&server.runlog(), &agents[0].run_id, "eventual")?.len() == 2, "the applied records are readable");
+    // The running partition accepts records.
+    let body = serde_json::to_value(agents[3].turn("while others are stopped"))?;
     let (status, outcome) = server.post(&format!("/v1/runs/{}/records", agents[3].run_id), &body)?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
 
@@ -227,9 +227,11 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
     server.kill()?;
     fs::remove_dir_all(journal.launch.dir().join("index"))?;
     server = journal.launch.start()?;
-    // A skip stands behind its record: the rebuild stops there for as long as it takes to find it.
-    let begun = Instant::now();
-    while begun.elapsed().as_secs_f64() < 30.0 && server.runlog().json(&["show", &agents[0].run_id])?.code == Some(4) {}
+    // The skip follows its record in the log: the rebuild stops at the record until it finds the skip.
+    let restarted = Instant::now();
+    while restarted.elapsed().as_secs_f64() < 30.0
+        && server.runlog().json(&["show", &agents[0].run_id])?.code == Some(4)
+    {}
     assert_stops(&server, &agents, &stops)?;
     skip(&server, &mut stops, 1)?;
     skip(&server, &mut stops, 2)?;
@@ -239,29 +241,28 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
 fn skip(server: &Server, stops: &mut [Option<Stop>], partition: usize) -> anyhow::Result<()> {
     let stop = stops[partition].take().context("it is stopped")?;
     let place = format!("{partition}:{}", stop.offset);
-    let skip =
-        ["dead-letter", "skip", &place, "--who", "a test", "--why", "nobody will ever know that schema", "--yes"];
+    let skip = ["dead-letter", "skip", &place, "--who", "a test", "--why", "the schema stays unknown", "--yes"];
     server.runlog().answer(&skip)?;
     Ok(())
 }
 
-/// Each partition with a stop stands there, and each without one is served to its end.
+/// Each partition with a stop is stopped at its offset, and each partition without a stop is served to its end.
 fn assert_stops(server: &Server, agents: &[Agent], stops: &[Option<Stop>]) -> anyhow::Result<()> {
     let runlog = server.runlog();
     for (partition, (agent, stop)) in agents.iter().zip(stops).enumerate() {
         let Some(stop) = stop else {
-            let found = ids(&runlog, &agent.run_id, "latest").with_context(|| format!("partition {partition}"))?;
-            ensure!(found.len() >= 3, "partition {partition} is served to its end: {found:?}");
+            let applied = ids(&runlog, &agent.run_id, "latest").with_context(|| format!("partition {partition}"))?;
+            ensure!(applied.len() >= 3, "partition {partition} is served to its end: {applied:?}");
             continue;
         };
-        let begun = Instant::now();
-        let asked = ["show", &agent.run_id, "--deadline", "60s"];
-        let refused = runlog.json(&asked)?.exits(4)?;
+        let started = Instant::now();
+        let show = ["show", &agent.run_id, "--deadline", "60s"];
+        let refused = runlog.json(&show)?.exits(4)?;
         ensure!(refused.error_kind()? == "partition_stopped", "partition {partition}: {}", refused.stdout);
         ensure!(
-            begun.elapsed().as_secs_f64() < AT_ONCE_SECONDS,
+            started.elapsed().as_secs_f64() < AT_ONCE_SECONDS,
             "partition {partition}: only after {:?}",
-            begun.elapsed()
+            started.elapsed()
         );
         let (status, problem) = server.get(&format!("/v1/runs/{}/recovery", agent.run_id))?;
         ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
@@ -294,12 +295,12 @@ fn assert_doctor(runlog: &Runlog, stops: &[Option<Stop>]) -> anyhow::Result<()> 
         ensure!(error.contains(stop.says) && error.contains(&format!("offset {}", stop.offset)), "{health}");
         let command = format!("runlog dead-letter skip {partition}:{}", stop.offset);
         let advised = errors.iter().any(|finding| finding["fix"].as_str().is_some_and(|fix| fix.contains(&command)));
-        ensure!(advised, "nobody says {command}: {doctor}");
+        ensure!(advised, "no finding advises {command}: {doctor}");
     }
     Ok(())
 }
 
-/// A skip of what was applied voids it, though a record that nobody can read stands behind the skip and stops the rebuild.
+/// A skip of an applied record voids it, even if an unreadable record after the skip stops the rebuild.
 pub fn voids_and_stops(journal: &Journal<'_>) -> anyhow::Result<()> {
     let mut agent = Agent::new(&run_in(1, PARTITIONS, "run"));
     let mut other = Agent::new(&run_in(1, PARTITIONS, "other"));
@@ -318,27 +319,27 @@ pub fn voids_and_stops(journal: &Journal<'_>) -> anyhow::Result<()> {
         ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
         let runlog = server.runlog();
         for (of, records) in [(&agent, &begun), (&other, &later)] {
-            let found = ids(&runlog, &of.run_id, "eventual")?;
-            ensure!(found == [records.body.record_id.as_str()], "{} has {found:?}", of.run_id);
+            let applied = ids(&runlog, &of.run_id, "eventual")?;
+            ensure!(applied == [records.body.record_id.as_str()], "{} has {applied:?}", of.run_id);
         }
         server.kill()?;
         server = journal.launch.start()?;
     }
     let place = format!("1:{}", offsets[2]);
     server.runlog().json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y", "--force", "--yes"])?.exits(0)?;
-    ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 1, "it goes on");
+    ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 1, "the partition resumes");
     assert_verified(&server.runlog())
 }
 
-/// A skip of what was applied voids it for good, and leaves its numbers to another record.
+/// A skip of an applied record voids it permanently and frees its numbers for another record.
 pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     let mut agent = Agent::new(&run_in(1, PARTITIONS, "run"));
     let server = journal.launch.start()?;
-    let begun = [agent.lifecycle("started"), agent.request("book", &json!({"seat": 1}))];
-    let request = begun[1].body.record_id.clone();
+    let valid = [agent.lifecycle("started"), agent.request("book", &json!({"seat": 1}))];
+    let request = valid[1].body.record_id.clone();
     let mut other = agent.clone();
     let wrong = agent.complete(&request, &json!("wrong"));
-    let mut records: Vec<_> = begun.iter().chain([&wrong]).map(|record| (1.into(), entry(record))).collect();
+    let mut records: Vec<_> = valid.iter().chain([&wrong]).map(|record| (1.into(), entry(record))).collect();
     records.push((1.into(), bytes(b"noise".to_vec())));
     let (mut server, offsets) = journal.put(server, &records)?;
     let lookup = ["lookup", &agent.run_id, "--tool", "book", "--args", "{\"seat\":1}"];
@@ -347,7 +348,7 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
         runlog.json(&["dead-letter", "skip", place, "--who", "w", "--why", "y", "--force", "--yes"])
     };
     let runlog = server.runlog();
-    // Nobody can do without the genesis; the future cannot be voided; there is no such partition.
+    // Refused: the genesis, an offset beyond the end, and an unknown partition.
     let end = offsets[3].saturating_add(1);
     for (place, code) in [("1:0".to_owned(), 3), (format!("1:{end}"), 3), ("9:1".to_owned(), 2)] {
         skip(&runlog, &place)?.exits(code).with_context(|| place)?;
@@ -358,8 +359,8 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
         skip(&runlog, &format!("1:{offset}"))?.exits(0)?;
     }
     let voided = |runlog: &Runlog| -> anyhow::Result<()> {
-        let found = ids(runlog, &agent.run_id, "latest")?;
-        ensure!(found == begun.each_ref().map(|record| record.body.record_id.as_str()), "applied: {found:?}");
+        let applied = ids(runlog, &agent.run_id, "latest")?;
+        ensure!(applied == valid.each_ref().map(|record| record.body.record_id.as_str()), "applied: {applied:?}");
         ensure!(runlog.json(&lookup)?.exits(6)?.json()?["status"] == "pending", "its call is pending again");
         let letters = runlog.answer(&["dead-letter", "list"])?;
         ensure!(letters["records"] == json!([]), "{letters}");

@@ -185,7 +185,7 @@ pub(crate) fn deliveries_in(
     (0..).zip(std::iter::once(Ok(genesis)).chain(records)).map(delivery).collect()
 }
 
-pub(crate) fn taken<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> anyhow::Result<()> {
+pub(crate) fn apply_all<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> anyhow::Result<()> {
     let journal = meta::Journal { journal_id: "bench".into(), partitions: 1 };
     let mut fold = Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry))?;
     for batch in deliveries.chunks(BATCH) {
@@ -200,7 +200,7 @@ fn recorded(deliveries: &[Delivery]) -> anyhow::Result<Vec<Batch>> {
     let dir = tempfile::tempdir()?;
     let store = Store::open(dir.path(), &Budget::new(MEMORY_BYTES))?;
     let recorded = Arc::new(Recorded { store, batches: Mutex::default() });
-    taken(&recorded, deliveries)?;
+    apply_all(&recorded, deliveries)?;
     let (anomalies, mut refused) = (store::anomalies::prefix(), None);
     recorded.scan(anomalies.bytes(), anomalies.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
         refused = Some(store::decode::<AnomalyRow>(key, row)?);
@@ -214,7 +214,7 @@ fn recorded(deliveries: &[Delivery]) -> anyhow::Result<Vec<Batch>> {
 fn fold(deliveries: &[Delivery], dir: &Path) -> anyhow::Result<Cost> {
     let store = Arc::new(Store::open(dir, &Budget::new(MEMORY_BYTES))?);
     let watch = Stopwatch::start()?;
-    taken(&store, deliveries)?;
+    apply_all(&store, deliveries)?;
     store.flush()?;
     watch.stop(deliveries.len() as u64)
 }

@@ -20,7 +20,7 @@ use crate::{
     Scale,
     append::Writer,
     id,
-    measure::{Latencies, at, open_loop},
+    measure::{Latencies, open_loop, quantiles},
     records::{self, Journal},
     report::{Figure, Goal, Row, Unit},
     served::{Call, PARTITIONS, fill, look_up, ready},
@@ -64,7 +64,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure
         ready(&server).await?;
     }
     server.terminate()?;
-    let p99 = |rounds: &[Latencies]| at(0.99, rounds);
+    let p99 = |rounds: &[Latencies]| quantiles(0.99, rounds);
     Ok(Figure {
         title: "HTTP under load".into(),
         method: format!(
@@ -121,17 +121,17 @@ fn append_paced(topic: &KafkaConfig, seed: u64, ending: &AtomicBool) -> anyhow::
     let log = KafkaLog::connect(topic.clone())?;
     let (mut writer, mut journal, mut appended) =
         (Writer::new(&log), Journal::new(100 + seed, crate::RECORDS_PER_RUN), 0);
-    let begun = Instant::now();
+    let started = Instant::now();
     while !ending.load(Ordering::Relaxed) {
         let due = Duration::from_secs_f64(appended as f64 / PROJECTED as f64);
-        thread::sleep(due.saturating_sub(begun.elapsed()));
+        thread::sleep(due.saturating_sub(started.elapsed()));
         for _ in 0..TOGETHER {
             let (partition, entry) = records::entry(&journal.record()?, PARTITIONS)?;
             runtime.block_on(writer.append(partition, entry))?;
         }
         appended += TOGETHER;
     }
-    let rate = appended as f64 / begun.elapsed().as_secs_f64();
+    let rate = appended as f64 / started.elapsed().as_secs_f64();
     runtime.block_on(writer.finish())?;
     Ok(rate)
 }

@@ -19,15 +19,15 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn here() -> Self {
-        let commit = said("git", &["describe", "--always", "--exclude=*", "--dirty=+"]);
+        let commit = read_output("git", &["describe", "--always", "--exclude=*", "--dirty=+"]);
         Self {
             cpu: field("/proc/cpuinfo", "model name"),
             cores: thread::available_parallelism().map_or(1, usize::from),
             memory: field("/proc/meminfo", "MemTotal"),
-            system: said("uname", &["-sr"]),
+            system: read_output("uname", &["-sr"]),
             runlog: commit,
             librdkafka: rdkafka::util::get_rdkafka_version().1,
-            rustc: said("rustc", &["--version"]),
+            rustc: read_output("rustc", &["--version"]),
             load_before: fs::read_to_string("/proc/loadavg")
                 .ok()
                 .and_then(|text| text.split(' ').next().map(str::to_owned))
@@ -57,7 +57,7 @@ fn field(path: &str, name: &str) -> String {
     line.and_then(|line| line.split_once(':')).map_or_else(unknown, |(_, value)| value.trim().to_owned())
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+fn read_output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
     output.map_or_else(unknown, |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -129,14 +129,14 @@ impl Latencies {
         self.0.saturating_record(took.as_micros().try_into().unwrap_or(u64::MAX));
     }
 
-    pub(crate) fn at(&self, quantile: f64) -> f64 {
+    pub(crate) fn millis_at(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
     }
 }
 
 /// A quantile of each round, ms.
-pub(crate) fn at(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
-    rounds.iter().map(|round| round.at(quantile)).collect()
+pub(crate) fn quantiles(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
+    rounds.iter().map(|round| round.millis_at(quantile)).collect()
 }
 
 /// Begins `count` pieces of work, one each `1/rate` seconds, whether or not the earlier ones have ended, and measures each from
@@ -149,9 +149,9 @@ where
 {
     let (tick, mut ticks) = tokio::sync::mpsc::unbounded_channel();
     let clock = thread::spawn(move || {
-        let begun = Instant::now();
+        let started = Instant::now();
         for nth in 0..count {
-            let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
+            let due = started + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if tick.send((nth, due)).is_err() {
                 return;
@@ -181,9 +181,9 @@ where
 {
     let mut latencies = Latencies::new();
     for nth in 0..count {
-        let begun = Instant::now();
+        let started = Instant::now();
         work(nth).await?;
-        latencies.add(begun.elapsed());
+        latencies.add(started.elapsed());
     }
     Ok(latencies)
 }

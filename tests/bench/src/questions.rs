@@ -19,7 +19,7 @@ use std::{hint::black_box, path::Path, sync::Arc, time::Instant};
 use crate::{
     Scale,
     fold::{self, MEMORY_BYTES},
-    measure::{Latencies, at},
+    measure::{Latencies, quantiles},
     records::Journal,
     report::{Figure, Goal, Row, Unit},
     served::mebibytes,
@@ -76,14 +76,17 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
             journal.len()
         ),
         rows: vec![
-            Row::new("a lookup, hot, p50", Unit::Millis, at(0.5, &hot)),
-            Row::new("a lookup, hot, p99", Unit::Millis, at(0.99, &hot)).goal(Goal::AtMost(0.05)),
-            Row::new("a lookup, four times the cache, p50", Unit::Millis, at(0.5, &cold)),
-            Row::new("a lookup, four times the cache, p99", Unit::Millis, at(0.99, &cold)).goal(Goal::AtMost(2.0)),
-            Row::new("recover from a checkpoint, p50", Unit::Millis, at(0.5, &recovered)),
-            Row::new("recover from a checkpoint, p99", Unit::Millis, at(0.99, &recovered)).goal(Goal::AtMost(10.0)),
-            Row::new("recover from the start, p50", Unit::Millis, at(0.5, &from_start)),
-            Row::new("recover from the start, p99", Unit::Millis, at(0.99, &from_start)).goal(Goal::AtMost(10.0)),
+            Row::new("a lookup, hot, p50", Unit::Millis, quantiles(0.5, &hot)),
+            Row::new("a lookup, hot, p99", Unit::Millis, quantiles(0.99, &hot)).goal(Goal::AtMost(0.05)),
+            Row::new("a lookup, four times the cache, p50", Unit::Millis, quantiles(0.5, &cold)),
+            Row::new("a lookup, four times the cache, p99", Unit::Millis, quantiles(0.99, &cold))
+                .goal(Goal::AtMost(2.0)),
+            Row::new("recover from a checkpoint, p50", Unit::Millis, quantiles(0.5, &recovered)),
+            Row::new("recover from a checkpoint, p99", Unit::Millis, quantiles(0.99, &recovered))
+                .goal(Goal::AtMost(10.0)),
+            Row::new("recover from the start, p50", Unit::Millis, quantiles(0.5, &from_start)),
+            Row::new("recover from the start, p99", Unit::Millis, quantiles(0.99, &from_start))
+                .goal(Goal::AtMost(10.0)),
         ],
     })
 }
@@ -115,10 +118,10 @@ fn looked_up(store: &Store, calls: &[Call]) -> anyhow::Result<Latencies> {
     for nth in 0..LOOKUPS {
         // All over them, and not in their order.
         let (run, fingerprint) = calls.get(nth * 7919 % calls.len()).context("a call")?;
-        let begun = Instant::now();
-        let found = lookup::one(&store.view(), &Contents::none(), PLACE, run.borrow(), fingerprint.borrow(), None)?;
-        latencies.add(begun.elapsed());
-        ensure!(found.status == LookupStatus::Completed, "{found:?}");
+        let started = Instant::now();
+        let call = lookup::one(&store.view(), &Contents::none(), PLACE, run.borrow(), fingerprint.borrow(), None)?;
+        latencies.add(started.elapsed());
+        ensure!(call.status == LookupStatus::Completed, "{call:?}");
     }
     Ok(latencies)
 }
@@ -128,14 +131,14 @@ fn recover(store: &Store, run_id: RunId<&str>, from_start: bool) -> anyhow::Resu
     let ask = recovery::Query { full: true, from_start, content: true, limit: 1_000, pending, now: None };
     let mut latencies = Latencies::new();
     for _ in 0..RECOVERIES {
-        let (begun, mut cursor): (_, Option<Vec<u8>>) = (Instant::now(), None);
+        let (started, mut cursor): (_, Option<Vec<u8>>) = (Instant::now(), None);
         loop {
             let page = recovery::one(&store.view(), &Contents::none(), PLACE, run_id, ask, cursor.as_deref())?;
             let page = black_box(page).context("a run")?;
             let Some(next) = page.next_cursor else { break };
             cursor = runlog_projector::index::query::parse_cursor(Some(&next))?;
         }
-        latencies.add(begun.elapsed());
+        latencies.add(started.elapsed());
     }
     Ok(latencies)
 }

@@ -117,7 +117,7 @@ impl Journal {
         let record_id: RecordId = format!("{:016x}", self.random.number()).parse()?;
         let (payload, next): (Payload, Next) = match run.next {
             Next::Start => (RunLifecycle { status: "started".into(), reason: String::new() }.into(), Next::Turn),
-            Next::Turn => (self.turn(run).into(), Next::Request),
+            Next::Turn => (self.make_turn(run).into(), Next::Request),
             Next::Request => {
                 run.request = Some(record_id.clone());
                 (self.request(run)?.into(), Next::Result)
@@ -146,7 +146,7 @@ impl Journal {
         Ok(record)
     }
 
-    fn turn(&mut self, run: &mut Run) -> ConversationTurn {
+    fn make_turn(&mut self, run: &mut Run) -> ConversationTurn {
         let content = Json::from(json!(self.text(&TURNS)));
         run.messages.push(Json::from(json!({ "role": "assistant", "content": content.to_value() })));
         ConversationTurn {

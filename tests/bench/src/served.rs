@@ -17,7 +17,7 @@ use std::{
 use crate::{
     Scale,
     append::Writer,
-    measure::{Latencies, at, cpu, open_loop, peak_mib},
+    measure::{Latencies, cpu, open_loop, peak_mib, quantiles},
     records::{self, Journal, TOOL},
     report::{Figure, Goal, Row, Unit},
 };
@@ -47,17 +47,17 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
     let mut latencies: [Vec<Latencies>; 3] = Default::default();
     for round in 0..scale.rounds.min(3) {
         let launch = Launch::kafka(&dir.path().join(format!("{round}")), &topic);
-        let begun = Instant::now();
+        let started = Instant::now();
         let server = launch.start()?;
         ready(&server).await?;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         rates.push(scale.records as f64 / took.as_secs_f64());
         cpus.push(cpu(&server.pid().to_string())?.as_secs_f64() * 1e6 / scale.records as f64);
         resident.push(peak_mib(server.pid())?);
         for (way, path) in ["/healthz", "eventual", "latest"].into_iter().enumerate() {
-            latencies[way].push(asked(&server, &calls, path, scale.questions).await?);
+            latencies[way].push(measure_way(&server, &calls, path, scale.questions).await?);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let answer: Value = client_for_long()?
             .post(format!("{}/v1/verify", server.url))
             .json(&Value::Null)
@@ -66,8 +66,8 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
             .json()
             .await?;
         ensure!(answer["equal"] == true, "verify: {answer}");
-        verified.push(scale.records as f64 / begun.elapsed().as_secs_f64());
-        over.push(begun.elapsed().as_secs_f64() / took.as_secs_f64());
+        verified.push(scale.records as f64 / started.elapsed().as_secs_f64());
+        over.push(started.elapsed().as_secs_f64() / took.as_secs_f64());
         index.push(mebibytes(launch.dir())?);
         server.terminate()?;
         let server = restarted(&launch, &mut terminated).await?;
@@ -100,13 +100,13 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
             "{method} {RATE} questions/s, open loop, for calls all over the journal; /healthz is what HTTP alone costs."
         ),
         rows: vec![
-            Row::ratio("p99, eventual over /healthz", &at(0.99, eventual), &at(0.99, healthz)),
-            Row::new("/healthz, p50", Unit::Millis, at(0.5, healthz)),
-            Row::new("/healthz, p99", Unit::Millis, at(0.99, healthz)),
-            Row::new("at eventual, p50", Unit::Millis, at(0.5, eventual)),
-            Row::new("at eventual, p99", Unit::Millis, at(0.99, eventual)).goal(Goal::AtMost(1.0)),
-            Row::new("at latest, p50", Unit::Millis, at(0.5, latest)),
-            Row::new("at latest, p99", Unit::Millis, at(0.99, latest)).goal(Goal::AtMost(1.5)),
+            Row::ratio("p99, eventual over /healthz", &quantiles(0.99, eventual), &quantiles(0.99, healthz)),
+            Row::new("/healthz, p50", Unit::Millis, quantiles(0.5, healthz)),
+            Row::new("/healthz, p99", Unit::Millis, quantiles(0.99, healthz)),
+            Row::new("at eventual, p50", Unit::Millis, quantiles(0.5, eventual)),
+            Row::new("at eventual, p99", Unit::Millis, quantiles(0.99, eventual)).goal(Goal::AtMost(1.0)),
+            Row::new("at latest, p50", Unit::Millis, quantiles(0.5, latest)),
+            Row::new("at latest, p99", Unit::Millis, quantiles(0.99, latest)).goal(Goal::AtMost(1.5)),
         ],
     };
     Ok(vec![rebuild, lookups])
@@ -155,19 +155,19 @@ pub(crate) async fn append_journal(
 }
 
 pub(crate) async fn ready(server: &Server) -> anyhow::Result<()> {
-    let (client, begun) = (client()?, Instant::now());
+    let (client, started) = (client()?, Instant::now());
     while client.get(format!("{}/readyz", server.url)).send().await?.status() != 200 {
-        ensure!(begun.elapsed() < LONG, "not ready after {LONG:?}: {}", server.stderr());
+        ensure!(started.elapsed() < LONG, "not ready after {LONG:?}: {}", server.stderr());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
 async fn restarted(launch: &Launch, took: &mut Vec<f64>) -> anyhow::Result<Server> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let server = launch.start()?;
     ready(&server).await?;
-    took.push(begun.elapsed().as_secs_f64() * 1000.0);
+    took.push(started.elapsed().as_secs_f64() * 1000.0);
     Ok(server)
 }
 
@@ -176,7 +176,12 @@ fn client_for_long() -> anyhow::Result<reqwest::Client> {
 }
 
 /// `/healthz`, or lookups at a consistency.
-async fn asked(server: &Server, calls: &Arc<Vec<Call>>, way: &'static str, count: u32) -> anyhow::Result<Latencies> {
+async fn measure_way(
+    server: &Server,
+    calls: &Arc<Vec<Call>>,
+    way: &'static str,
+    count: u32,
+) -> anyhow::Result<Latencies> {
     let (client, url) = (client()?, server.url.clone());
     let work = |nth: u32| {
         let (client, url, calls) = (client.clone(), url.clone(), calls.clone());

@@ -34,9 +34,9 @@ struct Round {
 
 pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale, streams: &Streams) -> anyhow::Result<Figure> {
     let (topic, dir) = (broker.unique_topic(), tempfile::tempdir()?);
-    let begun = dir.path().join("begun");
+    let genesis_dir = dir.path().join("begun");
     // The genesis, and an index that has nothing else.
-    let server = Launch::kafka(&begun, &topic).partitions(PARTITIONS).start()?;
+    let server = Launch::kafka(&genesis_dir, &topic).partitions(PARTITIONS).start()?;
     runtime.block_on(ready(&server))?;
     server.terminate()?;
     let journal = runtime.block_on(Journal::fill(topic, scale.records, dir.path()))?;
@@ -48,7 +48,7 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale, streams: &S
         Ok(match way {
             0 | 1 => {
                 if way == 0 {
-                    output(Command::new("cp").arg("-a").arg(&begun).arg(&served))?;
+                    output(Command::new("cp").arg("-a").arg(&genesis_dir).arg(&served))?;
                 }
                 let (round, server) = serve(runtime, &journal, &served)?;
                 server.terminate()?;
@@ -65,10 +65,10 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale, streams: &S
 
 /// Runs a server on a folder until all is applied.
 fn serve(runtime: &Runtime, journal: &Journal, dir: &Path) -> anyhow::Result<(Round, Server)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let server = Launch::kafka(dir, &journal.topic).start()?;
     runtime.block_on(ready(&server))?;
-    let wall = begun.elapsed();
+    let wall = started.elapsed();
     let applied = Cost { records: journal.records, wall, cpu: cpu(&server.pid().to_string())? };
     Ok((Round { applied, restored: None, peak_mib: peak_mib(server.pid())? }, server))
 }

@@ -21,7 +21,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::{
     Scale, clock, id,
-    measure::{Latencies, alternating, at, open_loop},
+    measure::{Latencies, alternating, open_loop, quantiles},
     records::{self, Journal},
     report::{Figure, Goal, Row, Unit},
 };
@@ -37,8 +37,8 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
         0 => runtime.block_on(visible(broker, scale.questions)),
         _ => runtime.block_on(consumed(broker, scale.questions)),
     })?;
-    let (half, half_bare) = (at(0.5, &ours), at(0.5, &bare));
-    let (tail, tail_bare) = (at(0.99, &ours), at(0.99, &bare));
+    let (half, half_bare) = (quantiles(0.5, &ours), quantiles(0.5, &bare));
+    let (tail, tail_bare) = (quantiles(0.99, &ours), quantiles(0.99, &bare));
     Ok(Figure {
         title: "From append to visible".into(),
         method: format!(
@@ -74,7 +74,7 @@ async fn visible(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {
             let (projector, entries) = (projector.clone(), entries.clone());
             async move {
                 let (partition, entry) = entries.get((from + nth) as usize).context("an entry")?.clone();
-                applied(&projector, partition, entry).await
+                append_and_apply(&projector, partition, entry).await
             }
         }
     };
@@ -82,7 +82,7 @@ async fn visible(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {
     open_loop(RATE, count, work(WARM_UP)).await
 }
 
-async fn applied(
+async fn append_and_apply(
     projector: &Projector,
     partition: runlog_log::PartitionId,
     entry: runlog_log::Entry,

@@ -46,10 +46,10 @@ pub trait Answers {
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// What stands open of one run, or has ended.
-    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
+    fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// The same of all runs, each with its run.
-    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>>;
+    fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>>;
 
     /// `effects`: over all runs.
     fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>>;

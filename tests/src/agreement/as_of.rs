@@ -39,8 +39,8 @@ pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &His
         let to = Offset::new(offset).map_err(|error| failed(&error))?;
         let past = past(product, history, at, run_id, to).map_err(|error| failed(&error))?;
         let rows = vec![past.rows(); product.rows.len()];
-        let asked = InProcess { topic: product.topic, rows, parts: Vec::new() };
-        let both = Both { model: &then, product: &asked, history, answers: 0 };
+        let queries = InProcess { topic: product.topic, rows, parts: Vec::new() };
+        let both = Both { model: &then, product: &queries, history, answers: 0 };
         let shown = |id: RunId<&str>, limit: usize| product.show_as_of(id, limit, Some(to));
         answers += both.of_past(run_id, shown).map_err(|found| found.as_of(at, offset))?;
     }

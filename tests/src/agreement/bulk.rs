@@ -88,8 +88,8 @@ impl Written {
 
     /// Whether every partition has a record.
     fn has_begun(&self) -> bool {
-        let begun: BTreeSet<_> = self.deliveries.iter().map(|delivery| delivery.partition).collect();
-        begun.len() == self.log.partitions() as usize
+        let partitions: BTreeSet<_> = self.deliveries.iter().map(|delivery| delivery.partition).collect();
+        partitions.len() == self.log.partitions() as usize
     }
 
     /// What a step appends.

@@ -40,7 +40,7 @@ pub struct Difference {
 
 impl Difference {
     /// Of a seed, behind the event at `position`.
-    pub fn at(seed: u64, position: usize) -> Self {
+    pub fn after_event(seed: u64, position: usize) -> Self {
         Self { seed, position, what: None, error: None, log: Vec::new() }
     }
 
@@ -96,8 +96,8 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
             names.into_iter().find_map(|name| match (one.get(name), other.get(name)) {
                 (Some(one), Some(other)) => first(one, other).map(|(path, a, b)| (format!("/{name}{path}"), a, b)),
                 (one, other) => {
-                    let told = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(not there)".into());
-                    Some((format!("/{name}"), told(one), told(other)))
+                    let shown = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(not there)".into());
+                    Some((format!("/{name}"), shown(one), shown(other)))
                 }
             })
         }
@@ -111,8 +111,8 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
         (Value::Array(one), Value::Array(other)) => {
             // Of lists of different lengths, where they part.
             let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-            let told = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
-            Some((format!("/{at} of {} and {}", one.len(), other.len()), told(one), told(other)))
+            let shown = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
+            Some((format!("/{at} of {} and {}", one.len(), other.len()), shown(one), shown(other)))
         }
         _ => sides(""),
     }

@@ -120,7 +120,7 @@ struct World {
 /// the indices have to be what the log says.
 pub fn disk(seed: u64) -> Result<(super::Checked, Kills), Difference> {
     let history = history(seed);
-    let at = |position: usize| Difference::at(seed, position);
+    let at = |position: usize| Difference::after_event(seed, position);
     let mut world = World::new(history.clone()).map_err(|error| at(0).failed(&error))?;
     let samples: BTreeSet<usize> = history.samples(LOOKS - 2).into_iter().collect();
     let (mut answers, mut position) = (0, 0);
@@ -336,10 +336,10 @@ impl World {
         let mut killed = false;
         if self.projector.is_none() {
             // The journal is there once every partition has begun.
-            let begun = self.model.partitions()["partitions"].as_array().is_some_and(|all| {
+            let has_begun = self.model.partitions()["partitions"].as_array().is_some_and(|all| {
                 all.iter().all(|partition| partition["applied"] != 0 || partition["state"] == "stopped")
             });
-            if !begun {
+            if !has_begun {
                 return Ok(false);
             }
             self.start()?;
@@ -385,13 +385,13 @@ impl World {
         let stores: Vec<_> = all.clone().map(|partition| projector.store(partition)).collect();
         let views: Vec<_> = stores.iter().map(|store| store.view()).collect();
         let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
-        let asked = InProcess {
+        let queries = InProcess {
             topic: &self.history.journal.topic,
             rows: views.iter().collect(),
             parts: all.map(part).collect(),
         };
         let (model, history) = (&self.model, &self.history);
-        Ok(if earlier { super::earlier(model, &asked, history) } else { super::compare(model, &asked, history) })
+        Ok(if earlier { super::earlier(model, &queries, history) } else { super::compare(model, &queries, history) })
     }
 
     /// The indices are what the log says, where it still says all.

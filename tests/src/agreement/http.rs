@@ -83,7 +83,7 @@ impl<'a> Http<'a> {
     }
 
     /// What is at least asked for so that the answer is not an old one: in turns the log's end, and a position.
-    fn fresh(&self, run_id: RunId<&str>) -> String {
+    fn consistency_of(&self, run_id: RunId<&str>) -> String {
         let partition = partition_of(run_id, u32::try_from(self.parts.len()).unwrap_or(1));
         let part = self.parts[partition.index()];
         match part.last {
@@ -103,7 +103,7 @@ impl<'a> Http<'a> {
     }
 
     /// An answer; none where there is no such thing.
-    fn found(&self, path: &str) -> anyhow::Result<Option<Value>> {
+    fn get_if_exists(&self, path: &str) -> anyhow::Result<Option<Value>> {
         self.questions.set(self.questions.get() + 1);
         match self.asker.get(self.server, path)? {
             (200, answer) => Ok(Some(answer)),
@@ -116,7 +116,9 @@ impl<'a> Http<'a> {
     fn all(&self, path: &str, list: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (mut items, mut cursor) = (Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
-            let Some(mut page) = self.found(&format!("{path}&limit={limit}{cursor}"))? else { return Ok(items) };
+            let Some(mut page) = self.get_if_exists(&format!("{path}&limit={limit}{cursor}"))? else {
+                return Ok(items);
+            };
             let Value::Array(more) = page[list].take() else { bail!("{path} has no {list}: {page}") };
             ensure!(more.len() <= limit, "{path}: a page of {} where {limit} were asked for", more.len());
             items.extend(more);
@@ -152,14 +154,14 @@ impl Answers for Http<'_> {
     }
 
     fn partitions(&self) -> anyhow::Result<Value> {
-        let doctor = self.found("/v1/doctor")?.context("a doctor")?;
+        let doctor = self.get_if_exists("/v1/doctor")?.context("a doctor")?;
         let row = |row: &Value| {
             let text = row["error"].as_str();
             let kind =
                 text.map(|text| STOPS.iter().find(|(part, _)| text.contains(part)).map_or(text, |(_, kind)| kind));
-            let told = format!("partition {} is stopped at offset ", row["partition"]);
+            let prefix = format!("partition {} is stopped at offset ", row["partition"]);
             let mut findings = doctor["findings"].as_array().into_iter().flatten();
-            let at = findings.find_map(|finding| finding["what"].as_str()?.strip_prefix(&told)?.split_once(':'));
+            let at = findings.find_map(|finding| finding["what"].as_str()?.strip_prefix(&prefix)?.split_once(':'));
             let stopped_at = at.and_then(|(offset, _)| offset.parse::<u64>().ok());
             json!({"partition": row["partition"], "applied": null, "state": row["state"], "error": kind, "stopped_at": stopped_at})
         };
@@ -171,30 +173,31 @@ impl Answers for Http<'_> {
     }
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
-        let path = of_run(run_id, &format!("recovery?full=true&limit={limit}&{}", self.fresh(run_id)));
-        recovered(|cursor| self.found(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}"))))
+        let path = of_run(run_id, &format!("recovery?full=true&limit={limit}&{}", self.consistency_of(run_id)));
+        recovered(|cursor| self.get_if_exists(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}"))))
     }
 
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
         let occurrence = occurrence.map(|occurrence| format!("&occurrence={occurrence}")).unwrap_or_default();
-        let path = format!("lookup?tool=any&fingerprint={}{occurrence}&{}", encoded(fingerprint), self.fresh(run_id));
-        Ok(self.found(&of_run(run_id, &path))?.unwrap_or_default())
+        let path =
+            format!("lookup?tool=any&fingerprint={}{occurrence}&{}", encoded(fingerprint), self.consistency_of(run_id));
+        Ok(self.get_if_exists(&of_run(run_id, &path))?.unwrap_or_default())
     }
 
     fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
         let covers = at_or_before.map(|covers| format!("&at_or_before={covers}")).unwrap_or_default();
-        let path = of_run(run_id, &format!("checkpoints/latest?{}{covers}", self.fresh(run_id)));
-        Ok(self.found(&path)?.unwrap_or_default())
+        let path = of_run(run_id, &format!("checkpoints/latest?{}{covers}", self.consistency_of(run_id)));
+        Ok(self.get_if_exists(&path)?.unwrap_or_default())
     }
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
-        self.all(&of_run(run_id, &format!("records?raw=true&{}", self.fresh(run_id))), "records", limit)
+        self.all(&of_run(run_id, &format!("records?raw=true&{}", self.consistency_of(run_id))), "records", limit)
     }
 
     fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
         let entity =
             |of: &Option<(EntityKind, String)>| of.as_ref().map(|(kind, id)| format!("{}:{id}", kind.as_str()));
-        let fresh = filter.run_id.as_ref().map_or_else(|| self.everywhere(), |run| self.fresh(run.borrow()));
+        let fresh = filter.run_id.as_ref().map_or_else(|| self.everywhere(), |run| self.consistency_of(run.borrow()));
         let mut path = format!("/v1/events?{fresh}");
         for (name, value) in [
             ("run", filter.run_id.as_ref().map(|run| run.as_str().to_owned())),
@@ -215,29 +218,29 @@ impl Answers for Http<'_> {
     }
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let path = format!("facts?at={}&{}", time(at_millis)?, self.fresh(run_id));
+        let path = format!("facts?at={}&{}", time(at_millis)?, self.consistency_of(run_id));
         self.all(&of_run(run_id, &path), "facts", limit)
     }
 
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let path = format!("records?raw=true&at={}&{}", time(at_millis)?, self.fresh(run_id));
+        let path = format!("records?raw=true&at={}&{}", time(at_millis)?, self.consistency_of(run_id));
         self.all(&of_run(run_id, &path), "records", limit)
     }
 
-    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let path = format!("standing/{}?ended={ended}&{}", index.name, self.fresh(run_id));
+    fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = format!("standing/{}?ended={ended}&{}", index.name, self.consistency_of(run_id));
         self.all(&of_run(run_id, &path), "standing", limit)
     }
 
     /// There is no such list: each run is asked.
-    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
-        let mut found = Vec::new();
+    fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
+        let mut items = Vec::new();
         for run in self.runs(PAGE)? {
             let run_id = RunId::new(run["run_id"].as_str().context("a run has an id")?.to_owned())?;
-            let standing = self.standing(run_id.borrow(), index, ended, limit)?;
-            found.extend(standing.into_iter().map(|standing| (run_id.clone(), standing)));
+            let standing = self.open_items(run_id.borrow(), index, ended, limit)?;
+            items.extend(standing.into_iter().map(|standing| (run_id.clone(), standing)));
         }
-        Ok(found)
+        Ok(items)
     }
 
     fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>> {
@@ -254,7 +257,7 @@ impl Answers for Http<'_> {
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = match run_id {
             // Its records may stand in other partitions: how far those are was waited for.
-            Some(run_id) => format!("/v1/anomalies?run={}&{}", encoded(run_id.as_str()), self.fresh(run_id)),
+            Some(run_id) => format!("/v1/anomalies?run={}&{}", encoded(run_id.as_str()), self.consistency_of(run_id)),
             None => format!("/v1/anomalies?{}", self.everywhere()),
         };
         self.all(&path, "anomalies", limit)
@@ -277,13 +280,14 @@ impl Answers for Http<'_> {
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value> {
         let place = format!("position={partition}:{offset}:{index}&record_id={}", encoded(record_id.as_str()));
-        let found = self.found(&of_run(run_id, &format!("outcome?{place}&{}", self.fresh(run_id))))?;
-        Ok(found.map(without_writer).unwrap_or_default())
+        let answer =
+            self.get_if_exists(&of_run(run_id, &format!("outcome?{place}&{}", self.consistency_of(run_id))))?;
+        Ok(answer.map(without_writer).unwrap_or_default())
     }
 
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
-        let path = format!("outcome?record_id={}&{}", encoded(record_id.as_str()), self.fresh(run_id));
-        Ok(self.found(&of_run(run_id, &path))?.map(without_writer).unwrap_or_default())
+        let path = format!("outcome?record_id={}&{}", encoded(record_id.as_str()), self.consistency_of(run_id));
+        Ok(self.get_if_exists(&of_run(run_id, &path))?.map(without_writer).unwrap_or_default())
     }
 }
 

@@ -70,7 +70,7 @@ impl<R: Rows> InProcess<'_, R> {
             .map(|(rows, partition)| (*rows, TopicPartition { topic: self.topic, partition }))
     }
 
-    fn of(&self, run_id: RunId<&str>) -> (&R, TopicPartition<'_>) {
+    fn locate(&self, run_id: RunId<&str>) -> (&R, TopicPartition<'_>) {
         let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
         (self.rows[partition.index()], TopicPartition { topic: self.topic, partition })
     }
@@ -79,7 +79,7 @@ impl<R: Rows> InProcess<'_, R> {
 impl<R: Rows> InProcess<'_, R> {
     /// `show --raw`, as of an offset where there is one.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         let ask = timeline::Query { limit, show: timeline::Show::Raw.into(), as_of, order: query::Order::Asc };
         let lines = all(|cursor| {
             let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
@@ -101,7 +101,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     }
 
     fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
+        let mut items = Vec::new();
         for (rows, place) in self.places() {
             let mut after: Option<RunId> = None;
             loop {
@@ -109,17 +109,17 @@ impl<R: Rows> Answers for InProcess<'_, R> {
                 let page = runs::list(rows, place, &all, after.as_ref().map(RunId::borrow), limit, 0)?;
                 let Some(last) = page.last() else { break };
                 after = Some(last.run_id.clone());
-                found.extend(page);
+                items.extend(page);
             }
         }
-        found.sort_by(|one, other| {
+        items.sort_by(|one, other| {
             (&one.run_id, one.position.partition).cmp(&(&other.run_id, other.position.partition))
         });
-        found.into_iter().map(value).collect()
+        items.into_iter().map(value).collect()
     }
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit, now: None };
         recovered(|cursor| {
             let cursor = query::parse_cursor(cursor)?;
@@ -129,12 +129,12 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     }
 
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         value(lookup::one(rows, &Contents::none(), place, run_id, Fingerprint::new(fingerprint)?, occurrence)?)
     }
 
     fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         let covers = at_or_before.map(|covers| JournalSeq::ZERO.saturating_add(covers));
         let latest = checkpoint::latest(rows, &Contents::none(), place, run_id, covers)?;
         ensure!(latest.missing.is_empty(), "content is missing: {:?}", latest.missing);
@@ -146,25 +146,25 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     }
 
     fn events(&self, filter: &events::Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
+        let mut items = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| events::page(rows, place, filter, cursor, limit))?);
+            items.extend(all(|cursor| events::page(rows, place, filter, cursor, limit))?);
         }
-        found.into_iter().map(value).collect()
+        items.into_iter().map(value).collect()
     }
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         let ask = facts::Query { at_millis, family: None, limit, order: query::Order::Asc };
-        let found = all(|cursor| {
+        let items = all(|cursor| {
             let Some(page) = facts::page(rows, place, run_id, ask, cursor)? else { return Ok((Vec::new(), None)) };
             Ok((page.facts, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
-        found.into_iter().map(value).collect()
+        items.into_iter().map(value).collect()
     }
 
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         let ask = facts::Query { at_millis, family: None, limit, order: query::Order::Asc };
         let lines = all(|cursor| {
             let page = timeline::held(
@@ -181,45 +181,45 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         lines.into_iter().map(value).collect()
     }
 
-    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let (rows, place) = self.of(run_id);
-        let found = all(|cursor| standing::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
-        found.into_iter().map(|(_, standing)| value(standing)).collect()
+    fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.locate(run_id);
+        let items = all(|cursor| standing::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
+        items.into_iter().map(|(_, standing)| value(standing)).collect()
     }
 
-    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
-        let mut found = Vec::new();
+    fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
+        let mut items = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| standing::page(rows, place, index, (None, ended), cursor, limit))?);
+            items.extend(all(|cursor| standing::page(rows, place, index, (None, ended), cursor, limit))?);
         }
-        found.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
+        items.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
     }
 
     fn effects(&self, listed: Listed, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
+        let mut items = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| {
+            items.extend(all(|cursor| {
                 let shown = (timeline::Show::Raw, &timeline::Budget::new(timeline::BYTES_MAX));
                 effects::page(rows, place, &Visible::default(), listed, shown, (cursor, limit), 0)
             })?);
         }
-        found.into_iter().map(value).collect()
+        items.into_iter().map(value).collect()
     }
 
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
+        let mut items = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| anomalies::page(rows, place, &Visible::default(), run_id, cursor, limit))?);
+            items.extend(all(|cursor| anomalies::page(rows, place, &Visible::default(), run_id, cursor, limit))?);
         }
-        found.into_iter().map(value).collect()
+        items.into_iter().map(value).collect()
     }
 
     fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
+        let mut letters = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| dead_letters::page(rows, place, cursor, limit))?);
+            letters.extend(all(|cursor| dead_letters::page(rows, place, cursor, limit))?);
         }
-        found.into_iter().map(value).collect()
+        letters.into_iter().map(value).collect()
     }
 
     fn tells_outcomes(&self, _partition: u32) -> bool {
@@ -235,12 +235,12 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     ) -> anyhow::Result<Value> {
         let (partition, at) = (PartitionId::new(partition)?, (Offset::new(offset)?, index));
         let place = TopicPartition { topic: self.topic, partition };
-        let found = outcome::one(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
-        found.map_or(Ok(Value::Null), value)
+        let answer = outcome::one(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
+        answer.map_or(Ok(Value::Null), value)
     }
 
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
-        let (rows, place) = self.of(run_id);
+        let (rows, place) = self.locate(run_id);
         outcome::by_id(rows, place, run_id, record_id)?.map_or(Ok(Value::Null), |found| value(found.outcome))
     }
 }

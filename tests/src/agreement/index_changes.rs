@@ -29,11 +29,11 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
     for (rows, log) in product.rows.iter().zip(folded) {
         let failed = |error: &dyn std::fmt::Display| differs("the changes", format!("{error:#}"));
         let skips = fold::skips_of(*rows).map_err(|error| failed(&error))?;
-        let mut kept = Deltas::new(partitions, Arc::new(NoRegistry), usize::MAX);
+        let mut in_memory = Deltas::new(partitions, Arc::new(NoRegistry), usize::MAX);
         let mut anew = Deltas::new(partitions, Arc::new(NoRegistry), 0);
         let mut followed = BTreeMap::new();
         for delivery in log {
-            let delta = kept.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let delta = in_memory.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
             let again = anew.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
             let place = format!("the changes of {}:{}", delivery.partition, delivery.offset);
             if delta != again {

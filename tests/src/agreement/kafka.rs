@@ -1,5 +1,5 @@
-//! A real server on a real topic over a seed's history: a process appends it in its order, and both are killed with
-//! `kill -9` at moments that the seed names, by what was acknowledged and applied and never by a clock.
+//! Compares a real server on a real topic with the model over a seed's history. An appender process appends the history in
+//! order. Server and appender are killed with SIGKILL at moments of the seed: after an acknowledgement, never by a clock.
 //!
 //! ```text
 //!   history ─▶ appender process ─▶ topic ─┬─▶ runlog serve ─▶ HTTP ══ question by question ══╗
@@ -7,10 +7,10 @@
 //!                   in flight are resent  └─▶ witness ─▶ Model ─▶ answers ═══════════════════╝
 //! ```
 //!
-//! A killed appender leaves open what landed, so the model reads what the topic came to hold, by a client of its own. A
-//! gap of the history is a transaction here, whose control record has an offset; what only a log in memory can do (hold
-//! records back, move its start, lose what it took) does not happen. Where a skip names an offset of the history, it
-//! names the one that the record got.
+//! After a kill of the appender it is unknown which records are in the topic. So the model reads the topic with its own
+//! client. A gap of the history becomes a transaction, whose control record takes an offset. Faults that only the log in
+//! memory has (delayed records, a moved start, lost records) are left out. A skip's offset is translated from the history
+//! to the topic.
 
 use super::{
     Checked, LOOKS,
@@ -38,32 +38,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Kills of each process in a seed; an index that was deleted may cost the server one more.
+/// Kills of each process in a seed; the server may be killed once more while it rebuilds a deleted index.
 const KILLS: u64 = 2;
-/// Appends that are under way at once.
+/// Appends in flight at most.
 const WINDOW: usize = 16;
-/// How far the server may be behind what is acknowledged when it is killed, records.
-const BEHIND: u64 = 6;
-/// How long a partition may take to stand still where it has to, or to go on, and how often that is looked at.
+/// The largest lag of the server behind the acknowledged records when it is killed, records.
+const LAG_MAX: u64 = 6;
+/// How long a partition may take to reach the model's state: stopped, or applied to the end.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
+/// The pause between two looks at a partition.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often it is compared anew because something landed meanwhile that a killed appender had on its way.
+/// Comparisons at most: each is repeated if records of a killed appender appeared in the topic meanwhile.
 const STRAGGLERS_MAX: usize = 5;
 
-/// What happened.
+/// Counts of a trial.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Kills of the server.
     pub servers: u64,
-    /// Of those, with its index deleted.
+    /// Kills of the server after which its index was deleted.
     pub deleted: u64,
     /// Kills of the appender.
     pub appenders: u64,
-    /// Records that a killed appender had on its way, and that were told again.
+    /// Records that a killed appender had in flight and that were sent again.
     pub again: u64,
-    /// Records that it had on its way and that nobody told again.
+    /// Records that a killed appender had in flight and that were not sent again.
     pub torn_off: u64,
-    /// Of what was told again, what had landed the first time, too.
+    /// Records in the topic twice: the first append had succeeded, too.
     pub repeated: u64,
     /// Control records.
     pub gaps: u64,
@@ -89,11 +90,11 @@ impl ops::AddAssign for Figures {
 struct Send {
     delivery: Delivery,
     how: How,
-    /// As it was told last.
+    /// The encoded record, as it was last sent.
     value: Vec<u8>,
 }
 
-/// What is appended, in its order. A lost append is one that its writer was killed before.
+/// The appends of the history, in order. A lost append is left out: its writer was killed before it.
 fn sends(history: &History) -> Vec<Send> {
     let (mut sends, mut gaps, mut commits) = (Vec::new(), BTreeSet::new(), false);
     for step in &history.steps {
@@ -122,52 +123,52 @@ struct Trial {
     asker: Asker,
     appender: Option<Appender>,
     sends: Vec<Send>,
-    /// By the number of an order, which of `sends` it was.
-    told: Vec<usize>,
+    /// The index into `sends` of each order, by order number.
+    ordered: Vec<usize>,
     /// Numbers of orders that are not acknowledged.
-    under_way: VecDeque<usize>,
-    /// Orders that were acknowledged, and where.
+    in_flight: VecDeque<usize>,
+    /// Numbers of acknowledged orders, each with its offset.
     acknowledged: Vec<(usize, u64)>,
-    /// By partition and offset of the history, the offset in the topic.
+    /// The offset in the topic, by partition and offset of the history.
     places: HashMap<(u32, u64), u64>,
-    /// What bytes mean.
+    /// The model's form of each record, by its bytes.
     known: HashMap<Vec<u8>, What>,
     witness: Witness,
-    /// What stands in the topic, by partition and offset.
+    /// The records of the topic, by partition and offset.
     stood: HashMap<(u32, u64), Vec<u8>>,
     model: Model,
-    /// Of what stands in the topic.
+    /// The history of the topic's records.
     history: History,
     answers: u64,
     figures: Figures,
     _folder: tempfile::TempDir,
 }
 
-/// Runs a seed's history on `broker`, and compares what is answered over HTTP at some positions and at the end, where the
-/// indices have to be what the log says.
+/// Runs a seed's history on `broker`. Compares the answers over HTTP at some positions and at the end. At the end the
+/// indices must also equal a rebuild from the log.
 pub fn kafka(seed: u64, broker: &Broker) -> Result<(Checked, Figures), Difference> {
-    let at = |position: usize| Difference::at(seed, position);
+    let at = |position: usize| Difference::after_event(seed, position);
     let mut trial = Trial::new(history(seed), broker).map_err(|error| at(0).failed(&error))?;
     let lived = trial.live();
     let position = trial.history.steps.len();
-    let told = || {
-        let mut told = describe_history(&trial.history);
-        told.push(format!("the fold alone, over these: {}", replayed(&trial.history)));
-        at(position).among(told)
+    let context = || {
+        let mut context = describe_history(&trial.history);
+        context.push(format!("the fold alone, over these: {}", describe_replay(&trial.history)));
+        at(position).among(context)
     };
     match lived {
         Ok(Ok(())) => Ok((Checked { model: trial.model, answers: trial.answers }, trial.figures)),
-        Ok(Err(found)) => Err(told().over(found)),
+        Ok(Err(found)) => Err(context().over(found)),
         Err(error) => {
             let complaints = trial.server.as_ref().map(Server::stderr).unwrap_or_default();
-            Err(told().failed(&error.context(complaints)))
+            Err(context().failed(&error.context(complaints)))
         }
     }
 }
 
-/// Whether the fold in this process agrees with the model over the same records: where it does, the server or its way to
-/// the records is at fault.
-fn replayed(history: &History) -> String {
+/// Says whether the fold in this process agrees with the model over the same records. If it does, the fault is in the
+/// server or in its reader.
+fn describe_replay(history: &History) -> String {
     let (mut model, mut product) = (model(history, None), pure::Product::new(history));
     let mut compared = || -> anyhow::Result<Result<u64, Found>> {
         for event in history.events() {
@@ -201,8 +202,8 @@ impl Trial {
             asker: Asker::new()?,
             appender: Some(Appender::start(&config)?),
             sends,
-            told: Vec::new(),
-            under_way: VecDeque::new(),
+            ordered: Vec::new(),
+            in_flight: VecDeque::new(),
             acknowledged: Vec::new(),
             places: HashMap::new(),
             known: HashMap::new(),
@@ -219,16 +220,16 @@ impl Trial {
 
     /// Appends everything, with kills and questions in between.
     fn live(&mut self) -> anyhow::Result<Result<(), Found>> {
-        let begun = self.history.journal.partitions as usize;
+        let genesis_records = self.history.journal.partitions as usize;
         let mut moments = |count: u64| -> BTreeSet<usize> {
-            let (from, to) = (begun as u64, self.sends.len() as u64);
+            let (from, to) = (genesis_records as u64, self.sends.len() as u64);
             (0..count).filter_map(|_| usize::try_from(self.random.between(from, to)).ok()).collect()
         };
         let (appenders, servers, samples) = (moments(KILLS), moments(KILLS), moments(LOOKS - 2));
         for index in 0..self.sends.len() {
             self.send(index)?;
-            if index + 1 == begun {
-                // A server that found a partition empty would begin it itself.
+            if index + 1 == genesis_records {
+                // A server would append a genesis record of its own to an empty partition.
                 self.drain()?;
                 self.server = Some(self.launch.start()?);
             }
@@ -247,9 +248,9 @@ impl Trial {
         if let Err(found) = self.compare()? {
             return Ok(Err(found));
         }
-        self.nothing_acknowledged_is_lost()?;
+        self.check_acknowledged()?;
         let (status, verification) = self.server()?.post("/v1/verify", &Value::Null)?;
-        ensure!(status == 200 && verification["equal"] == true, "not what the log says: {verification}");
+        ensure!(status == 200 && verification["equal"] == true, "the indices differ from the log: {verification}");
         Ok(Ok(()))
     }
 
@@ -257,13 +258,13 @@ impl Trial {
         self.server.as_ref().context("a server")
     }
 
-    /// Tells the appender, and waits for nothing but room.
+    /// Sends an append to the appender. Waits only while [`WINDOW`] appends are in flight.
     fn send(&mut self, index: usize) -> anyhow::Result<()> {
         let mut delivery = self.sends[index].delivery.clone();
         if let What::Record { record, version, datums, contents } = &delivery.what
             && record["payload"]["type"] == "skip"
         {
-            // What it names may be on its way.
+            // The record that it names may still be in flight.
             self.drain()?;
             let named = record["payload"]["offset"].as_u64().context("a skip names an offset")?;
             let mut record = Value::clone(record);
@@ -279,17 +280,17 @@ impl Trial {
             send.how = How::Foreign;
         }
         send.value = written.log.value;
-        while self.under_way.len() >= WINDOW {
+        while self.in_flight.len() >= WINDOW {
             self.receive()?;
         }
         self.request_append(index)
     }
 
     fn request_append(&mut self, index: usize) -> anyhow::Result<()> {
-        let (number, send) = (self.told.len(), &self.sends[index]);
+        let (number, send) = (self.ordered.len(), &self.sends[index]);
         let order = Order { number, partition: send.delivery.partition, how: send.how, value: hex(&send.value) };
-        self.told.push(index);
-        self.under_way.push_back(number);
+        self.ordered.push(index);
+        self.in_flight.push_back(number);
         self.appender.as_mut().context("an appender")?.send(&order)
     }
 
@@ -300,31 +301,31 @@ impl Trial {
     }
 
     fn note(&mut self, Acknowledged { number, offset }: Acknowledged) {
-        self.under_way.retain(|other| *other != number);
+        self.in_flight.retain(|other| *other != number);
         self.acknowledged.push((number, offset));
-        let delivery = &self.sends[self.told[number]].delivery;
+        let delivery = &self.sends[self.ordered[number]].delivery;
         self.places.entry((delivery.partition, delivery.offset)).or_insert(offset);
     }
 
     /// Waits until everything is acknowledged.
     fn drain(&mut self) -> anyhow::Result<()> {
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.receive()?;
         }
         Ok(())
     }
 
-    /// Kills the appender with records on their way, of which nobody knows what became, and starts another one that is told
-    /// them again. Sometimes nobody tells the first of them again.
+    /// Kills the appender with records in flight, whose outcomes are unknown. Starts another appender and sends them again,
+    /// sometimes without the first.
     fn kill_appender(&mut self) -> anyhow::Result<()> {
-        // Something is acknowledged, so that the rest is on its way.
-        if !self.under_way.is_empty() {
+        // One acknowledgement shows that the appender has sent the orders.
+        if !self.in_flight.is_empty() {
             self.receive()?;
         }
-        let said = self.appender.take().context("an appender")?.kill()?;
-        said.into_iter().for_each(|acknowledged| self.note(acknowledged));
+        let last_acks = self.appender.take().context("an appender")?.kill()?;
+        last_acks.into_iter().for_each(|acknowledged| self.note(acknowledged));
         self.figures.appenders += 1;
-        let mut left: VecDeque<usize> = self.under_way.drain(..).map(|number| self.told[number]).collect();
+        let mut left: VecDeque<usize> = self.in_flight.drain(..).map(|number| self.ordered[number]).collect();
         if !left.is_empty() && self.random.between(0, 4) == 0 {
             left.pop_front();
             self.figures.torn_off += 1;
@@ -334,11 +335,11 @@ impl Trial {
         left.into_iter().try_for_each(|index| self.request_append(index))
     }
 
-    /// Kills the server when it has applied something that was acknowledged lately, and starts it again; sometimes without
-    /// its index, and then perhaps kills it again while it builds that.
+    /// Kills the server when it has applied one of the last acknowledged records, and starts it again. Sometimes deletes its
+    /// index, and then sometimes kills it again during the rebuild.
     fn kill_server(&mut self) -> anyhow::Result<()> {
-        let behind = self.random.between(0, BEHIND);
-        self.kill_server_behind(usize::try_from(behind)?)?;
+        let lag = self.random.between(0, LAG_MAX);
+        self.kill_server_at_lag(usize::try_from(lag)?)?;
         let delete = self.random.between(0, 3) == 0;
         if delete {
             self.figures.deleted += 1;
@@ -346,29 +347,29 @@ impl Trial {
         }
         self.server = Some(self.launch.start()?);
         if delete && self.random.between(0, 2) == 0 {
-            let behind = self.random.between(0, self.acknowledged.len() as u64);
-            self.kill_server_behind(usize::try_from(behind)?)?;
+            let lag = self.random.between(0, self.acknowledged.len() as u64);
+            self.kill_server_at_lag(usize::try_from(lag)?)?;
             self.server = Some(self.launch.start()?);
         }
         Ok(())
     }
 
-    fn kill_server_behind(&mut self, behind: usize) -> anyhow::Result<()> {
-        let (number, offset) = self.acknowledged[self.acknowledged.len().saturating_sub(1 + behind)];
-        let partition = self.sends[self.told[number]].delivery.partition;
+    fn kill_server_at_lag(&mut self, lag: usize) -> anyhow::Result<()> {
+        let (number, offset) = self.acknowledged[self.acknowledged.len().saturating_sub(1 + lag)];
+        let partition = self.sends[self.ordered[number]].delivery.partition;
         self.asker.stopped_before(self.server()?, partition, offset)?;
         self.server.take().context("a server")?.kill()?;
         self.figures.servers += 1;
         Ok(())
     }
 
-    /// Gives the model what came to stand in the topic. Whether anything did.
+    /// Delivers the new records of the topic to the model. Returns whether there were any.
     fn feed(&mut self) -> anyhow::Result<bool> {
         let new = self.witness.read()?;
         for stood in &new {
             let what = self.known.get(&stood.value).cloned();
             let what =
-                what.with_context(|| format!("nobody appended what stands at {}:{}", stood.partition, stood.offset))?;
+                what.with_context(|| format!("the record at {}:{} is unknown", stood.partition, stood.offset))?;
             let (partition, offset) = (stood.partition, stood.offset);
             let delivery = Delivery { partition, offset, log_millis: stood.millis, what };
             self.model.deliver(&delivery);
@@ -378,8 +379,8 @@ impl Trial {
         Ok(!new.is_empty())
     }
 
-    /// Asks everything while nothing is appended. What a killed appender had on its way may land while it is asked; then
-    /// it is asked again.
+    /// Compares all answers while no append is in flight. Repeats the comparison if records of a killed appender appeared in
+    /// the topic meanwhile.
     fn compare(&mut self) -> anyhow::Result<Result<u64, Found>> {
         self.drain()?;
         self.feed()?;
@@ -392,12 +393,12 @@ impl Trial {
                 return Ok(compared);
             }
         }
-        anyhow::bail!("the topic does not come to rest")
+        anyhow::bail!("the topic still gets records after {STRAGGLERS_MAX} comparisons")
     }
 
-    /// Waits until the server is as far as the model. Where it does not come to that, the comparison says so.
+    /// Waits until the server has applied as much as the model. After [`SETTLE_WAIT`] the comparison reports the difference.
     fn settle(&self) -> anyhow::Result<Vec<Part>> {
-        let (begun, server) = (Instant::now(), self.server()?);
+        let (started, server) = (Instant::now(), self.server()?);
         let mut parts = Vec::new();
         for row in self.model.partitions()["partitions"].as_array().into_iter().flatten() {
             let partition = u32::try_from(row["partition"].as_u64().context("a partition")?)?;
@@ -405,32 +406,32 @@ impl Trial {
             let part = Part { last: here.map(|(_, offset)| *offset).max(), stopped: row["state"] == "stopped" };
             parts.push(part);
             let Some(last) = part.last else { continue };
-            while begun.elapsed() < SETTLE_WAIT {
+            while started.elapsed() < SETTLE_WAIT {
                 let stopped = self.asker.stopped_before(server, partition, last)?;
                 let at = || -> anyhow::Result<bool> {
-                    let told = format!("partition {partition} is stopped at offset {}:", row["stopped_at"]);
+                    let prefix = format!("partition {partition} is stopped at offset {}:", row["stopped_at"]);
                     let (_, doctor) = self.asker.get(server, "/v1/doctor")?;
                     let findings = doctor["findings"].as_array().into_iter().flatten();
-                    Ok(findings.filter_map(|finding| finding["what"].as_str()).any(|what| what.starts_with(&told)))
+                    Ok(findings.filter_map(|finding| finding["what"].as_str()).any(|what| what.starts_with(&prefix)))
                 };
                 if stopped == part.stopped && (!stopped || at()?) {
                     break;
                 }
-                // It stands at a record that a skip behind it voids.
+                // The partition is stopped at a record that a later skip voids.
                 thread::sleep(LOOK);
             }
         }
         Ok(parts)
     }
 
-    /// Every acknowledged record stands where its appender was told. Counts what there is, too.
-    fn nothing_acknowledged_is_lost(&mut self) -> anyhow::Result<()> {
+    /// Fails unless every acknowledged record is at its acknowledged offset. Also counts the records of the topic.
+    fn check_acknowledged(&mut self) -> anyhow::Result<()> {
         for (number, offset) in &self.acknowledged {
-            let send = &self.sends[self.told[*number]];
+            let send = &self.sends[self.ordered[*number]];
             let stood = self.stood.get(&(send.delivery.partition, *offset));
             ensure!(
                 stood == Some(&send.value),
-                "{}:{offset} was acknowledged and is not there",
+                "the record acknowledged at {}:{offset} is not in the topic",
                 send.delivery.partition
             );
         }

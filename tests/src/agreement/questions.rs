@@ -28,7 +28,7 @@ pub struct Both<'a, A> {
     pub answers: u64,
 }
 
-/// The model's names of what has a lifecycle, and the product's indices.
+/// The lifecycles: the model's names and the product's indices.
 const FAMILIES: [(&str, Index); 6] = [
     ("approval", evolving::APPROVALS),
     ("wake", evolving::WAKES),
@@ -38,7 +38,7 @@ const FAMILIES: [(&str, Index); 6] = [
     ("agent_pool", pools::INDEX),
 ];
 
-/// The product's reasons by the words that the model has for them: no document fixes how they are worded.
+/// The beginnings of the product's reasons, with the model's word for each. No document fixes the wording.
 const REASONS: [(&str, &str); 6] = [
     ("the run is ", "ended"),
     ("an effect may have happened and nobody recorded", "reconcile_required"),
@@ -48,11 +48,11 @@ const REASONS: [(&str, &str); 6] = [
     ("the effect may have happened and has no", "unknown_outcome"),
 ];
 
-/// What of an answer is equal, or the first that is not.
+/// The result of a comparison, or the first difference.
 pub(super) type Checked<T = ()> = Result<T, Found>;
 
 impl<A: Answers> Both<'_, A> {
-    /// Asks everything; the answers that were compared.
+    /// Compares the answers to all questions; returns how many were compared.
     pub fn everything(mut self) -> Checked<u64> {
         self.of_all()?;
         let mut runs = self.history.runs.clone();
@@ -65,35 +65,35 @@ impl<A: Answers> Both<'_, A> {
         Ok(self.answers)
     }
 
-    /// A page's length.
+    /// The page limit of the next question.
     fn limit(&self) -> usize {
         self.product.page(self.history.seed + self.answers)
     }
 
     fn equal(&mut self, question: &str, model: &Value, product: anyhow::Result<Value>) -> Checked {
         self.answers += 1;
-        let found = match product {
+        let difference = match product {
             Ok(product) => first(model, &product),
             Err(error) => Some((String::new(), model.clone(), format!("failed: {error:#}").into())),
         };
-        let Some((path, model, product)) = found else { return Ok(()) };
+        let Some((path, model, product)) = difference else { return Ok(()) };
         Err(Found { question: question.to_owned(), path, model, product })
     }
 
     fn of_all(&mut self) -> Checked {
         let limit = self.limit();
         let mut partitions = self.model.partitions()["partitions"].clone();
-        let told = self.product.partitions();
-        for (row, told) in each(&mut partitions).zip(told.iter().flat_map(|told| told.as_array()).flatten()) {
-            if told["applied"].is_null() {
+        let answer = self.product.partitions();
+        for (row, answer) in each(&mut partitions).zip(answer.iter().flat_map(|answer| answer.as_array()).flatten()) {
+            if answer["applied"].is_null() {
                 row["applied"] = Value::Null;
             }
         }
-        self.equal("partitions", &partitions, told)?;
+        self.equal("partitions", &partitions, answer)?;
         let mut runs = self.model.runs()["runs"].clone();
         each(&mut runs).for_each(dated);
-        let told = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
-        self.equal("runs", &runs, told)?;
+        let answer = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
+        self.equal("runs", &runs, answer)?;
         let all = without_payloads(by_kind(self.model.effects(false)["effects"].clone()));
         for listed in [Listed::All, Listed::Pending, Listed::Unsafe, Listed::Contradicted] {
             let has = |effect: &&Value| match listed {
@@ -103,18 +103,18 @@ impl<A: Answers> Both<'_, A> {
                 Listed::Contradicted => effect["contradictions"] != 0,
             };
             let model: Value = all.as_array().into_iter().flatten().filter(has).cloned().collect();
-            let told = self.product.effects(listed, limit).map(|told| without_payloads(by_kind(worded(told))));
-            self.equal(&format!("effects {listed:?}"), &model, told)?;
+            let answer = self.product.effects(listed, limit).map(|answer| without_payloads(by_kind(worded(answer))));
+            self.equal(&format!("effects {listed:?}"), &model, answer)?;
         }
-        let told = self.product.anomalies(None, limit).map(Value::from);
-        self.equal("anomalies", &self.model.anomalies(None)["anomalies"], told)?;
-        let told = self.product.dead_letters(limit).map(Value::from);
-        self.equal("dead letters", &self.model.dead_letters()["records"], told)?;
-        self.standing_everywhere()
+        let answer = self.product.anomalies(None, limit).map(Value::from);
+        self.equal("anomalies", &self.model.anomalies(None)["anomalies"], answer)?;
+        let answer = self.product.dead_letters(limit).map(Value::from);
+        self.equal("dead letters", &self.model.dead_letters()["records"], answer)?;
+        self.open_items_everywhere()
     }
 
-    /// What stands open over the fleet.
-    fn standing_everywhere(&mut self) -> Checked {
+    /// The open items of all runs.
+    fn open_items_everywhere(&mut self) -> Checked {
         let limit = self.limit();
         for (family, index) in FAMILIES {
             for ended in [false, true] {
@@ -125,18 +125,19 @@ impl<A: Answers> Both<'_, A> {
                 };
                 let mut model: Vec<Value> = self.history.runs.iter().flat_map(rows).collect();
                 model.sort_by_key(Value::to_string);
-                let told = self.product.standing_everywhere(index, ended, limit).map(|told| {
-                    let mut told: Vec<Value> = told.into_iter().map(|(run_id, row)| json!([run_id, row])).collect();
-                    told.sort_by_key(Value::to_string);
-                    told.into()
+                let answer = self.product.open_items_everywhere(index, ended, limit).map(|answer| {
+                    let mut answer: Vec<Value> = answer.into_iter().map(|(run_id, row)| json!([run_id, row])).collect();
+                    answer.sort_by_key(Value::to_string);
+                    answer.into()
                 });
-                self.equal(&format!("{family} everywhere, ended {ended}"), &model.into(), told)?;
+                self.equal(&format!("{family} everywhere, ended {ended}"), &model.into(), answer)?;
             }
         }
         Ok(())
     }
 
-    /// Asks what is asked of a run as it was; `shown` are its records then, in pages of so many.
+    /// Compares the answers about a run as of an earlier position; returns how many were compared. `shown` lists its records
+    /// as of the position, in pages of the given limit.
     pub fn of_past(
         mut self,
         run_id: &str,
@@ -153,11 +154,11 @@ impl<A: Answers> Both<'_, A> {
         let id = RunId::new(run_id).expect("a run of the history has an id");
         self.of_its_own(run_id, id)?;
         self.records(run_id, self.product.show(id, limit))?;
-        let told = self.product.anomalies(Some(id), limit).map(Value::from);
-        self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], told)
+        let answer = self.product.anomalies(Some(id), limit).map(Value::from);
+        self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], answer)
     }
 
-    /// What follows from a run's own rows.
+    /// The answers that depend only on the run's own rows.
     fn of_its_own(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
         let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
@@ -167,9 +168,9 @@ impl<A: Answers> Both<'_, A> {
             members.remove("updated_at_millis");
         }
         each_evidence(&mut recovery["pending"]).for_each(logged);
-        let told = self.product.recover(id, limit).map(|mut told| {
-            let resumes = told["reason"].clone();
-            if let Some(members) = told.as_object_mut() {
+        let answer = self.product.recover(id, limit).map(|mut answer| {
+            let resumes = answer["reason"].clone();
+            if let Some(members) = answer.as_object_mut() {
                 members.remove("next_cursor");
                 members.insert("reason".to_owned(), word(&resumes));
                 members.get_mut("pending").into_iter().flat_map(each).for_each(|row| {
@@ -179,12 +180,12 @@ impl<A: Answers> Both<'_, A> {
             }
             let model = recovery["pending"].as_array().into_iter().flatten();
             let given = model.flat_map(|row| row["evidence"].as_array()).flatten();
-            for (told, given) in each_evidence(&mut told["pending"]).zip(given) {
-                told["payload"] = as_given(&given["payload"], &told["payload"]);
+            for (answer, given) in each_evidence(&mut answer["pending"]).zip(given) {
+                answer["payload"] = as_given(&given["payload"], &answer["payload"]);
             }
-            told
+            answer
         });
-        self.equal(&format!("recover {run_id}"), &recovery, told)?;
+        self.equal(&format!("recover {run_id}"), &recovery, answer)?;
         self.calls(run_id, id)?;
         for covers in [None, Some(0), Some(head / 2), Some(head)] {
             let model = self.model.checkpoint(run_id, covers);
@@ -193,8 +194,8 @@ impl<A: Answers> Both<'_, A> {
         for (family, index) in FAMILIES {
             for ended in [false, true] {
                 let model = self.model.standing(run_id, family, ended)["standing"].clone();
-                let told = self.product.standing(id, index, ended, limit).map(Value::from);
-                self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, told)?;
+                let answer = self.product.open_items(id, index, ended, limit).map(Value::from);
+                self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, answer)?;
             }
         }
         self.facts(run_id, id)?;
@@ -209,14 +210,14 @@ impl<A: Answers> Both<'_, A> {
             for occurrence in wanted {
                 let mut model = self.model.lookup(run_id, &fingerprint, occurrence);
                 model["missing_content"] = json!([]);
-                let told = self.product.lookup(id, &fingerprint, occurrence);
-                self.equal(&format!("lookup {run_id} {fingerprint} {occurrence:?}"), &model, told)?;
+                let answer = self.product.lookup(id, &fingerprint, occurrence);
+                self.equal(&format!("lookup {run_id} {fingerprint} {occurrence:?}"), &model, answer)?;
             }
         }
         Ok(())
     }
 
-    fn records(&mut self, run_id: &str, told: anyhow::Result<Vec<Value>>) -> Checked {
+    fn records(&mut self, run_id: &str, answer: anyhow::Result<Vec<Value>>) -> Checked {
         let mut model = self.model.show(run_id)["records"].clone();
         for line in each(&mut model) {
             let millis = line["timestamp_millis"].take().as_u64().unwrap_or(0);
@@ -225,35 +226,35 @@ impl<A: Answers> Both<'_, A> {
                 members.remove("timestamp_millis");
             }
         }
-        let told = told.map(|lines| {
+        let answer = answer.map(|lines| {
             let mut lines = without(lines, &["cursor", "record_kind"]);
-            // A payload is answered with what its writer left out; it has to have all that its writer said.
+            // The product adds defaults to a payload; it must contain all that its writer gave.
             for (line, model) in each(&mut lines).zip(model.as_array().into_iter().flatten()) {
                 line["payload"] = as_given(&model["payload"], &line["payload"]);
             }
             lines
         });
-        self.equal(&format!("records of {run_id}"), &model, told)
+        self.equal(&format!("records of {run_id}"), &model, answer)
     }
 
     fn events(&mut self) -> Checked {
-        // Of many questions that are alike some at each position: over seeds and positions all of them.
+        // A third of the questions at each position; over seeds and positions all of them.
         let turn = self.history.seed + self.answers;
         let questions = Model::event_questions(&self.history.runs);
         for asked in (turn..).zip(questions).filter(|(at, _)| at.is_multiple_of(3)).map(|(_, asked)| asked) {
             let limit = self.limit();
             let filter = filter(&asked);
             let model = by_place(self.model.events(&asked)["events"].clone());
-            let told = self.product.events(&filter, limit).map(|events| {
+            let answer = self.product.events(&filter, limit).map(|events| {
                 let mut events = by_place(without(events, &["timestamp"]));
-                // A summary that nobody gave is filled in; one that was given is answered with all that it said.
+                // The product fills in an absent summary; a given summary must be complete.
                 for (event, model) in each(&mut events).zip(model.as_array().into_iter().flatten()) {
                     let given = &model["event"];
                     event["event"] = if given.is_null() { Value::Null } else { as_given(given, &event["event"]) };
                 }
                 events
             });
-            self.equal(&format!("events of {asked:?}"), &model, told)?;
+            self.equal(&format!("events of {asked:?}"), &model, answer)?;
         }
         Ok(())
     }
@@ -262,15 +263,15 @@ impl<A: Answers> Both<'_, A> {
         let limit = self.limit();
         for (turn, at) in (self.history.seed..).zip(self.model.times(run_id)) {
             let model = self.model.facts(run_id, at)["facts"].clone();
-            let told = self.product.facts(id, at, limit).map(|facts| without(facts, &["at", "status"]));
-            self.equal(&format!("facts of {run_id} at {at}"), &model, told)?;
+            let answer = self.product.facts(id, at, limit).map(|facts| without(facts, &["at", "status"]));
+            self.equal(&format!("facts of {run_id} at {at}"), &model, answer)?;
             if !turn.is_multiple_of(3) {
                 continue;
             }
             let places: Value = model.as_array().into_iter().flatten().map(|fact| fact["position"].clone()).collect();
             let lines = self.product.show_at(id, at, limit);
-            let told = lines.map(|lines| lines.into_iter().map(|line| line["position"].clone()).collect());
-            self.equal(&format!("records of {run_id} as of {at}"), &places, told)?;
+            let answer = lines.map(|lines| lines.into_iter().map(|line| line["position"].clone()).collect());
+            self.equal(&format!("records of {run_id} as of {at}"), &places, answer)?;
         }
         Ok(())
     }
@@ -291,8 +292,8 @@ impl<A: Answers> Both<'_, A> {
             let record_id = record["record_id"].as_str().unwrap_or_default();
             let model = self.model.known(run_id, record_id);
             let id = RecordId::new(record_id).expect("a record of the history has an id");
-            let told = self.product.by_id(RunId::new(run_id).expect("a run has an id"), id).map(unnumbered);
-            self.equal(&format!("the record {record_id} of {run_id}"), &model, told)?;
+            let answer = self.product.by_id(RunId::new(run_id).expect("a run has an id"), id).map(unnumbered);
+            self.equal(&format!("the record {record_id} of {run_id}"), &model, answer)?;
         }
         Ok(())
     }
@@ -305,18 +306,18 @@ impl<A: Answers> Both<'_, A> {
         let record_id = record["record_id"].as_str().unwrap_or_default();
         let mut model = self.model.outcome(partition, offset, index, record_id);
         let (run, id) = (RunId::new(run_id).expect("an id"), RecordId::new(record_id).expect("an id"));
-        let mut told = self.product.outcome(partition, (offset, index), run, id).map(unnumbered);
+        let mut answer = self.product.outcome(partition, (offset, index), run, id).map(unnumbered);
         if let Some(members) = model.as_object_mut() {
             members.insert("record_id".to_owned(), record_id.into());
-        } else if told.as_ref().is_ok_and(|told| told["outcome"] == "repeat") {
-            // Nothing was judged there, and the id stands for a record elsewhere.
-            told = Ok(Value::Null);
+        } else if answer.as_ref().is_ok_and(|answer| answer["outcome"] == "repeat") {
+            // The model judged no record there; the product answers for the first record with this id.
+            answer = Ok(Value::Null);
         }
-        self.equal(&format!("outcome of {partition}:{offset}.{index}, {record_id} of {run_id}"), &model, told)
+        self.equal(&format!("outcome of {partition}:{offset}.{index}, {record_id} of {run_id}"), &model, answer)
     }
 }
 
-/// What the model asks for, as the product is asked.
+/// The model's filter as the product's.
 fn filter(asked: &EventFilter) -> Filter {
     let entity = |(kind, id): &(String, String)| {
         let kind = EntityKind::ALL.iter().find(|known| known.as_str() == kind).expect("a kind of entity");
@@ -334,7 +335,7 @@ fn filter(asked: &EventFilter) -> Filter {
     }
 }
 
-/// By partition and place: nobody is promised another order over several lists.
+/// Sorts by partition and position: the order over several lists is unspecified.
 fn by_place(mut events: Value) -> Value {
     if let Some(events) = events.as_array_mut() {
         let place = |event: &Value| ["partition", "offset", "index"].map(|name| event["position"][name].as_u64());
@@ -358,7 +359,7 @@ fn without(mut items: Vec<Value>, names: &[&str]) -> Value {
     items.into()
 }
 
-/// An outcome without the number of what it repeats, which the model does not tell.
+/// Removes the journal number of a repeated record, which the model's outcome does not contain.
 fn unnumbered(mut outcome: Value) -> Value {
     if let Some(members) = outcome.as_object_mut() {
         members.remove("journal_seq");
@@ -380,7 +381,7 @@ fn word(reason: &Value) -> Value {
     REASONS.iter().find(|(begins, _)| text.starts_with(begins)).map_or(reason.clone(), |(_, word)| (*word).into())
 }
 
-/// Effects with the model's words for reasons, and without their arguments and what depends on when they are asked for.
+/// Effects with the model's words for reasons, without arguments and without members that depend on the time of the query.
 fn worded(mut effects: Vec<Value>) -> Value {
     for effect in &mut effects {
         effect["reason"] = word(&effect["reason"]);
@@ -391,11 +392,11 @@ fn worded(mut effects: Vec<Value>) -> Value {
     effects.into()
 }
 
-/// The refused results of all effects of a list: evidence, and what contradicts their ends.
+/// The refused results of all effects of a list: evidence, and contradictions of their outcomes.
 fn each_evidence(effects: &mut Value) -> impl Iterator<Item = &mut Value> {
     let members = each(effects).flat_map(|effect| effect.as_object_mut()).flatten();
-    let kept = members.filter(|(name, _)| matches!(name.as_str(), "evidence" | "contradicting"));
-    kept.flat_map(|(_, results)| each(results))
+    let refused = members.filter(|(name, _)| matches!(name.as_str(), "evidence" | "contradicting"));
+    refused.flat_map(|(_, results)| each(results))
 }
 
 /// The model's time of evidence as the product writes it.
@@ -405,12 +406,12 @@ fn logged(evidence: &mut Value) {
     }
 }
 
-/// Effects without the payloads of their evidence, which lists mask, and with the times that the product writes.
+/// Effects with the product's times, without the payloads of their evidence, which lists mask.
 fn without_payloads(mut effects: Value) -> Value {
     for effect in each(&mut effects) {
         if let Some(millis) = effect.as_object_mut().and_then(|members| members.remove("since_millis")) {
-            let known = millis.as_i64().filter(|millis| *millis > 0);
-            effect["since"] = known.map(|millis| query::time(millis.cast_unsigned())).into();
+            let since = millis.as_i64().filter(|millis| *millis > 0);
+            effect["since"] = since.map(|millis| query::time(millis.cast_unsigned())).into();
         }
     }
     for evidence in each_evidence(&mut effects) {
@@ -422,7 +423,7 @@ fn without_payloads(mut effects: Value) -> Value {
     effects
 }
 
-/// In one order: nobody is promised one over several partitions.
+/// Sorts by run, kind and id: the order over several partitions is unspecified.
 fn by_kind(mut effects: Value) -> Value {
     if let Some(effects) = effects.as_array_mut() {
         effects.sort_by_key(|effect| ["run_id", "kind", "id"].map(|name| effect[name].to_string()));

@@ -65,9 +65,9 @@ pub fn each_seed(threads: usize, budget: Budget, check: impl Fn(u64) -> Result<(
     });
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort();
-    let asked = number("RUNLOG_SEED").filter(|_| !failures.is_empty());
-    let events = asked.map(|seed| super::describe(seed).join("\n")).unwrap_or_default();
-    let told: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
-    assert!(told.is_empty(), "\n{events}\n{}", told.join("\n"));
+    let named_seed = number("RUNLOG_SEED").filter(|_| !failures.is_empty());
+    let events = named_seed.map(|seed| super::describe(seed).join("\n")).unwrap_or_default();
+    let messages: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
+    assert!(messages.is_empty(), "\n{events}\n{}", messages.join("\n"));
     ran.into_inner()
 }

@@ -42,10 +42,10 @@ impl Telling {
     }
 
     /// What was asked of a tool and what it answered, and what the story does with it.
-    pub fn turn(&mut self) -> &[Json] {
+    pub fn add_turn(&mut self) -> &[Json] {
         self.turns += 1;
-        let asked = self.text(60, 300);
-        self.messages.push(json!({"role": "assistant", "content": asked}).into());
+        let question = self.text(60, 300);
+        self.messages.push(json!({"role": "assistant", "content": question}).into());
         let answered = self.text(100, 1200);
         self.messages.push(json!({"role": "tool", "content": answered}).into());
         let last = self.messages.len();

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Text that makes two of it too large for a record.
 const HALF: usize = 600 << 10;
 
-fn turn(run: &Run, text: &str) -> JournalRecord {
+fn draft_turn(run: &Run, text: &str) -> JournalRecord {
     let content = Json::from(Value::from(text));
     run.draft(ConversationTurn {
         message_id: text[..1].into(),
@@ -43,13 +43,14 @@ async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
 /// And what comes behind it is numbered behind all of it, refused or not.
 pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     let run = backend.open("batch").await;
-    let positions = run.batch(vec![turn(&run, "a"), turn(&run, "b"), turn(&run, "c")]).await.expect("a batch");
+    let positions =
+        run.batch(vec![draft_turn(&run, "a"), draft_turn(&run, "b"), draft_turn(&run, "c")]).await.expect("a batch");
     let offsets: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
     assert_eq!(offsets, (0..3).map(|index| (positions[0].offset, index)).collect::<Vec<_>>());
     run.turn("user", "d").await.expect("a turn");
     run.flush().await.expect("applied");
     // Over HTTP the answer says so at once.
-    let refused = run.batch(vec![turn(&run, "e"), unstaged(&run), turn(&run, "f")]).await;
+    let refused = run.batch(vec![draft_turn(&run, "e"), unstaged(&run), draft_turn(&run, "f")]).await;
     let error = match refused {
         Err(error) => error,
         Ok(_) => run.flush().await.expect_err("it was refused"),
@@ -57,7 +58,7 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
     assert!(error.to_string().contains("not_staged"), "{error}");
     run.reopen().await.expect("reopened");
-    run.record(turn(&run, "g")).await.expect("a record");
+    run.record(draft_turn(&run, "g")).await.expect("a record");
     run.flush().await.expect("applied");
     assert_eq!(turns(backend, "batch").await, ["a", "b", "c", "d", "g"]);
 }
@@ -66,18 +67,18 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
 pub async fn an_invalid_record_is_refused_before_it_is_numbered(backend: &Backend) {
     let run = backend.open("refused").await;
     let other = backend.open("refused other").await;
-    let large = |text: &str| turn(&run, &text.repeat(HALF));
+    let large = |text: &str| draft_turn(&run, &text.repeat(HALF));
     let refused = [
         (ErrorKind::TooLarge, run.batch(vec![large("a"), large("b")]).await.map(drop)),
         (ErrorKind::Invalid, run.batch(Vec::new()).await.map(drop)),
-        (ErrorKind::Invalid, run.batch(vec![turn(&run, "a"), turn(&other, "b")]).await.map(drop)),
-        (ErrorKind::Invalid, run.record(turn(&other, "c")).await.map(drop)),
+        (ErrorKind::Invalid, run.batch(vec![draft_turn(&run, "a"), draft_turn(&other, "b")]).await.map(drop)),
+        (ErrorKind::Invalid, run.record(draft_turn(&other, "c")).await.map(drop)),
     ];
     for (kind, came) in refused {
         let error = came.expect_err("it cannot be written");
         assert_eq!((error.kind(), error.action()), (kind, Action::FixTheInput), "{error}");
     }
-    run.record(turn(&run, "d")).await.expect("a record");
+    run.record(draft_turn(&run, "d")).await.expect("a record");
     run.flush().await.expect("applied");
     assert_eq!(turns(backend, "refused").await, ["d"]);
 }
@@ -90,7 +91,8 @@ pub async fn reopen_finds_a_whole_batch_or_sends_it_whole(backend: &Backend) {
         let mut whole = Vec::new();
         loop {
             whole.extend(["a", "b"]);
-            let came = backend.run_with_fault(*fault, run.batch(vec![turn(&run, "a"), turn(&run, "b")])).await;
+            let came =
+                backend.run_with_fault(*fault, run.batch(vec![draft_turn(&run, "a"), draft_turn(&run, "b")])).await;
             if !matches!(came, FaultOutcome::Completed) {
                 break;
             }
@@ -121,7 +123,7 @@ pub async fn a_record_written_unchanged_is_redacted_like_others(backend: &Backen
     let draft = run.draft(entry).expect("a draft");
     let (key, fingerprint) = (draft.body.facts.key.clone(), draft.body.facts.fingerprint.clone());
     assert!(key.is_some() && fingerprint.is_some(), "of the true arguments");
-    run.batch(vec![draft, turn(&run, "hunter2")]).await.expect("a batch");
+    run.batch(vec![draft, draft_turn(&run, "hunter2")]).await.expect("a batch");
     run.flush().await.expect("applied");
     let records = backend.records("as it is").await;
     let text = serde_json::to_string(&records).expect("JSON");
@@ -135,11 +137,15 @@ pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
         let booked = async |_| Ok(Json::from(json!(seat)));
         run.tool("book", &json!({ "seat": seat })).once(booked).await.expect("an answer");
         run.flush().await.expect("applied");
-        let found = backend.runlog.recovery(run.id().as_str()).await.expect("an answer").expect("a run");
-        assert_eq!((found.pending.len(), found.completed.len()), (0, seat as usize), "{seat} results are applied");
+        let recovery = backend.runlog.recovery(run.id().as_str()).await.expect("an answer").expect("a run");
+        assert_eq!(
+            (recovery.pending.len(), recovery.completed.len()),
+            (0, seat as usize),
+            "{seat} results are applied"
+        );
     };
     let run = backend.open("repeats").await;
-    let (a, b, c, d) = (turn(&run, "a"), turn(&run, "b"), turn(&run, "c"), turn(&run, "d"));
+    let (a, b, c, d) = (draft_turn(&run, "a"), draft_turn(&run, "b"), draft_turn(&run, "c"), draft_turn(&run, "d"));
     let first = run.record(a.clone()).await.expect("a record");
     assert_eq!(run.record(a.clone()).await.expect("a repeat"), first, "where the first one is");
     run.applied(&first, PATIENCE).await.expect("applied");
@@ -161,8 +167,8 @@ pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     run.record(d.clone()).await.expect("a record");
     let next = backend.open("repeats").await;
     assert_eq!(next.record(c.clone()).await.expect("a repeat"), positions[0], "another handle's");
-    let known = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
-    assert_eq!(known, [positions[1].clone(), first, positions[0].clone()]);
+    let repeats = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
+    assert_eq!(repeats, [positions[1].clone(), first, positions[0].clone()]);
     book(&next, 4).await;
     assert_eq!(turns(backend, "repeats").await, ["a", "b", "c", "d"]);
 }

@@ -1,6 +1,6 @@
 //! Concurrent calls on one handle, and calls whose outcome stays unknown.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::backend::{Backend, Fault};
 
-/// Calls at a time.
+/// Concurrent calls.
 const CALLS: usize = 16;
 
 fn seat(number: usize) -> Value {
@@ -26,23 +26,23 @@ fn value(answer: Answer) -> Value {
     answer.result.expect("a result").to_value()
 }
 
-/// An effect that counts itself.
+/// Makes a call whose effect counts in `ran`.
 async fn book(run: &Run, ran: &AtomicU32, tool: &str, key: Option<&str>, args: &Value) -> Result<Answer, Error> {
     let tool = run.tool(tool, args);
     let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
     tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst) + 1))) }).await
 }
 
-/// Intents in the order of the calls, and results in the order of the effects' ends, each its own.
+/// Intents are appended in the order of the calls, results in the order in which the effects end. Each call gets its own.
 pub async fn concurrent_calls_are_requested_in_order_and_completed_in_any(backend: &Backend) {
     let run = backend.open("many").await;
-    let begun = Semaphore::new(0);
+    let started = Semaphore::new(0);
     let (ends, waits): (Vec<_>, Vec<_>) = (0..CALLS).map(|_| oneshot::channel::<()>()).unzip();
     let calls = waits.into_iter().enumerate().map(|(number, wait)| {
-        let (run, begun) = (&run, &begun);
+        let (run, started) = (&run, &started);
         async move {
             let effect = |_| async move {
-                begun.add_permits(1);
+                started.add_permits(1);
                 wait.await.expect("it ends");
                 if number == 3 {
                     return Err(Failure { kind: "full".into(), message: "no seat".into() });
@@ -53,27 +53,27 @@ pub async fn concurrent_calls_are_requested_in_order_and_completed_in_any(backen
             (answer.result.map(|result| result.to_value()), answer.error.map(|error| error.kind))
         }
     });
-    let last_first = async {
-        begun.acquire_many(CALLS as u32).await.expect("open").forget();
+    let end_last_first = async {
+        started.acquire_many(CALLS as u32).await.expect("open").forget();
         ends.into_iter().rev().for_each(|end| end.send(()).expect("an effect waits"));
     };
-    let (answers, ()) = tokio::join!(join_all(calls), last_first);
+    let (answers, ()) = tokio::join!(join_all(calls), end_last_first);
     for (number, answer) in answers.into_iter().enumerate() {
         let own = if number == 3 { (None, Some("full".into())) } else { (Some(json!(number)), None) };
         assert_eq!(answer, own, "call {number}");
     }
     let records = backend.records("many").await;
-    let asked: Vec<&Value> = records
+    let requested: Vec<&Value> = records
         .iter()
         .filter(|(kind, _)| kind == "tool_call_requested")
         .map(|(_, payload)| &payload["arguments"]["seat"])
         .collect();
-    assert_eq!(asked, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    assert_eq!(requested, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
     let next = backend.open("many").await;
     assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
 }
 
-/// Neither its effect nor that of a later call runs, whether or not the intent is in the log.
+/// Neither the effect of the call nor the effect of a later call runs, whether or not the intent is in the log.
 pub async fn an_intent_that_got_no_answer_stops_the_calls_after_it(backend: &Backend) {
     for fault in backend.faults.iter().filter(|fault| **fault != Fault::Cancelled) {
         let (ran, id) = (AtomicU32::new(0), format!("unanswered-{fault:?}"));
@@ -93,12 +93,12 @@ pub async fn an_intent_that_got_no_answer_stops_the_calls_after_it(backend: &Bac
             called.expect("an answer");
         }
         let next = backend.open(&id).await;
-        let found = (next.recovery().completed.len(), next.recovery().pending.len());
-        assert_eq!((found, ran.load(Ordering::SeqCst)), ((CALLS, 0), CALLS as u32), "{fault:?}: each once");
+        let counts = (next.recovery().completed.len(), next.recovery().pending.len());
+        assert_eq!((counts, ran.load(Ordering::SeqCst)), ((CALLS, 0), CALLS as u32), "{fault:?}: each once");
     }
 }
 
-/// Whether or not the handle knows by then that it has lost the run.
+/// Covers a handle that already knows that it lost the run, and a handle that does not.
 pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &Backend) {
     for knows in [false, true] {
         let (ran, id) = (AtomicU32::new(0), format!("evidence-{knows}"));
@@ -124,10 +124,10 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
             b
         };
         let (answer, b) = tokio::join!(call, meanwhile);
-        // Where the backend tells no more than that the result was acknowledged, the handle learns of it with what it does next.
-        let told = answer.as_ref().is_err_and(|error| error.side_effect() == SideEffect::Evidence);
-        assert!(told || (!knows && answer.is_ok()), "{answer:?}");
-        let error = book(&b, &ran, "book", None, &args).await.expect_err("nobody decided");
+        // A backend that reports only the acknowledgement lets the call succeed; the next operation of the handle fails.
+        let reported = answer.as_ref().is_err_and(|error| error.side_effect() == SideEffect::Evidence);
+        assert!(reported || (!knows && answer.is_ok()), "{answer:?}");
+        let error = book(&b, &ran, "book", None, &args).await.expect_err("no decision exists");
         assert_eq!(error.kind(), ErrorKind::ReconcileRequired);
         let c = backend.open(&id).await;
         let pending = &c.recovery().pending[0];
@@ -136,8 +136,8 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
     }
 }
 
-/// Its message list may be older than their answers: an autosave, a signal handler or a parallel branch saves it. Once no call is in
-/// flight, a checkpoint covers them.
+/// An autosave, a signal handler or a parallel branch may save a message list that is older than the answers. A checkpoint
+/// covers the calls only once no call is in flight.
 #[allow(clippy::async_yields_async, reason = "the checkpoint is awaited once the long call is answered")]
 pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("autosave").await);
@@ -153,7 +153,7 @@ pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_t
     let beside = async {
         happens.await.expect("it happens");
         book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
-        // Of a state without either answer. The long call is answered before the checkpoint is appended.
+        // The saved state has neither answer. The long call is answered before the checkpoint is appended.
         let saving = run.checkpoint(&before);
         end.send(()).expect("an effect waits");
         saving
@@ -174,13 +174,13 @@ pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_t
     assert_eq!(value(answer), 3, "the last checkpoint covers both, so this is another call");
 }
 
-/// From the handle that ended it and from a later one: a caller that got no answer asks again.
+/// Covers the handle that ended the run and a later one: a caller without an answer repeats its call.
 pub async fn a_run_that_has_ended_answers_recorded_calls_and_the_same_end(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("ended").await);
     book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
     book(&run, &ran, "book", Some("k"), &seat(2)).await.expect("an answer");
     let unknown = run.tool("mail", &seat(3)).idempotency_key("open");
-    unknown.once_or_unknown(|_| async { Ended::Unknown("hung up".into()) }).await.expect_err("nobody knows");
+    unknown.once_or_unknown(|_| async { Ended::Unknown("hung up".into()) }).await.expect_err("the outcome is unknown");
     backend.checkpoint(&run).await;
     let end = run.end(Outcome::Completed).await.expect("an end");
     let records = backend.records("ended").await.len();
@@ -212,7 +212,7 @@ pub async fn a_run_that_has_ended_answers_recorded_calls_and_the_same_end(backen
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
 }
 
-/// Nor one that was in flight at the end: its result is evidence, and somebody decides.
+/// The result of a call in flight at the end is evidence, and its call needs a decision.
 pub async fn a_call_that_did_not_end_with_its_run_is_not_run_again(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("left").await);
     let call = run.tool("mail", &seat(1)).once(|_| async {
@@ -232,7 +232,7 @@ pub async fn a_call_that_did_not_end_with_its_run_is_not_run_again(backend: &Bac
     assert_eq!(ran.load(Ordering::SeqCst), 0);
 }
 
-/// Otherwise a program without a loop that resumes would make the calls of its last checkpoint again.
+/// Otherwise a program that does not resume would run again the calls that its last checkpoint covers.
 pub async fn a_process_that_reads_no_recovery_begins_at_the_start_of_its_run(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("unread").await);
     book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");
@@ -244,7 +244,7 @@ pub async fn a_process_that_reads_no_recovery_begins_at_the_start_of_its_run(bac
     }
 }
 
-/// It stands for one call of one tool in one run.
+/// A key identifies one call of one tool in one run.
 pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let call = async |run: &Run, tool: &str, args: &Value| book(run, &ran, tool, Some("k"), args).await.map(value);
@@ -265,7 +265,7 @@ pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }
 
-/// No receiver recognises an effect by it.
+/// A receiver cannot recognise an effect by an empty key.
 pub async fn an_empty_key_is_refused_before_anything_is_appended(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("empty").await);
     let before = backend.records("empty").await.len();
@@ -276,7 +276,7 @@ pub async fn an_empty_key_is_refused_before_anything_is_appended(backend: &Backe
     book(&run, &ran, "book", None, &seat(1)).await.expect("the handle stays ready");
 }
 
-/// The key makes no two of one.
+/// A second call with the key of a running call is refused.
 pub async fn a_running_call_is_not_started_again(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("beside").await);
     let effect = |_| async {
@@ -290,7 +290,7 @@ pub async fn a_running_call_is_not_started_again(backend: &Backend) {
     assert_eq!(ran.load(Ordering::SeqCst), 0);
 }
 
-/// A third outcome beside result and failure.
+/// An effect may end with a result, with a failure or with an unknown outcome.
 pub async fn an_effect_with_an_unknown_outcome_leaves_its_call_pending(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let unknown = async |run: &Run, key: Option<&str>| {
@@ -299,16 +299,16 @@ pub async fn an_effect_with_an_unknown_outcome_leaves_its_call_pending(backend: 
         tool.once_or_unknown(|_| async { Ended::Unknown("the desk hung up".into()) }).await
     };
     let run = backend.open("unknown").await;
-    let error = unknown(&run, None).await.expect_err("nobody knows");
+    let error = unknown(&run, None).await.expect_err("the outcome is unknown");
     assert_eq!((error.kind(), error.action()), (ErrorKind::ReconcileRequired, Action::Operator), "{error}");
     assert_eq!(error.side_effect(), SideEffect::Unrecorded);
     for args in [1, 2] {
-        let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("nobody decided");
+        let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("no decision exists");
         assert_eq!((error.kind(), error.side_effect()), (ErrorKind::ReconcileRequired, SideEffect::None), "{error}");
     }
     assert_eq!(backend.open("unknown").await.recovery().pending[0].class, Class::ReconcileRequired);
     let run = backend.open("unknown-keyed").await;
-    let error = unknown(&run, Some("k")).await.expect_err("nobody knows");
+    let error = unknown(&run, Some("k")).await.expect_err("the outcome is unknown");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!(error.side_effect(), SideEffect::Unrecorded);
     let again = async |call: Call| Ok(Json::from(json!(call.attempt)));
@@ -316,40 +316,41 @@ pub async fn an_effect_with_an_unknown_outcome_leaves_its_call_pending(backend: 
     assert_eq!((value(answer), ran.load(Ordering::SeqCst)), (json!(2), 0));
 }
 
-/// Others run; the one that nobody knows of does not.
+/// Other calls run; the call with the unknown outcome does not.
 pub async fn a_handle_that_allows_unresolved_effects_runs_other_calls(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let run = backend.open_unresolved("allowed").await;
     let unknown = run.tool("book", &seat(1)).once_or_unknown(|_| async { Ended::Unknown("hung up".into()) });
-    unknown.await.expect_err("nobody knows");
+    unknown.await.expect_err("the outcome is unknown");
     let mut run = run;
     for again in [false, true] {
         if again {
             run = backend.open_unresolved("allowed").await;
         }
-        let error = book(&run, &ran, "book", None, &seat(1)).await.expect_err("nobody decided");
+        let error = book(&run, &ran, "book", None, &seat(1)).await.expect_err("no decision exists");
         assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
         let before = ran.load(Ordering::SeqCst);
         book(&run, &ran, "mail", None, &json!(before)).await.expect("an answer");
         assert_eq!(ran.load(Ordering::SeqCst), before + 1);
     }
     let strict = backend.open("allowed").await;
-    let error = book(&strict, &ran, "mail", None, &json!("new")).await.expect_err("nobody decided");
+    let error = book(&strict, &ran, "mail", None, &json!("new")).await.expect_err("no decision exists");
     assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::ReconcileRequired, 2), "{error}");
 }
 
-/// Its own clock has no part in that.
+/// The age of a run comes from the log's times, not from the process's clock.
 pub async fn open_unless_active_does_not_take_over_a_recently_written_run(backend: &Backend) {
     let (hour, ran) = (std::time::Duration::from_secs(3600), AtomicU32::new(0));
-    let a = backend.runlog.open_unless_active("active", hour).await.expect("nobody has it");
+    let a = backend.runlog.open_unless_active("active", hour).await.expect("the run has no writer");
     let error = backend.runlog.open_unless_active("active", hour).await.expect_err("it is active");
-    let active = error.active().expect("who has it");
+    let active = error.active().expect("the error names the writer");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!((&active.writer_id, active.epoch), (&a.recovery().writer_id, a.recovery().epoch));
     assert!(active.age < hour && error.to_string().contains(active.writer_id.as_str()), "{error}");
-    assert_eq!(backend.count("active", "run_claim").await, 1, "nothing was appended");
-    book(&a, &ran, "book", None, &seat(1)).await.expect("it is still the first one's");
-    let b = backend.runlog.open_unless_active("active", std::time::Duration::ZERO).await.expect("nobody is that young");
+    assert_eq!(backend.count("active", "run_claim").await, 1, "the refused open appends no claim");
+    book(&a, &ran, "book", None, &seat(1)).await.expect("the first handle still has the run");
+    let b =
+        backend.runlog.open_unless_active("active", std::time::Duration::ZERO).await.expect("age zero is not active");
     assert_eq!(Some(b.recovery().epoch), a.recovery().epoch.next());
     b.end(runlog_producer::Outcome::Completed).await.expect("an end");
     let ended = backend.runlog.open_unless_active("active", hour).await.expect("an ended run is only read");

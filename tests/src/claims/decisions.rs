@@ -29,8 +29,8 @@ fn taken_over(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProces
     let opened = b.open(run)?;
     let id = opened["pending"][0].as_str().with_context(|| format!("{opened}"))?.to_owned();
     for tool in ["charge", "mail"] {
-        let said = b.request(&call(tool, false))?;
-        ensure!(said["error"] == "reconcile_required", "{tool}: {said}");
+        let reply = b.request(&call(tool, false))?;
+        ensure!(reply["error"] == "reconcile_required", "{tool}: {reply}");
     }
     Ok((b, id))
 }
@@ -55,13 +55,13 @@ fn both_get(
     let before = deployment.ledger()?.len();
     let mut c = deployment.agent()?;
     let recorded = (expected.0, expected.1, &json!(true));
-    let said = b.request(&call("charge", false))?;
-    ensure!(answer(&said) == recorded, "{run}: {said}");
-    let said = b.request(&call("mail", false))?;
-    ensure!(said["recorded"] == false && said["result"].is_object(), "{run}: {said}");
+    let reply = b.request(&call("charge", false))?;
+    ensure!(answer(&reply) == recorded, "{run}: {reply}");
+    let reply = b.request(&call("mail", false))?;
+    ensure!(reply["recorded"] == false && reply["result"].is_object(), "{run}: {reply}");
     c.open(run)?;
-    let said = c.request(&call("charge", false))?;
-    ensure!(answer(&said) == recorded, "{run}, the next agent: {said}");
+    let reply = c.request(&call("charge", false))?;
+    ensure!(answer(&reply) == recorded, "{run}, the next agent: {reply}");
     ensure!(deployment.ledger()?.len() == before + 1, "only the mail was new: {:?}", deployment.ledger()?);
     Ok(())
 }
@@ -79,14 +79,14 @@ pub fn agents_get_the_decided_result(deployment: &Deployment) -> anyhow::Result<
     let (mut b, id) = pending(deployment, "not-done")?;
     let signed = ["--not-done", "--who", "test", "--why", "the bank has nothing", "--yes"];
     deployment.server.runlog().answer(&[&["effects", "resolve", "not-done", &id], &signed[..]].concat())?;
-    let said = b.request(&call("charge", false))?;
+    let reply = b.request(&call("charge", false))?;
     let line = deployment.ledger()?.pop().context("a booking")?;
-    ensure!(said["recorded"] == false && said["result"] == line["result"], "{said}");
+    ensure!(reply["recorded"] == false && reply["result"] == line["result"], "{reply}");
     ensure!(line["call"] == *id && line["attempt"] == 2 && line["process"] == b.id(), "{line}");
     let mut c = deployment.agent()?;
     c.open("not-done")?;
     let again = c.request(&call("charge", false))?;
-    ensure!(answer(&again) == (&said["result"], &Value::Null, &json!(true)), "{again}");
+    ensure!(answer(&again) == (&reply["result"], &Value::Null, &json!(true)), "{again}");
     deployment.verified()
 }
 
@@ -103,10 +103,10 @@ pub fn the_evidence_of_a_fenced_result_can_be_adopted(deployment: &Deployment) -
     let early = deployment.server.runlog().json(&adopt)?;
     ensure!(early.code != Some(0), "{}", early.stdout);
     // Where the backend tells no more than that its result was acknowledged, it learns of its loss with what it does next.
-    let said = a.resume()?;
-    ensure!(said["error"] == "fenced" || said["result"] == happened, "{said}");
-    let said = a.request(&call("mail", false))?;
-    ensure!(said["error"] == "fenced", "{said}");
+    let reply = a.resume()?;
+    ensure!(reply["error"] == "fenced" || reply["result"] == happened, "{reply}");
+    let reply = a.request(&call("mail", false))?;
+    ensure!(reply["error"] == "fenced", "{reply}");
     let recovery = deployment.server.runlog().json(&["recover", "adopted"])?.exits(1)?.json()?;
     let evidence = recovery["pending"][0]["evidence"].as_array().map(Vec::len);
     ensure!(evidence == Some(1) && recovery["resumable"] == false, "{recovery}");

@@ -49,8 +49,8 @@ pub(super) fn arm() {
 
 /// Returns when an append is held. Needs a multi-threaded runtime.
 pub(super) fn wait_until_held() {
-    let held = || CHANGED.wait_while(state(), |state| *state == State::Armed);
-    drop(tokio::task::block_in_place(held).expect("nothing panics while it holds the lock"));
+    let is_held = || CHANGED.wait_while(state(), |state| *state == State::Armed);
+    drop(tokio::task::block_in_place(is_held).expect("nothing panics while it holds the lock"));
 }
 
 /// Sends the held append.

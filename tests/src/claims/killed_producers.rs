@@ -59,9 +59,9 @@ impl Fleet<'_> {
         let mut moments: Vec<(Duration, usize)> =
             (0..PROCESSES).map(|process| (Duration::from_millis(random.between(200, 2000)), process)).collect();
         moments.sort_unstable();
-        let begun = Instant::now();
+        let started = Instant::now();
         for (moment, process) in moments {
-            sleep(moment.saturating_sub(begun.elapsed()));
+            sleep(moment.saturating_sub(started.elapsed()));
             // It is gone before the next one looks at what it left.
             self.agents.remove(process).kill().with_context(|| format!("process {process}"))?;
             let next = self.start(process)?;
@@ -106,10 +106,10 @@ pub fn acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice(
         agent.wait_for_exit(END_WAIT)?;
     }
     let lists = fleet.acknowledged()?;
-    let known = compared(deployment, &lists)?;
-    audit::effects(deployment.ledger()?, &known.calls)?;
+    let journal = compared(deployment, &lists)?;
+    audit::effects(deployment.ledger()?, &journal.calls)?;
     deployment.verified()?;
-    figures(deployment, kills, &lists, &known)
+    figures(deployment, kills, &lists, &journal)
 }
 
 /// Says what was shown; an error where nothing was.
@@ -155,12 +155,12 @@ fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> any
     ensure!(silent.is_empty(), "nothing was acknowledged to {silent:?}");
     let calls = audit::acknowledged(&deployment.server.url, lists)?;
     let runlog = deployment.server.runlog();
-    let found = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
-    let found = found["runs"].as_array().context("runs")?;
-    ensure!(found.len() == runs.len() && found.iter().all(|run| run["status"] == "completed"), "{found:?}");
+    let listed = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
+    let listed = listed["runs"].as_array().context("runs")?;
+    ensure!(listed.len() == runs.len() && listed.iter().all(|run| run["status"] == "completed"), "{listed:?}");
     let refused = runlog.answer(&["anomalies", "--consistency", "latest", "--limit", "100000"])?;
     let refused = refused["anomalies"].as_array().context("anomalies")?;
     // What a killed process still had on its way.
     ensure!(refused.iter().all(|record| record["reason"] == "fenced"), "{refused:?}");
-    Ok(Journal { runs: found.len(), calls })
+    Ok(Journal { runs: listed.len(), calls })
 }

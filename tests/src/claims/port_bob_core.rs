@@ -76,8 +76,8 @@ pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &Po
         }
         same(&journal.entries(&"hard".into()).await?, &hard)?;
         for entry in &hard {
-            let found = journal.lookup(&entry.session_id, &entry.call_fingerprint).await?;
-            same(&[found.context("it was appended")?], std::slice::from_ref(entry))?;
+            let read = journal.lookup(&entry.session_id, &entry.call_fingerprint).await?;
+            same(&[read.context("it was appended")?], std::slice::from_ref(entry))?;
         }
         // The same call of many sessions, twice in each: another result.
         let call = |session: usize, nth: u64| {
@@ -90,8 +90,8 @@ pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &Po
         }
         let fingerprint = call(0, 0).call_fingerprint;
         for session in 0..12 {
-            let found = journal.lookup(&format!("s{session}"), &fingerprint).await?.context("it was appended")?;
-            same(&[found], &[call(session, 0)])?;
+            let read = journal.lookup(&format!("s{session}"), &fingerprint).await?.context("it was appended")?;
+            same(&[read], &[call(session, 0)])?;
             same(&journal.entries(&format!("s{session}")).await?, &[call(session, 0), call(session, 1)])?;
         }
         ensure!(journal.lookup(&"s1".into(), "search:{}").await?.is_none(), "another fingerprint");
@@ -111,8 +111,8 @@ async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
         let usage = Some(ErrorKind::Usage);
         let appended = journal.append(entry(&session, "t", json!(1), json!(2), 3)).await;
         ensure!(appended.as_ref().err().and_then(kind) == usage, "{appended:?}");
-        let found = journal.lookup(&session, "t").await;
-        ensure!(found.as_ref().err().and_then(kind) == usage, "{found:?}");
+        let read = journal.lookup(&session, "t").await;
+        ensure!(read.as_ref().err().and_then(kind) == usage, "{read:?}");
         let all = journal.entries(&session).await;
         ensure!(all.as_ref().err().and_then(kind) == usage, "{all:?}");
     }
@@ -133,8 +133,8 @@ pub fn a_result_too_large_for_a_record_is_read_back_complete(backend: &PortBacke
         let large =
             entry("large", "read", json!({ "path": "a" }), json!("0123456789abcdef".repeat(LARGE_BYTES / 16)), 1);
         journal.append(large.clone()).await?;
-        let found = journal.lookup(&large.session_id, &large.call_fingerprint).await?.context("it was appended")?;
-        ensure!(found.result == large.result, "another result");
+        let read = journal.lookup(&large.session_id, &large.call_fingerprint).await?.context("it was appended")?;
+        ensure!(read.result == large.result, "another result");
         ensure!(journal.entries(&large.session_id).await?.len() == 1, "one entry");
         Ok(())
     })
@@ -151,8 +151,8 @@ pub fn a_redacted_call_is_still_found(backend: &PortBackend) -> anyhow::Result<(
             journal.append(entry("redacted", "pay", arguments.clone(), arguments.clone(), 1)).await?;
         }
         let fingerprint = JournalEntry::fingerprint("pay", &first);
-        let found = journal.lookup(&"redacted".into(), &fingerprint).await?.context("it was appended")?;
-        ensure!(found.call_fingerprint == fingerprint && found.arguments == second, "{found:?}");
+        let read = journal.lookup(&"redacted".into(), &fingerprint).await?.context("it was appended")?;
+        ensure!(read.call_fingerprint == fingerprint && read.arguments == second, "{read:?}");
         let text = format!("{:?}", journal.entries(&"redacted".into()).await?);
         ensure!(!text.contains("4111") && text.contains(REDACTED), "{text}");
         Ok(())
@@ -178,15 +178,15 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
         for writer in writers {
             writer.await??;
         }
-        let found = journal.entries(&"shared".into()).await?;
+        let entries = journal.entries(&"shared".into()).await?;
         // Each writer's own in the order in which it wrote them.
         for writer in 0..WRITERS {
-            let own: Vec<_> = found.iter().filter(|entry| entry.arguments[0] == writer).cloned().collect();
+            let own: Vec<_> = entries.iter().filter(|entry| entry.arguments[0] == writer).cloned().collect();
             let wrote: Vec<_> =
                 (0..ENTRIES_EACH).map(|nth| entry("shared", "t", json!([writer, nth]), json!(nth), 0)).collect();
             same(&own, &wrote)?;
         }
-        ensure!(found.len() == WRITERS * ENTRIES_EACH, "{} entries", found.len());
+        ensure!(entries.len() == WRITERS * ENTRIES_EACH, "{} entries", entries.len());
         Ok(())
     })
 }
@@ -210,8 +210,8 @@ pub fn appends_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) 
     let mut appended = Vec::new();
     for life in 0..KILLS {
         let mut process = backend.process()?;
-        let found = process.run(&json!({ "bob_core": { "entries": "killed" } }))?;
-        ensure!(found == json!(appended), "life {life}: {found} and not {appended:?}");
+        let read = process.run(&json!({ "bob_core": { "entries": "killed" } }))?;
+        ensure!(read == json!(appended), "life {life}: {read} and not {appended:?}");
         let next = entry("killed", "charge", json!({ "life": life }), json!({ "receipt": life }), life as u64);
         ensure!(
             process.run(&json!({ "bob_core": { "lookup": ["killed", next.call_fingerprint] } }))? == Value::Null,
@@ -223,8 +223,8 @@ pub fn appends_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) 
     }
     let mut process = backend.process()?;
     for entry in &appended {
-        let found = process.run(&json!({ "bob_core": { "lookup": ["killed", entry.call_fingerprint] } }))?;
-        ensure!(found == json!(entry), "{found} and not {entry:?}");
+        let read = process.run(&json!({ "bob_core": { "lookup": ["killed", entry.call_fingerprint] } }))?;
+        ensure!(read == json!(entry), "{read} and not {entry:?}");
     }
     Ok(())
 }
@@ -242,8 +242,8 @@ pub fn only_the_process_that_took_over_appends(backend: &PortBackend) -> anyhow:
     // Who lost the run still reads it.
     let expected = json!([call(1), call(2), call(5)]);
     for process in [&mut first, &mut second] {
-        let found = process.run(&json!({ "bob_core": { "entries": "wanted" } }))?;
-        ensure!(found == expected, "{found}");
+        let read = process.run(&json!({ "bob_core": { "entries": "wanted" } }))?;
+        ensure!(read == expected, "{read}");
     }
     Ok(())
 }

@@ -258,8 +258,9 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
         ensure!(matches!(&rejected, Err(Error::Journal(_))), "nobody can say what it came to: {rejected:?}");
         ensure!(journal.pending_count() == 1, "it is as it was");
         let rejected = journal.reject(txn, RejectReason::DestructiveOp);
-        let told = if landed { matches!(&rejected, Err(Error::Committed(of)) if *of == txn) } else { rejected.is_ok() };
-        ensure!(told && journal.pending_count() == 0, "{landed}: {rejected:?}");
+        let reported =
+            if landed { matches!(&rejected, Err(Error::Committed(of)) if *of == txn) } else { rejected.is_ok() };
+        ensure!(reported && journal.pending_count() == 0, "{landed}: {rejected:?}");
     }
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     ensure!(json!(phases) == json!([["staged", 0], ["committed", 0], ["staged", 1], ["rejected", 1]]), "{phases:?}");
@@ -273,8 +274,8 @@ fn order(order: &Value) -> Value {
 /// A process that says what is left open before anything else.
 fn life(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
     let mut process = backend.process()?;
-    let found = process.run(&order(&json!("left_open")))?;
-    ensure!(found == *left, "{found} is left open, and not {left}");
+    let open = process.run(&order(&json!("left_open")))?;
+    ensure!(open == *left, "{open} is left open, and not {left}");
     Ok(process)
 }
 
@@ -285,8 +286,8 @@ pub fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned(backend
     ensure!(process.run(&stage)? == 0, "the first number");
     process.kill()?;
     let mut process = life(backend, &json!([0]))?;
-    let said = process.request(&order(&json!({ "commit": 0 })))?;
-    ensure!(said["error"].as_str().is_some_and(|error| error.contains("TxnId(0) is not pending")), "{said}");
+    let answer = process.request(&order(&json!({ "commit": 0 })))?;
+    ensure!(answer["error"].as_str().is_some_and(|error| error.contains("TxnId(0) is not pending")), "{answer}");
     ensure!(process.run(&stage)? == 1, "a number is given once");
     process.kill()?;
     // Taken over, and killed before it said how it ended: it is as it was.

@@ -56,15 +56,15 @@ fn write(backend: &PortBackend, over: &AtomicBool) -> anyhow::Result<u8> {
 /// That a process reads what so many rounds wrote, and nothing else.
 fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
     let entries: Vec<Value> = (0..rounds).map(entry).collect();
-    let found = process.run(&json!({ "bob_core": { "entries": "session" } }))?;
-    ensure!(found == json!(entries), "{found}\nand not {}", json!(entries));
+    let answer = process.run(&json!({ "bob_core": { "entries": "session" } }))?;
+    ensure!(answer == json!(entries), "{answer}\nand not {}", json!(entries));
     for (round, entry) in (0..).zip(&entries) {
         let lookup = json!({ "bob_core": { "lookup": ["session", entry["call_fingerprint"]] } });
-        let found = process.run(&lookup)?;
-        ensure!(found == *entry, "{lookup}: {found}");
-        let found = process.run(&observability(json!({ "call": round })))?;
+        let answer = process.run(&lookup)?;
+        ensure!(answer == *entry, "{lookup}: {answer}");
+        let answer = process.run(&observability(json!({ "call": round })))?;
         let call = format!("{:?}", Some((request(round, 10), Some(done(round, 20)))));
-        ensure!(found == call, "call {round}: {found}");
+        ensure!(answer == call, "call {round}: {answer}");
     }
     let lines = process.run(&codetether(json!("jsonl")))?;
     let lines = lines.as_str().unwrap_or_default().lines().map(serde_json::from_str::<Value>);
@@ -88,8 +88,8 @@ pub fn every_rule_holds_on_a_journal_that_ports_write_to(backend: &PortBackend) 
     });
     let (ran, rounds) = (ran?, rounds.map_err(|_| anyhow!("the writer panicked"))??);
     let report = ran.json()?;
-    let held = report["failed"] == 0 && report["skipped"] == 6 && report["passed"].as_u64() > Some(100);
+    let all_pass = report["failed"] == 0 && report["skipped"] == 6 && report["passed"].as_u64() > Some(100);
     let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
-    ensure!(held && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
+    ensure!(all_pass && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
     read(&mut backend.process()?, rounds)
 }

@@ -128,16 +128,19 @@ pub fn a_row_as_of_a_time_has_what_was_stated_up_to_it(backend: &PortBackend) ->
     store.upsert_conversation_turn(turn(1, 10))?;
     store.upsert_conversation_turn(ConversationTurn { content: "corrected".into(), ..turn(1, 20) })?;
     store.retract_turn(row(1), 30, "an auditor", "not said")?;
-    let said = |at: i64| {
+    let contents = |at: i64| {
         let turns = store.list_conversation_at(0, at, 9)?;
         anyhow::Ok(turns.into_iter().map(|turn| turn.content).collect::<Vec<_>>())
     };
-    ensure!(said(9)?.is_empty() && said(10)? == [turn(1, 10).content] && said(20)? == ["corrected"], "corrected");
-    ensure!(said(30)?.is_empty() && store.list_conversation_since(0, 9)?.is_empty(), "retracted");
+    ensure!(
+        contents(9)?.is_empty() && contents(10)? == [turn(1, 10).content] && contents(20)? == ["corrected"],
+        "corrected"
+    );
+    ensure!(contents(30)?.is_empty() && store.list_conversation_since(0, 9)?.is_empty(), "retracted");
     let retracted = Validity { at: 40, is_valid: false };
     store.upsert_conversation_turn(turn(2, 10))?;
     store.upsert_conversation_turn(ConversationTurn { created_at: retracted, ..turn(2, 0) })?;
-    ensure!(said(39)? == [turn(2, 10).content] && said(40)?.is_empty(), "retracted by a statement");
+    ensure!(contents(39)? == [turn(2, 10).content] && contents(40)?.is_empty(), "retracted by a statement");
     Ok(())
 }
 
@@ -341,8 +344,8 @@ pub fn writes_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -
         process.run(&order(write.clone()))?;
         process.kill()?;
         process = backend.process()?;
-        let found = process.run(&order(ask))?;
-        ensure!(found == expected, "behind {write}: {found} and not {expected}");
+        let read = process.run(&order(ask))?;
+        ensure!(read == expected, "behind {write}: {read} and not {expected}");
     }
     ensure!(process.run(&order(json!("turns")))? == turns, "one turn");
     Ok(())
@@ -360,7 +363,7 @@ pub fn only_the_process_that_took_over_writes(backend: &PortBackend) -> anyhow::
     first.expect_taken_over(&order(json!({ "done": 2 })))?;
     first.expect_taken_over(&order(json!({ "turn": 1 })))?;
     second.run(&order(json!({ "done": 2 })))?;
-    let found = first.run(&order(json!({ "call": 2 })))?;
-    ensure!(found == json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20)))))), "{found}");
+    let read = first.run(&order(json!({ "call": 2 })))?;
+    ensure!(read == json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20)))))), "{read}");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a producer does before a value becomes a record (redaction, limits, buffering), and its metrics.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, 
     run.tool("pay", &args).once(|_| async { ended }).await
 }
 
-/// And its call is known again all the same.
+/// A call is still recognised by the fingerprint of its unredacted arguments.
 pub async fn redacted_content_reaches_no_journal(backend: &Backend) {
     let redaction = Redaction::new("cards")
         .pointer(Some("pay"), "/card/number")
@@ -50,7 +50,7 @@ pub async fn redacted_content_reaches_no_journal(backend: &Backend) {
     let records = backend.records("redacted").await;
     let text = serde_json::to_string(&records).expect("JSON");
     assert!(["4111111111111111", "4222222222222222", "hunter2"].iter().all(|secret| !text.contains(secret)), "{text}");
-    assert!(text.contains(r#""amount":5"#), "what stays is there: {text}");
+    assert!(text.contains(r#""amount":5"#), "other members stay: {text}");
 
     let run = runlog.open_with("redacted", runlog_producer::OpenOptions { from_start: true, ..Default::default() });
     let run = run.await.expect("open");
@@ -68,7 +68,7 @@ pub async fn redacted_content_reaches_no_journal(backend: &Backend) {
     );
 }
 
-/// Adds up.
+/// A meter that sums counts.
 #[derive(Debug, Default)]
 struct Sums(Mutex<BTreeMap<&'static str, f64>>);
 
@@ -83,7 +83,7 @@ impl Meter for Sums {
     }
 }
 
-/// Records, effects, answers from the journal, what is held, and handles that go on.
+/// Counts records, effects, recorded answers, held results and handles that resume.
 pub async fn producer_operations_are_counted(backend: &Backend) {
     let sums = Arc::new(Sums::default());
     let runlog = backend.connect(|config| config.meter = Some(sums.clone())).await;
@@ -104,22 +104,22 @@ pub async fn producer_operations_are_counted(backend: &Backend) {
     assert!(count(metric::APPENDED) >= 3.0 && count(metric::APPEND_SECONDS) == count(metric::APPENDED), "{sums:?}");
 }
 
-/// One more call than there is room for is refused, and nothing of it happens.
+/// A call above `calls_max` is refused; it appends no intent and runs no effect.
 pub async fn a_call_above_the_limit_waits_and_is_refused_without_effect(backend: &Backend) {
     let runlog = backend.connect(|config| (config.calls_max, config.deadline) = (1, Duration::from_secs(2))).await;
     let run = runlog.open("bound").await.expect("open");
     let effect = |_| async {
-        let error = pay(&run, 1, Err("it ran")).await.expect_err("there is no room");
+        let error = pay(&run, 1, Err("it ran")).await.expect_err("calls_max is reached");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
         assert_eq!(error.side_effect(), SideEffect::None);
         Ok(Json::from(json!(1)))
     };
     run.tool("book", &1).once(effect).await.expect("an answer");
     assert_eq!(backend.count("bound", "tool_call_requested").await, 1);
-    assert!(!pay(&run, 1, Ok(json!(2))).await.expect("now there is").recorded);
+    assert!(!pay(&run, 1, Ok(json!(2))).await.expect("the permit is free").recorded);
 }
 
-/// The buffer is of all handles of a connection: while it is full, a record waits, and past its deadline it was not written.
+/// All handles of a connection share the buffer. A record waits while it is full, and is not sent after its deadline.
 pub async fn a_record_waits_for_the_send_buffer_and_is_refused_unsent(backend: &Backend) {
     let _alone = held_append::exclusive().await;
     let small = |config: &mut Config| {
@@ -133,16 +133,16 @@ pub async fn a_record_waits_for_the_send_buffer_and_is_refused_unsent(backend: &
     held_append::wait_until_held();
     let refused = other.turn("user", "other").await;
     held_append::release();
-    let error = refused.expect_err("there is no room");
+    let error = refused.expect_err("the buffer is full");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!(error.side_effect(), SideEffect::None);
     one.await.expect("no panic").expect("a turn");
-    other.turn("user", "other").await.expect("now there is room");
+    other.turn("user", "other").await.expect("the buffer has capacity");
     other.flush().await.expect("its numbers are right");
     assert_eq!(backend.count("no-room", "conversation_turn").await, 1);
 }
 
-/// An operation has its time. Past it, an effect that was not permitted never runs, and one that ran has its result held.
+/// After its time limit, an operation without permission runs no effect. If the effect ran, the handle holds its result.
 pub async fn a_timed_out_operation_reports_what_it_left(backend: &Backend) {
     let runlog = backend.connect(|config| config.operation = Duration::from_millis(500)).await;
     let run = runlog.open("late").await.expect("open");
@@ -157,37 +157,37 @@ pub async fn a_timed_out_operation_reports_what_it_left(backend: &Backend) {
     assert_eq!(backend.count("late", "tool_call_completed").await, 1);
 }
 
-/// An acknowledged record may have been refused: this says so.
+/// An acknowledged record may be refused; a flush reports it.
 pub async fn a_flush_reports_refusals(backend: &Backend) {
     let run = backend.open("flush").await;
     run.turn("user", "one").await.expect("a turn");
     run.flush().await.expect("applied");
-    // Somebody writes in this handle's name.
+    // A foreign record under this handle's writer id.
     backend.append(foreign(&run, 3, 3)).await.expect("appended");
-    // Over HTTP the answer says so at once.
-    let told = run.turn("user", "two").await.is_err();
+    // Over HTTP the answer already reports the refusal.
+    let refused_at_once = run.turn("user", "two").await.is_err();
     let error = run.flush().await.expect_err("it was refused");
-    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{told}: {error}");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{refused_at_once}: {error}");
     let done = run.reopen().await.expect("reopened");
-    assert_eq!((done.landed, done.appended), (0, 0), "what was refused for its content is not sent again");
+    assert_eq!((done.landed, done.appended), (0, 0), "a record refused for its content is not sent again");
     run.turn("user", "three").await.expect("a turn");
     run.flush().await.expect("applied");
 }
 
-/// Runs a call that somebody decides while its effect runs, and returns its id: its result is acknowledged, and then refused.
+/// Runs a call that is decided while its effect runs, and returns its id. Its result is acknowledged, and then refused.
 async fn decided_meanwhile(backend: &Backend, run: &Run) -> RecordId {
     let id = Mutex::new(None);
     let effect = async |call: Call| {
-        *id.lock().expect("nobody panicked") = Some(call.id);
+        *id.lock().expect("not poisoned") = Some(call.id);
         backend.decide_done(run.id().as_str(), &json!("decided")).await;
         Ok(Json::from(json!("ran")))
     };
     let answer = run.tool("pay", &json!(1)).once(effect).await.expect("acknowledged");
     assert_eq!(answer.result.map(|result| result.to_value()), Some(json!("ran")));
-    id.into_inner().expect("nobody panicked").expect("it ran")
+    id.into_inner().expect("not poisoned").expect("it ran")
 }
 
-/// By whatever reads back next, with the call's id, and once.
+/// The next operation that reads back reports the refusal once, with the id of the call.
 pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_call(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [(&str, Next); 4] = [
@@ -203,10 +203,10 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{name}: {error}");
         assert!(error.to_string().contains(call.as_str()), "{name}: {error}");
         let done = run.reopen().await.expect("reopened");
-        assert!(done.refused_results.is_empty(), "{name}: told once: {done:?}");
+        assert!(done.refused_results.is_empty(), "{name}: reported once: {done:?}");
         if name != "end" {
             run.flush().await.expect("no refusal is reported twice");
-            assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded, "{name}");
+            assert!(!pay(&run, 2, Ok(json!(2))).await.expect("the handle stays ready").recorded, "{name}");
             run.flush().await.expect("applied");
         }
     }
@@ -215,7 +215,7 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
     let call = decided_meanwhile(backend, &run).await;
     let done = run.reopen().await.expect("it is ready");
     assert_eq!(done.refused_results, vec![(call, transition())]);
-    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded);
+    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("the handle stays ready").recorded);
     let run = backend.open("refused-at-once").await;
     let call = decided_meanwhile(backend, &run).await;
     let ran = AtomicU32::new(0);
@@ -229,8 +229,8 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
     }
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     run.reopen().await.expect("reopened");
-    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("it goes on").recorded);
-    // A handle that was stopped for another reason before it asked.
+    assert!(!pay(&run, 2, Ok(json!(2))).await.expect("the handle stays ready").recorded);
+    // A handle that stopped for another reason before it read back.
     let run = backend.open("refused-stopped").await;
     let call = decided_meanwhile(backend, &run).await;
     let stopped = loop {
@@ -242,14 +242,14 @@ pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_c
     };
     let told_before = stopped.is_some_and(|error| error.to_string().contains(call.as_str()));
     let done = run.reopen().await.expect("reopened");
-    let told = if told_before { vec![] } else { vec![(call, transition())] };
-    assert_eq!(done.refused_results, told);
+    let expected = if told_before { vec![] } else { vec![(call, transition())] };
+    assert_eq!(done.refused_results, expected);
 }
 
-/// For the next test: what the next ids are.
+/// Whether the next test's id generator returns the same id for every record.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 
-/// An id that another call had is no permission: that call's effect ran.
+/// A used id gives no permission: the effect of the earlier call ran.
 pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &Backend) {
     let ids = || {
         if CHOSEN.load(Ordering::SeqCst) { "chosen".into() } else { (Config::new(Journal::Local("".into()), "").ids)() }
@@ -263,13 +263,13 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
             ran.fetch_add(1, Ordering::SeqCst);
             Ok(Json::from(json!(1)))
         };
-        let said = run.tool("pay", &json!(1)).once(effect).await;
+        let answer = run.tool("pay", &json!(1)).once(effect).await;
         CHOSEN.store(false, Ordering::SeqCst);
-        said
+        answer
     };
     let run = runlog.open("same-id").await.expect("open");
     call(&run).await.expect("an answer");
-    // A process that resumes after it does not ask for it again.
+    // After the checkpoint, a process that resumes does not repeat the call.
     run.checkpoint(&LoopState::default()).await.expect("a checkpoint");
     let run = runlog.open("same-id").await.expect("open");
     assert!(run.recovery().checkpoint.is_some());
@@ -277,8 +277,8 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     run.reopen().await.expect("reopened");
-    assert_eq!(backend.count("same-id", "effect_resolution").await, 0, "nothing is said of that call");
-    // Two calls that are made at once, while the intent of another is on its way.
+    assert_eq!(backend.count("same-id", "effect_resolution").await, 0, "the earlier call is not decided");
+    // Two calls at the same time, while the intent of another is in flight.
     let run = runlog.open("same-id-at-once").await.expect("open");
     let paid = AtomicU32::new(0);
     let pay = async |number: u32| {
@@ -286,22 +286,22 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
         run.tool("pay", &number).once(effect).await
     };
     let mut calls: Vec<_> = [1, 2, 2].into_iter().map(|number| Box::pin(pay(number))).collect();
-    let mut said: Vec<_> = Vec::new();
+    let mut answers: Vec<_> = Vec::new();
     for (nth, call) in calls.iter_mut().enumerate() {
         CHOSEN.store(nth > 0, Ordering::SeqCst);
-        said.push(tokio::task::unconstrained(call).now_or_never());
+        answers.push(tokio::task::unconstrained(call).now_or_never());
     }
     CHOSEN.store(false, Ordering::SeqCst);
-    for (call, said) in calls.into_iter().zip(&mut said) {
-        if said.is_none() {
-            *said = Some(call.await);
+    for (call, answer) in calls.into_iter().zip(&mut answers) {
+        if answer.is_none() {
+            *answer = Some(call.await);
         }
     }
-    assert!(matches!(said.last(), Some(Some(Err(_)))), "{said:?}");
-    assert!(paid.load(Ordering::SeqCst) <= 1, "under one id: {said:#?}");
+    assert!(matches!(answers.last(), Some(Some(Err(_)))), "{answers:?}");
+    assert!(paid.load(Ordering::SeqCst) <= 1, "under one id: {answers:#?}");
 }
 
-/// Also if its own records were applied before that, or if it has appended none.
+/// Covers a handle whose records were applied before the takeover, and a handle without records.
 pub async fn a_flush_reports_that_another_process_has_the_run(backend: &Backend) {
     for appends in [true, false] {
         let id = format!("taken-{appends}");

@@ -1,6 +1,6 @@
 //! `reopen` after an append that failed, was cancelled, or was never answered.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::{
     future::Future,
@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 
 use crate::backend::{Backend, Fault, FaultOutcome, dropped_after, foreign};
 
-/// Calls at a time.
+/// Concurrent calls.
 const CALLS: usize = 3;
 
-/// Effects that have happened and do not come back before they are let go.
+/// Effects that have happened and return only once they are released.
 #[derive(Debug)]
 struct Desk {
     ran: AtomicU32,
@@ -45,7 +45,7 @@ impl Desk {
         run.tool("book", &json!({ "number": number })).once(effect).await
     }
 
-    /// All of them, which happen, then `meanwhile`, and then they come back.
+    /// Makes all calls. Runs `meanwhile` once their effects have happened, then lets them return.
     async fn book_all<T>(&self, run: &Run, meanwhile: impl Future<Output = T>) -> (Vec<Result<Answer, Error>>, T) {
         let happen = async {
             self.began.acquire_many(CALLS as u32).await.expect("it is open").forget();
@@ -57,7 +57,7 @@ impl Desk {
         tokio::join!(join_all(calls), happen)
     }
 
-    /// Asked for again, each is answered from the journal, with its own booking.
+    /// Repeats all calls: each is answered from the journal, with its own booking.
     async fn all_recorded(&self, run: &Run) {
         self.let_go.add_permits(CALLS);
         let mut bookings = Vec::new();
@@ -72,14 +72,14 @@ impl Desk {
     }
 }
 
-fn held(called: &[Result<Answer, Error>]) {
+fn assert_held(called: &[Result<Answer, Error>]) {
     for called in called {
         let error = called.as_ref().expect_err("its result is held");
         assert_eq!((error.side_effect(), error.action()), (SideEffect::Held, Action::Reopen), "{error}");
     }
 }
 
-/// Behind a turn that nobody knows of, and behind a result.
+/// The unknown append is a turn or a result.
 pub async fn reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_result(backend: &Backend) {
     for fault in backend.faults {
         for result in [false, true] {
@@ -95,7 +95,7 @@ pub async fn reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_
                 desk.book_all(&run, backend.stop_handle(*fault, &run)).await
             };
             let (called, turns) = called;
-            held(&called);
+            assert_held(&called);
             assert_eq!(run.held().0, CALLS, "{fault:?}");
             run.reopen().await.expect("reopened");
             assert_eq!(run.held(), (0, 0));
@@ -109,27 +109,27 @@ pub async fn reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_
     }
 }
 
-/// The results are there for whoever took the run over.
+/// The results are evidence for the handle that took the run over.
 pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(backend: &Backend) {
     for fault in backend.faults {
         let (desk, id) = (Desk::new(), format!("lost-{fault:?}"));
         let run = backend.open(&id).await;
         let (called, most) = desk.book_all(&run, backend.stop_handle(*fault, &run)).await;
-        held(&called);
+        assert_held(&called);
         let other = backend.open(&id).await;
         assert_eq!(other.recovery().pending.len(), CALLS);
         for _ in 0..2 {
-            let error = run.reopen().await.expect_err("it is the other's");
+            let error = run.reopen().await.expect_err("the other handle has the run");
             assert_eq!((error.kind(), error.action()), (ErrorKind::ClaimLost, Action::Stop), "{error}");
         }
-        assert_eq!(run.held(), (0, 0), "nothing is kept for nobody");
+        assert_eq!(run.held(), (0, 0), "a handle that lost its run holds no results");
         let third = backend.open(&id).await;
         let pending = &third.recovery().pending;
         let evidence: Vec<usize> = pending.iter().map(|pending| pending.evidence.len()).collect();
         assert_eq!(
             (evidence, third.recovery().epoch.get()),
             (vec![1; CALLS], 3),
-            "one each, and no claim of the loser"
+            "evidence for each call, and no claim of the loser"
         );
         assert_eq!(desk.ran(), CALLS as u32);
         let (turns, not_done) =
@@ -138,18 +138,18 @@ pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(back
     }
 }
 
-/// Each of the handle's calls is pending, with its result as evidence, and nothing is held any more.
+/// Each call of the handle is pending, with its result as evidence, and the handle holds no results.
 async fn all_evidence(backend: &Backend, desk: &Desk, run: &Run) {
     assert_eq!(run.held(), (0, 0));
     let next = backend.open(run.id().as_str()).await;
     let recovery = next.recovery();
     assert_eq!((recovery.status.clone(), desk.ran()), (RunStatus::Completed.into(), CALLS as u32));
     let evidence: Vec<usize> = recovery.pending.iter().map(|pending| pending.evidence.len()).collect();
-    assert_eq!(evidence, [1; CALLS], "one each");
+    assert_eq!(evidence, [1; CALLS], "evidence for each call");
 }
 
-/// The run ended while its calls were in flight, and the handle knows that: now, after it is reopened, or when the next
-/// append gets its answer.
+/// The run ended while calls were in flight. The handle knows it at once, after a reopen, or from the answer of its next
+/// append.
 pub async fn results_of_calls_that_outlive_their_run_are_evidence(backend: &Backend) {
     let (desk, id) = (Desk::new(), "outlived");
     let run = backend.open(id).await;
@@ -163,7 +163,7 @@ pub async fn results_of_calls_that_outlive_their_run_are_evidence(backend: &Back
         let (desk, run) = (Desk::new(), backend.open(&format!("outlived-{fault:?}")).await);
         let (called, came) = desk.book_all(&run, backend.run_with_fault(*fault, run.end(Outcome::Completed))).await;
         if !matches!(came, FaultOutcome::Completed) {
-            held(&called);
+            assert_held(&called);
             run.reopen().await.expect("reopened");
         }
         all_evidence(backend, &desk, &run).await;
@@ -176,15 +176,15 @@ pub async fn results_of_calls_that_outlive_their_run_are_evidence(backend: &Back
             backend.inject(*fault);
         };
         let (called, ()) = desk.book_all(&run, ended).await;
-        let held = called.iter().flat_map(|called| called.as_ref().err()).map(Error::side_effect);
-        assert_eq!(held.filter(|left| *left == SideEffect::Held).count(), 1, "{fault:?}: {called:?}");
+        let side_effects = called.iter().flat_map(|called| called.as_ref().err()).map(Error::side_effect);
+        assert_eq!(side_effects.filter(|left| *left == SideEffect::Held).count(), 1, "{fault:?}: {called:?}");
         let error = run.reopen().await.expect_err("it ended");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
         all_evidence(backend, &desk, &run).await;
     }
 }
 
-/// On a log that holds back what was appended: the run may have ended, so no result is called recorded before that is known.
+/// The log holds back appended records. The run may have ended, so results stay held until that is known.
 pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &Backend) {
     let (desk, id) = (Desk::new(), "end-cancelled");
     let run = backend.open(id).await;
@@ -194,12 +194,12 @@ pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &B
         backend.release(id);
     };
     let (called, ()) = desk.book_all(&run, cancelled).await;
-    held(&called);
+    assert_held(&called);
     run.reopen().await.expect("reopened");
     all_evidence(backend, &desk, &run).await;
 }
 
-/// Dropped in the middle of its effect while its handle is reopened, wherever that is, it answers one call and not two.
+/// The call is dropped during its effect, at any point of a reopen of its handle. It answers one call, not two.
 pub async fn a_call_abandoned_during_a_reopen_answers_once(backend: &Backend) {
     for polls in 0.. {
         let (ran, id, began) = (AtomicU32::new(0), format!("abandoned-{polls}"), Semaphore::new(0));
@@ -232,7 +232,7 @@ pub async fn a_call_abandoned_during_a_reopen_answers_once(backend: &Backend) {
     }
 }
 
-/// The end came after its intent and before its read-back: whoever looks at the run later need not find out whether it happened.
+/// The run ended after the intent and before its read-back. The recorded decision spares later readers a reconciliation.
 pub async fn a_call_cancelled_after_the_end_counts_as_never_started(backend: &Backend) {
     let (ran, id) = (AtomicU32::new(0), "never-started-at-the-end");
     let run = backend.open(id).await;
@@ -248,17 +248,17 @@ pub async fn a_call_cancelled_after_the_end_counts_as_never_started(backend: &Ba
     let classes: Vec<_> = recovery.pending.iter().map(|pending| pending.class.clone()).collect();
     assert_eq!((classes, ran.load(Ordering::SeqCst)), (vec![Class::RetrySafe.into()], 0));
     assert!(run.reopen().await.is_err(), "it ended");
-    assert_eq!(backend.count(id, "effect_resolution").await, 1, "said once");
+    assert_eq!(backend.count(id, "effect_resolution").await, 1, "decided once");
 }
 
-/// Wherever that is, it can be called again.
+/// A reopen that is cancelled at any point can be repeated.
 pub async fn reopen_can_be_cancelled_anywhere_and_called_again(backend: &Backend) {
     let fault = backend.faults[0];
     for polls in 1.. {
         let (desk, id) = (Desk::new(), format!("cancelled-{polls}"));
         let run = backend.open(&id).await;
         let (called, turns) = desk.book_all(&run, backend.stop_handle(fault, &run)).await;
-        held(&called);
+        assert_held(&called);
         let whole = dropped_after(polls, run.reopen()).await;
         run.reopen().await.expect("reopened");
         desk.all_recorded(&run).await;
@@ -271,7 +271,7 @@ pub async fn reopen_can_be_cancelled_anywhere_and_called_again(backend: &Backend
     }
 }
 
-/// The effect cannot be caught in its middle: it ran or it did not.
+/// The effect has no await point: a cancelled call ran it whole or not at all.
 pub async fn a_call_cancelled_anywhere_runs_its_effect_once(backend: &Backend) {
     for key in [None, Some("k")] {
         for polls in 1.. {
@@ -302,7 +302,7 @@ pub async fn a_call_cancelled_anywhere_runs_its_effect_once(backend: &Backend) {
     }
 }
 
-/// On a log that holds back what was appended: nobody but this process could say so.
+/// The log holds back appended records. Only this process knows that the effect never started.
 pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(backend: &Backend) {
     for key in [None, Some("k")] {
         let id = format!("read-back-{}", key.is_some());
@@ -313,7 +313,7 @@ pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(back
             tool.once(async |call: Call| Ok(Json::from(json!(call.attempt))))
         };
         backend.hold(&id);
-        assert!(dropped_after(1, call()).await.is_none(), "it waits for what it appended");
+        assert!(dropped_after(1, call()).await.is_none(), "it waits for its read-back");
         backend.release(&id);
         let answer = call().await.expect("an answer").result.map(|result| result.to_value());
         assert_eq!(answer, Some(json!(2)), "another attempt of the same call");
@@ -323,7 +323,7 @@ pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(back
     }
 }
 
-/// Nobody but this process could say so.
+/// Only this process knows that the effect never started.
 pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Backend) {
     for fault in backend.faults {
         for asks_again in [true, false] {
@@ -354,7 +354,11 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Back
             assert!(*fault == Fault::Cancelled || landed == usize::from(*fault == Fault::AckLost), "{fault:?}");
             if asks_again {
                 let answer = call().await.expect("an answer").result.map(|result| result.to_value());
-                assert_eq!(answer, Some(json!(1 + landed)), "another attempt of the one that landed");
+                assert_eq!(
+                    answer,
+                    Some(json!(1 + landed)),
+                    "another attempt of the same call if its intent is in the log"
+                );
                 assert_eq!(ran.load(Ordering::SeqCst), 1);
             }
             let next = backend.open(&id).await;
@@ -366,12 +370,11 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Back
     }
 }
 
-/// Once an operator has decided it, the same call is answered by the decision. If it were taken for a new one, its effect could
-/// run twice.
+/// Once an operator has decided a call, the decision answers its repeat. As a new call its effect could run twice.
 async fn is_answered_by_the_decision(run: &Run, key: Option<&str>, ran: &AtomicU32) {
     let mut answer = book_seat(run, key, ran).await;
     if answer.as_ref().is_err_and(|error| error.action() == Action::Reopen) {
-        // With a key it was safe to retry: the refusal of that attempt says that it was decided.
+        // A call with a key is retried; the refusal of the attempt reports the decision.
         run.reopen().await.expect("reopened");
         answer = book_seat(run, key, ran).await;
     }
@@ -386,7 +389,7 @@ async fn book_seat(run: &Run, key: Option<&str>, ran: &AtomicU32) -> Result<Answ
     tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) }).await
 }
 
-/// Its intent's acknowledgement was lost. A checkpoint of the handle lists the request as unanswered.
+/// The acknowledgement of the intent was lost. A checkpoint of the handle lists the request as unanswered.
 pub async fn a_call_decided_before_its_handle_is_reopened_is_not_forgotten(backend: &Backend) {
     for fault in backend.faults.iter().filter(|fault| **fault != Fault::AppendLost) {
         for key in [None, Some("k")] {
@@ -413,7 +416,7 @@ pub async fn a_call_decided_before_its_handle_is_reopened_is_not_forgotten(backe
     }
 }
 
-/// On a log that holds back what was appended. The handle learns of the decision from its next record.
+/// The log holds back appended records. The handle learns of the decision from its next record.
 pub async fn a_call_decided_after_it_was_cancelled_is_not_forgotten(backend: &Backend) {
     for key in [None, Some("k")] {
         for stopped in [false, true] {
@@ -424,7 +427,7 @@ pub async fn a_call_decided_after_it_was_cancelled_is_not_forgotten(backend: &Ba
             backend.release(&id);
             backend.decide_done(&id, &json!("decided")).await;
             if stopped {
-                // It stops at this turn, and does not settle the call before it is reopened.
+                // The handle stops at this turn and settles the call only in its reopen.
                 backend.inject(Fault::AckLost);
             }
             drop(run.turn("user", "next").await);
@@ -439,7 +442,7 @@ fn message(number: usize) -> Json {
     Json::from(json!({ "number": number, "content": "x".repeat(500) }))
 }
 
-/// It is reported, and what comes next goes on; the checkpoint is there.
+/// The failed save is reported, the next operation succeeds, and the checkpoint is in the journal.
 pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_loop(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [Next; 3] = [
@@ -455,12 +458,11 @@ pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_loop(backend: &Backen
             let run = backend.open(&id).await;
             let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
             run.checkpoint(&state).await.expect("a checkpoint");
-            // Known to be applied, so that the next one is sent without a question.
+            // The first checkpoint is known to be applied, so the next one is sent without a query.
             run.flush().await.expect("applied");
             state.messages.push(message(1));
             backend.run_with_fault(*fault, run.checkpoint(&state)).await;
             if let Err(error) = next(&run).await {
-                // A cancelled one left no error that told so: the handle stands still like behind any other.
                 panic!("{fault:?}, {number}: {error}");
             }
             let saved = backend.open(&id).await.recovery().checkpoint.clone().expect("a checkpoint");
@@ -469,29 +471,29 @@ pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_loop(backend: &Backen
     }
 }
 
-/// Acknowledged is not accepted: whoever builds on it would be refused as well, and so on for ever.
+/// An acknowledged checkpoint may be refused, and then every checkpoint based on it would be refused, too.
 pub async fn no_checkpoint_builds_on_one_that_was_refused(backend: &Backend) {
     let run = backend.open("base").await;
     let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
     run.checkpoint(&state).await.expect("a checkpoint");
-    // Somebody writes in this handle's name: its next record is in conflict with that.
+    // A foreign record under this handle's writer id conflicts with the handle's next record.
     backend.append(foreign(&run, 3, 2)).await.expect("appended");
     state.messages.push(message(1));
-    // Over HTTP the answer says so at once.
+    // Over HTTP the answer already reports the refusal.
     let refused = run.checkpoint(&state).await;
     assert!(refused.as_ref().is_ok() || refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict));
     state.messages.push(message(2));
     let position = run.checkpoint(&state).await.expect("the next one");
     run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
     state.messages.push(message(3));
-    let position = run.checkpoint(&state).await.expect("and one that builds on it");
+    let position = run.checkpoint(&state).await.expect("a checkpoint based on the next one");
     run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
     let saved = backend.open("base").await.recovery().checkpoint.clone().expect("a checkpoint");
     assert_eq!(saved.messages, Some(state.messages));
-    assert_eq!(backend.count("base", "conversation_turn").await, 1, "the foreign one took a number");
+    assert_eq!(backend.count("base", "conversation_turn").await, 1, "the foreign record is applied");
 }
 
-/// The same handle, with what it took and what it did not.
+/// A handle remembers across a reopen which recorded calls it has answered, and which it has not.
 pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
     let polls = AtomicU32::new(0);
     let poll = async |run: &Run| {
@@ -507,12 +509,12 @@ pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
     assert_eq!(poll(&run).await, (true, json!(0)));
     backend.stop_handle(backend.faults[0], &run).await;
     run.reopen().await.expect("reopened");
-    assert_eq!(poll(&run).await, (true, json!(1)), "the first one stays taken");
+    assert_eq!(poll(&run).await, (true, json!(1)), "the first recorded call stays taken");
     assert_eq!(poll(&run).await, (true, json!(2)));
-    assert_eq!(poll(&run).await, (false, json!(3)), "and what comes then is new");
+    assert_eq!(poll(&run).await, (false, json!(3)), "after all recorded calls, the next call is new");
 }
 
-/// What ended the run ends the handle.
+/// The end of the run also ends the handle.
 pub async fn an_end_with_an_unknown_outcome_is_the_end_after_a_reopen(backend: &Backend) {
     for fault in backend.faults {
         let id = format!("end-{fault:?}");
@@ -558,7 +560,7 @@ macro_rules! backend_claims {
         #[tokio::test(flavor = "multi_thread")]
         async fn $claim() {
             let backend = $backend().await;
-            // On the heap: a claim's future is as large as all that it may be waiting for.
+            // On the heap: the future of a claim is large.
             Box::pin($crate::claims::$module::$claim(&backend)).await;
         }
     )*};

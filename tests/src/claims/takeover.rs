@@ -17,10 +17,10 @@ fn book(key: Option<&str>) -> Value {
 
 /// A zombie is an agent that was stopped, lost its run meanwhile, and goes on.
 fn wakes_up_fenced(deployment: &Deployment, mut zombie: AgentProcess, booked_by: &[u64]) -> anyhow::Result<()> {
-    let said = zombie.resume()?;
-    ensure!(said["error"] == "fenced", "{said}");
-    let said = zombie.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
-    ensure!(said["error"] == "fenced", "and whatever it does next: {said}");
+    let answer = zombie.resume()?;
+    ensure!(answer["error"] == "fenced", "{answer}");
+    let answer = zombie.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
+    ensure!(answer["error"] == "fenced", "and whatever it does next: {answer}");
     ensure!(deployment.booked_by()? == booked_by, "the ledger: {:?}", deployment.ledger()?);
     deployment.verified()
 }
@@ -41,13 +41,13 @@ pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
         let pending = opened["pending"].as_array().filter(|pending| pending.len() == 1);
         let pending = pending.and_then(|pending| pending[0].as_str()).with_context(|| format!("{opened}"))?;
         if key.is_none() {
-            let said = b.request(&book(key))?;
-            ensure!(said["error"] == "reconcile_required" && deployment.booked_by()? == before, "{said}");
+            let answer = b.request(&book(key))?;
+            ensure!(answer["error"] == "reconcile_required" && deployment.booked_by()? == before, "{answer}");
             let why = ["--not-done", "--who", "test", "--why", "it is fenced", "--yes"];
             deployment.server.runlog().answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
         }
-        let said = b.request(&book(key))?;
-        ensure!(said["result"].is_object() && said["recorded"] == false, "{said}");
+        let answer = b.request(&book(key))?;
+        ensure!(answer["result"].is_object() && answer["recorded"] == false, "{answer}");
         let line = deployment.ledger()?.pop().context("a booking")?;
         ensure!(line["call"] == pending && line["attempt"] == 2, "it is the same call: {line}");
         wakes_up_fenced(deployment, a, &[before, vec![b.id()]].concat())?;
@@ -67,8 +67,8 @@ pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     a.pause()?;
     let opened = b.open("late")?;
     ensure!(opened["pending"] == json!([]), "{opened}");
-    let said = b.request(&book(None))?;
-    ensure!(said["recorded"] == false && said["result"].is_object(), "{said}");
+    let answer = b.request(&book(None))?;
+    ensure!(answer["recorded"] == false && answer["result"].is_object(), "{answer}");
     wakes_up_fenced(deployment, a, &[b.id()])?;
     let refused = deployment.anomalies("late")?;
     ensure!(refused.len() == 1 && refused[0].0 == "fenced", "{refused:?}");
@@ -88,11 +88,11 @@ pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -
             agents.push(agent);
         }
         agents.iter_mut().try_for_each(|agent| agent.send(&json!("go on")))?;
-        let said: Vec<Value> = agents.iter().map(AgentProcess::receive).collect::<anyhow::Result<_>>()?;
-        let won: Vec<usize> = (0..count).filter(|at| said[*at]["opened"]["epoch"] == 1).collect();
-        let lost = said.iter().filter(|said| said["error"] == "claim_lost").count();
-        ensure!(won.len() == 1 && lost == count - 1, "{said:?}");
-        ensure!(deployment.ledger()?.iter().all(|line| line["run"] != run), "nobody booked");
+        let answers: Vec<Value> = agents.iter().map(AgentProcess::receive).collect::<anyhow::Result<_>>()?;
+        let won: Vec<usize> = (0..count).filter(|at| answers[*at]["opened"]["epoch"] == 1).collect();
+        let lost = answers.iter().filter(|answer| answer["error"] == "claim_lost").count();
+        ensure!(won.len() == 1 && lost == count - 1, "{answers:?}");
+        ensure!(deployment.ledger()?.iter().all(|line| line["run"] != run), "no agent has booked");
         losers_change_nothing(deployment, run, &mut agents[won[0]], count - 1)?;
     }
     deployment.verified()
@@ -133,7 +133,7 @@ fn losers_change_nothing(
     let now = deployment.anomalies(run)?;
     ensure!(now.len() == refused.len() + losers && now.iter().all(|(reason, _)| reason == "fenced"), "{now:?}");
     ensure!(state()? == before, "a loser's record changed the run: {before:?}");
-    let said = winner.request(&book(None))?;
-    ensure!(said["result"].is_object() && said["recorded"] == false, "{said}");
+    let answer = winner.request(&book(None))?;
+    ensure!(answer["result"].is_object() && answer["recorded"] == false, "{answer}");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A `writer` for callers with a journal protocol of their own: records are appended unchanged and read back whole.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::backend::{Backend, FaultOutcome};
 
-/// How long is waited for what does not come.
+/// The deadline of a write whose record is held back.
 const SOON: Duration = Duration::from_millis(500);
 
 fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
@@ -34,7 +34,7 @@ fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
     record
 }
 
-/// Its checkpoint, whose content is its own hash's.
+/// A checkpoint of the writer, with the hash of its content.
 fn checkpoint(writer: &Writer, id: &str, covers: u64, seq: u64) -> JournalRecord {
     let list = json!({
         "checkpoint_id": id, "checkpoint_seq": seq, "covers_journal_seq": covers, "schema_version": 1,
@@ -51,7 +51,7 @@ async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
     turns.map(|(_, mut turn)| turn["message_id"].take()).collect()
 }
 
-/// Whatever became of it.
+/// Covers every outcome of the first write.
 pub async fn a_write_without_an_answer_is_there_once_when_written_again(backend: &Backend) {
     for fault in backend.faults {
         let run = format!("again-{fault:?}");
@@ -66,25 +66,25 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(backend:
     }
 }
 
-/// It was acknowledged, and nobody said whether it was applied: it may be. Until then, neither is anything else written.
+/// The write was acknowledged, and its read-back timed out: it may be applied. The writer refuses other writes until then.
 pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(backend: &Backend) {
     let runlog = backend.connect(|config| (config.read_back, config.deadline) = (SOON, SOON)).await;
     let writer = runlog.writer("held").await.expect("a writer");
     backend.hold("held");
     for _ in 0..2 {
-        let error = writer.write(named(&writer, "a", 1)).await.expect_err("nobody can say so");
+        let error = writer.write(named(&writer, "a", 1)).await.expect_err("the outcome is unknown");
         assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}");
     }
-    let error = writer.write(named(&writer, "b", 0)).await.expect_err("what came before is not known");
+    let error = writer.write(named(&writer, "b", 0)).await.expect_err("the earlier write is unknown");
     assert_eq!(error.side_effect(), SideEffect::None, "{error}");
     backend.release("held");
     let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
-    assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "where the first one stands");
+    assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "the number of the first write");
     assert_eq!(turns(backend, "held").await, ["a"]);
     assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
-/// So that of two records with one number one is in the log, and who wrote the other knows.
+/// If two records have one number, one record is applied, and the writer of the other gets an error.
 pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &Backend) {
     for fault in backend.faults {
         let run = format!("instead-{fault:?}");
@@ -101,51 +101,51 @@ pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &B
                 "result"
             }
         };
-        writer.write(named(&writer, "next", 2)).await.expect("it goes on");
+        writer.write(named(&writer, "next", 2)).await.expect("the writer stays ready");
         assert_eq!(turns(backend, &run).await, [first, "next"], "{fault:?}, {came:?}");
     }
 }
 
-/// And where it stands is where the first one does.
+/// The position of a repeat is the position of the first record.
 pub async fn records_of_an_earlier_process_are_found(backend: &Backend) {
     let first = backend.runlog.writer("before").await.expect("a writer");
     let there = first.write(named(&first, "a", 1)).await.expect("written").position;
     first.write(named(&first, "b", 0)).await.expect("written");
     let second = backend.connect(|_| {}).await.writer("before").await.expect("a writer");
     assert_eq!(second.next().await.expect("numbers").0.get(), 3);
-    let found = second.write(named(&second, "a", 1)).await.expect("found");
-    assert_eq!((found.position, found.journal_seq.get(), found.repeat), (there, 1, true));
+    let repeat = second.write(named(&second, "a", 1)).await.expect("found");
+    assert_eq!((repeat.position, repeat.journal_seq.get(), repeat.repeat), (there, 1, true));
     assert_eq!((first.epoch().get(), second.epoch().get()), (1, 2));
     assert_eq!(second.write(named(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
     let other = named(&second, "a", 1);
     let other = JournalRecord { body: runlog_schemas::record::Body { tags: vec!["x".into()], ..other.body }, ..other };
     let error = second.write(other).await.expect_err("one id, two contents");
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    // What is refused for its content takes the number that it was given, so that what follows it is not lost.
+    // A record that is refused for its content uses its number, so that the following records are not refused as a gap.
     let next = second.next().await.expect("numbers").0.get();
     assert_eq!(next, 5);
-    assert_eq!(second.write(named(&second, "d", next)).await.expect("it goes on").journal_seq.get(), next);
-    assert_eq!(second.epoch().get(), 3, "behind what was refused it claimed the run again");
+    assert_eq!(second.write(named(&second, "d", next)).await.expect("the writer stays ready").journal_seq.get(), next);
+    assert_eq!(second.epoch().get(), 3, "after the refusal it claimed the run again");
     for _ in 0..2 {
-        let error = first.write(named(&first, "late", 0)).await.expect_err("it is another's");
+        let error = first.write(named(&first, "late", 0)).await.expect_err("another writer has the run");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
     }
     assert_eq!(turns(backend, "before").await, ["a", "b", "c", "d"]);
 }
 
-/// Of records that were written before, alone, a batch makes repeats, which take no number of the run.
+/// Records that were already written alone are repeats in a batch, and take no number of the run.
 pub async fn a_record_after_a_batch_of_known_ones_gets_the_next_number(backend: &Backend) {
     let writer = backend.runlog.writer("known").await.expect("a writer");
     let there = writer.write(named(&writer, "a", 1)).await.expect("written").position;
     let records = vec![named(&writer, "b", 0), named(&writer, "a", 0)];
     let positions = writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
-    assert_eq!(positions[1], there, "where the first one is");
+    assert_eq!(positions[1], there, "the position of the first write");
     let wrote = writer.write(named(&writer, "c", 3)).await.expect("written");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (3, false));
     assert_eq!((writer.epoch().get(), turns(backend, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
 }
 
-/// Neither is a number that somebody else has.
+/// A used number is refused as well.
 pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
     let writer = backend.runlog.writer("numbers").await.expect("a writer");
     for wrong in [2, 3, 1 << 40] {
@@ -157,10 +157,10 @@ pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
     assert!(error.to_string().contains("the next one is 2"), "{error}");
     let records = backend.records("numbers").await;
     let kinds: Vec<_> = records.iter().map(|(kind, _)| kind.as_str()).collect();
-    assert_eq!(kinds, ["run_claim", "conversation_turn"], "and nothing was written that was not asked for");
+    assert_eq!(kinds, ["run_claim", "conversation_turn"], "only the requested record is written");
 }
 
-/// A checkpoint, that is, and nothing that has a number. What was written before is found, also the end.
+/// After its end a run accepts a checkpoint, but no numbered record. Records before the end, and the end, are repeats.
 pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Backend) {
     let writer = backend.runlog.writer("over").await.expect("a writer");
     writer.write(named(&writer, "a", 1)).await.expect("written");
@@ -175,16 +175,16 @@ pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Ba
     assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("ended"), "{error}");
     assert_eq!(later.next().await.expect("numbers").1, 2);
     later.write(checkpoint(&later, "later", 2, 2)).await.expect("taken");
-    let found = backend.runlog.checkpoint("over", None).await.expect("an answer").expect("a checkpoint");
-    assert_eq!(found.checkpoint_id, "later");
-    let found =
+    let loaded = backend.runlog.checkpoint("over", None).await.expect("an answer").expect("a checkpoint");
+    assert_eq!(loaded.checkpoint_id, "later");
+    let loaded =
         backend.runlog.checkpoint("over", Some(JournalSeq::new(1).expect("a number"))).await.expect("an answer");
-    assert!(found.is_none(), "{found:?}");
+    assert!(loaded.is_none(), "{loaded:?}");
     assert!(backend.runlog.checkpoint("nobody", None).await.expect("an answer").is_none());
     assert_eq!(turns(backend, "over").await, ["a"]);
 }
 
-/// In order, page by page, and by what they say of themselves.
+/// Records are read in order, page by page, and by a filter on their attributes.
 pub async fn records_are_read_as_they_were_written(backend: &Backend) {
     let writer = backend.runlog.writer("read").await.expect("a writer");
     let mut wrote = Vec::new();
@@ -224,12 +224,12 @@ pub async fn records_are_read_as_they_were_written(backend: &Backend) {
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
-/// JSON that nests so deep.
+/// JSON with this many levels.
 fn nested(levels: usize) -> Json {
     Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).expect("JSON")
 }
 
-/// And says what, where, and how deep it may be; what is as deep as it may be is read whole, as JSON.
+/// The error says where, how deep, and the limit. JSON at the limit is read back whole.
 pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Backend) {
     let writer = backend.runlog.writer("deep").await.expect("a writer");
     let turn = |levels| {
@@ -270,12 +270,12 @@ pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Bac
     assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
 }
 
-/// What must not reach the journal, beside what stays.
+/// JSON with members that must not reach the journal, and a member that stays.
 fn secret() -> Value {
     json!({ "card": 4_111_111, "pin": 9_876_543, "word": "a hunter2", "stays": 7 })
 }
 
-/// A record of each sort that holds content, with a secret in it.
+/// A record of each kind with content, with a secret in it.
 fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
     let request = ToolCallRequested {
         request_id: "r".into(),
@@ -336,7 +336,7 @@ fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
     records
 }
 
-/// And what it is found and known again by is that of the true content.
+/// Fingerprints and keys are computed from the content before redaction.
 pub async fn redacted_content_of_any_record_reaches_no_journal(backend: &Backend) {
     let redaction = Redaction::new("words").pointer(None, "/card").pointer(Some("pay"), "/pin");
     let redaction = redaction
@@ -362,7 +362,8 @@ pub async fn redacted_content_of_any_record_reaches_no_journal(backend: &Backend
         on_base.base = Some("its own".into());
     }
     saving.body.record_id = RecordId::new("on a base".to_owned()).expect("an id");
-    let error = writer.write(saving).await.expect_err("nobody here has the list that its hash is of");
+    let error =
+        writer.write(saving).await.expect_err("the list of its base is unknown here, so its hash cannot be redone");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
     let page = backend.runlog.records("secrets", &RecordFilter::default(), None, 1000).await.expect("a page");
@@ -379,15 +380,15 @@ pub async fn redacted_content_of_any_record_reaches_no_journal(backend: &Backend
         if let Payload::HostPayload(host) = record.payload {
             text += &String::from_utf8(host.bytes.0).expect("a text");
         }
-        let told = text.replace("id-of-hunter2", "");
-        assert!(["hunter2", "4111111"].iter().all(|secret| !told.contains(secret)), "{told}");
-        assert!(record.body.facts.tool_name.is_none() || !told.contains("9876543"), "{told}");
-        assert!(!told.contains("\"card\"") || told.contains("\"stays\":7"), "{told}");
+        let allowed = text.replace("id-of-hunter2", "");
+        assert!(["hunter2", "4111111"].iter().all(|secret| !allowed.contains(secret)), "{allowed}");
+        assert!(record.body.facts.tool_name.is_none() || !allowed.contains("9876543"), "{allowed}");
+        assert!(!allowed.contains("\"card\"") || allowed.contains("\"stays\":7"), "{allowed}");
     }
-    let found = |at| backend.runlog.checkpoint("secrets", at);
-    let latest = found(None).await.expect("an answer").expect("its hash is right");
+    let checkpoint_at = |at| backend.runlog.checkpoint("secrets", at);
+    let latest = checkpoint_at(None).await.expect("an answer").expect("its hash is right");
     assert_eq!(latest.messages, Some(vec![json!(format!("a {REDACTED}")).into()]));
-    let own = found(Some(JournalSeq::ZERO)).await.expect("an answer").expect("its hash is right");
+    let own = checkpoint_at(Some(JournalSeq::ZERO)).await.expect("an answer").expect("its hash is right");
     assert_eq!(own.checkpoint_id, "its own");
     assert_eq!(own.state.map(|state| state.to_value()["word"].clone()), Some(format!("a {REDACTED}").into()));
 }

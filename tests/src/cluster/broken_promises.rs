@@ -77,8 +77,8 @@ pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Resul
     let launch = Launch::kafka(&folder.join(&config.topic), &config).partitions(1);
     let server = launch.start()?;
     let mut victim = Victim { cluster, config, launch, server, agent: Agent::new("victim") };
-    let begun = victim.agent.lifecycle("started");
-    victim.append(&[entry(&begun)])?;
+    let start_record = victim.agent.lifecycle("started");
+    victim.append(&[entry(&start_record)])?;
     victim.call("kept")?;
     match breach {
         Breach::UncleanElection => victim.unclean_election(),
@@ -94,7 +94,7 @@ pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Resul
 /// Creates a topic that the first of [`REPLICAS`] leads. While that broker restarts, Kafka gives a new topic another leader, and
 /// keeps it for minutes: then the next topic is tried.
 fn weak_topic(cluster: &Cluster) -> anyhow::Result<KafkaConfig> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let config = KafkaConfig::new(cluster.bootstrap(), format!("test-{}", Uuid::new_v4().simple()));
         topics::create_weak(&config, REPLICAS)?;
@@ -104,7 +104,7 @@ fn weak_topic(cluster: &Cluster) -> anyhow::Result<KafkaConfig> {
         if cluster.partitions(&config.topic).is_some_and(|states| led_by(&states, REPLICAS[0])) {
             return Ok(config);
         }
-        ensure!(begun.elapsed() < RECOVERY_WAIT, "{:?} leads no new topic after {RECOVERY_WAIT:?}", REPLICAS[0]);
+        ensure!(started.elapsed() < RECOVERY_WAIT, "{:?} leads no new topic after {RECOVERY_WAIT:?}", REPLICAS[0]);
     }
 }
 
@@ -125,24 +125,24 @@ impl Victim<'_> {
         let request = self.agent.request(tool, &json!({}));
         let result = self.agent.complete(&request.body.record_id, &json!("done"));
         self.append(&[entry(&request), entry(&result)])?;
-        let begun = Instant::now();
+        let started = Instant::now();
         // The first answers may be stale.
         while self.looked_up(tool, "latest")?.1["status"] != "completed" {
-            ensure!(begun.elapsed() < RECOVERY_WAIT, "{tool} is not applied: {:?}", self.looked_up(tool, "latest")?);
+            ensure!(started.elapsed() < RECOVERY_WAIT, "{tool} is not applied: {:?}", self.looked_up(tool, "latest")?);
             thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     fn looked_up(&self, tool: &str, consistency: &str) -> anyhow::Result<(u16, Value)> {
-        let asked = format!("/v1/runs/victim/lookup?tool={tool}&args=%7B%7D&consistency={consistency}&{DEADLINE}");
-        self.server.get(&asked)
+        let path = format!("/v1/runs/victim/lookup?tool={tool}&args=%7B%7D&consistency={consistency}&{DEADLINE}");
+        self.server.get(&path)
     }
 
     /// Waits until the partition is stopped with one of these kinds. Until then, and after it, no answer at `latest` says
     /// that the call is not done.
     fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let (status, said) = self.looked_up(tool, "latest")?;
             let undone = status == 404 || said["status"] == "unknown" || said["status"] == "pending";
@@ -152,7 +152,7 @@ impl Victim<'_> {
             if said["kind"] == "partition_stopped" && says.iter().any(|says| detail.contains(says)) {
                 break;
             }
-            ensure!(begun.elapsed() < RECOVERY_WAIT, "the partition does not stop: {status} {said}");
+            ensure!(started.elapsed() < RECOVERY_WAIT, "the partition does not stop: {status} {said}");
             thread::sleep(POLL_INTERVAL);
         }
         self.is_stopped_and_kept(tool)
@@ -220,9 +220,9 @@ impl Victim<'_> {
     /// The same name, and none of the records.
     fn recreated(&mut self) -> anyhow::Result<()> {
         topics::delete(&self.config)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(error) = topics::create_weak(&self.config, REPLICAS) {
-            if begun.elapsed() > RECOVERY_WAIT {
+            if started.elapsed() > RECOVERY_WAIT {
                 bail!("the topic is not created again: {error}");
             }
             thread::sleep(POLL_INTERVAL);

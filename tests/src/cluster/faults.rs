@@ -65,7 +65,7 @@ impl Fault {
 
 /// The leader of some partition of the topic, and another broker.
 fn leader_and_follower(cluster: &Cluster, topic: &str, random: &mut Random) -> anyhow::Result<(BrokerId, BrokerId)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let leaders = cluster.partitions(topic).unwrap_or_default();
         let leaders: Vec<BrokerId> = leaders.iter().filter_map(|partition| partition.leader).collect();
@@ -75,7 +75,7 @@ fn leader_and_follower(cluster: &Cluster, topic: &str, random: &mut Random) -> a
             random.shuffle(&mut others);
             return Ok((leader, *others.first().context("another broker")?));
         }
-        ensure!(begun.elapsed() < RECOVERY_WAIT, "{topic} has no leader");
+        ensure!(started.elapsed() < RECOVERY_WAIT, "{topic} has no leader");
         thread::sleep(POLL_INTERVAL);
     }
 }
@@ -118,8 +118,8 @@ fn cut(cluster: &Cluster, broker: BrokerId, cut: Cut, hold: Duration) -> anyhow:
 /// The broker ends when it notices. It is started again when there is space.
 fn disk_full(cluster: &Cluster, hold: Duration) -> anyhow::Result<()> {
     cluster.fill_disk()?;
-    let begun = Instant::now();
-    while cluster.is_running(SMALL_DISK)? && begun.elapsed() < NOTICE_WAIT {
+    let started = Instant::now();
+    while cluster.is_running(SMALL_DISK)? && started.elapsed() < NOTICE_WAIT {
         thread::sleep(POLL_INTERVAL);
     }
     thread::sleep(hold);

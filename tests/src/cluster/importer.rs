@@ -63,8 +63,8 @@ pub fn run(folder: &Path, servers: &[Runlog], ending: &AtomicBool) -> anyhow::Re
         loop {
             let ran = servers[(imported.prefixes.len() + tries) % servers.len()].json(&arguments)?;
             if ran.code == Some(0) {
-                let said = ran.json()?;
-                imported.records += said["records"].as_u64().context("records")?;
+                let report = ran.json()?;
+                imported.records += report["records"].as_u64().context("records")?;
                 break;
             }
             ensure!(ran.code == Some(4), "{}: {:?} {} {}", ran.line, ran.code, ran.stdout, ran.stderr);
@@ -82,8 +82,8 @@ pub fn check(folder: &Path, server: &Runlog, imported: &Imported) -> anyhow::Res
     let path = folder.join("import.json");
     let path = path.to_str().context("a path in UTF-8")?;
     for prefix in &imported.prefixes {
-        let said = server.answer(&["import", "tau-bench", path, "--run-prefix", prefix])?;
-        ensure!(said["records"] == 0 && said["duplicates"].as_u64() > Some(0), "{prefix}: written again: {said}");
+        let report = server.answer(&["import", "tau-bench", path, "--run-prefix", prefix])?;
+        ensure!(report["records"] == 0 && report["duplicates"].as_u64() > Some(0), "{prefix}: written again: {report}");
     }
     Ok(())
 }

@@ -195,9 +195,9 @@ impl Load {
 
     /// Waits until every partition takes appends again.
     pub fn await_appends(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while !self.probes.iter().all(|probe| probe.acked_since(begun)) {
-            ensure!(begun.elapsed() < RECOVERY_WAIT, "a partition takes no appends for {RECOVERY_WAIT:?}");
+        let started = Instant::now();
+        while !self.probes.iter().all(|probe| probe.acked_since(started)) {
+            ensure!(started.elapsed() < RECOVERY_WAIT, "a partition takes no appends for {RECOVERY_WAIT:?}");
             thread::sleep(POLL_INTERVAL);
         }
         Ok(())

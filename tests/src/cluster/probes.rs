@@ -120,8 +120,8 @@ impl Probe {
             .map(|stood| (stood.offset, &stood.value[..]))
             .collect();
         for Acked { offset, record, .. } in acked.iter() {
-            let found = here.get(offset).is_some_and(|value| *value == entry(record).value);
-            ensure!(found, "{}:{offset} does not hold {}", self.partition, record.body.record_id);
+            let is_there = here.get(offset).is_some_and(|value| *value == entry(record).value);
+            ensure!(is_there, "{}:{offset} does not hold {}", self.partition, record.body.record_id);
         }
         Ok(())
     }

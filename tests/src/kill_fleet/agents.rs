@@ -59,8 +59,8 @@ impl Site<'_> {
         let mut agent = self.start_agent(slot)?;
         thread::sleep(Duration::from_millis(random.between(LIFE_MS.start, LIFE_MS.end)));
         agent.send(&if point == ANYWHERE { point.to_owned() } else { format!("at {point}") })?;
-        let said = agent.said(POINT_WAIT)?;
-        ensure!(said["at"] == point, "{said}");
+        let report = agent.receive(POINT_WAIT)?;
+        ensure!(report["at"] == point, "{report}");
         agent.kill()?;
         // Its own counts, as they were when it died.
         let appends = Appends::left_in(&appends_file(self.folder, &slot.to_string()))?;

@@ -41,13 +41,13 @@ impl Process {
     /// Names the next point to stop at; returns when the process knows it.
     pub(super) fn arm(&mut self, point: &str, wait: Duration) -> anyhow::Result<()> {
         self.send(point)?;
-        let said = self.said(wait)?;
-        ensure!(said["armed"] == point, "{said}, and not that {point} is known");
+        let report = self.receive(wait)?;
+        ensure!(report["armed"] == point, "{report}, and not that {point} is known");
         Ok(())
     }
 
     /// The next line that it says, if it says one in time.
-    pub(super) fn said(&self, wait: Duration) -> anyhow::Result<Value> {
+    pub(super) fn receive(&self, wait: Duration) -> anyhow::Result<Value> {
         let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process says nothing: {error}"))?;
         serde_json::from_str(&line).with_context(|| line)
     }

@@ -46,9 +46,9 @@ impl Site<'_> {
         ];
         arguments.extend(stop_at.map(str::to_owned));
         let process = Process::start("killed-server", &arguments, process_log::file(self.folder, &name(server))?)?;
-        let said = process.said(WAIT).context("it starts")?;
-        let expected = stop_at.map_or(said["listening"] == true, |point| said["at"] == point);
-        ensure!(expected, "{said}, and not {stop_at:?}");
+        let report = process.receive(WAIT).context("it starts")?;
+        let expected = stop_at.map_or(report["listening"] == true, |point| report["at"] == point);
+        ensure!(expected, "{report}, and not {stop_at:?}");
         Ok(process)
     }
 
@@ -84,9 +84,9 @@ impl Site<'_> {
                 process.arm(point, WAIT)?;
                 let url = format!("{}/v1/verify", self.url(server));
                 // It gets no answer.
-                let asked = thread::spawn(move || post(&url));
+                let request = thread::spawn(move || post(&url));
                 let kill = self.kill_at(server, process, point)?;
-                drop(asked.join());
+                drop(request.join());
                 kill
             }
             failpoint::BATCH_FOLDED | failpoint::BATCH_COMMITTED => {
@@ -101,20 +101,20 @@ impl Site<'_> {
 
     /// Waits until it stops at the point, and kills it there.
     fn kill_at(&self, server: usize, process: Process, point: &'static str) -> anyhow::Result<Kill> {
-        let said = process.said(WAIT).with_context(|| match get(&self.doctor(server)) {
+        let report = process.receive(WAIT).with_context(|| match get(&self.doctor(server)) {
             Ok(doctor) => format!("{point} is not reached: {doctor}"),
             Err(error) => format!("{point} is not reached, and the server does not answer: {error:#}"),
         })?;
-        ensure!(said["at"] == point, "{said}");
+        ensure!(report["at"] == point, "{report}");
         self.kill(process, point)
     }
 
     fn kill(&self, process: Process, point: &'static str) -> anyhow::Result<Kill> {
-        let begun = self.await_in_flight()?;
-        let mut ended = begun;
+        let before = self.await_in_flight()?;
+        let mut ended = before;
         process.kill_then(|| ended = self.counter.appends())?;
         // Of those that had begun, one had not ended.
-        Ok(self.count("server", point, ended.ended < begun.sent))
+        Ok(self.count("server", point, ended.ended < before.sent))
     }
 
     fn doctor(&self, server: usize) -> String {

@@ -50,9 +50,9 @@ pub fn many_ask_for_bounds_at_once(log: &Arc<dyn Log>) {
     for partition in PartitionId::all(PARTITIONS) {
         append(log, partition, &vec!["x"; 1 + partition.index()]).unwrap();
     }
-    let asked = || PartitionId::all(PARTITIONS).cycle().take(400);
-    let each = asked().map(|partition| log.bounds(partition, PATIENCE));
-    for (partition, bounds) in asked().zip(wait(join_all(each))) {
+    let partitions = || PartitionId::all(PARTITIONS).cycle().take(400);
+    let each = partitions().map(|partition| log.bounds(partition, PATIENCE));
+    for (partition, bounds) in partitions().zip(wait(join_all(each))) {
         let end = (partition.get() + 1).into();
         assert_eq!(bounds.unwrap(), Bounds { start: Offset::ZERO, end });
     }
@@ -82,9 +82,9 @@ pub fn a_waiting_reader_is_woken_by_an_append(log: &Arc<dyn Log>) {
 pub fn an_idle_poll_ends_with_its_timeout(log: &Arc<dyn Log>) {
     let mut reader = reader(log, &[(0, 0)]);
     assert_eq!(reader.poll(0, PATIENCE).unwrap(), []);
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(reader.poll(1, Duration::from_millis(200)).unwrap(), []);
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(Duration::from_millis(190) < took && took < PATIENCE / 2, "{took:?}");
 }
 

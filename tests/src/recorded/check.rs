@@ -62,7 +62,7 @@ fn checkpoint(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()>
     };
     let latest = runlog.answer(&["checkpoint", &run.id])?;
     ensure!(
-        latest["messages"].as_array().is_some_and(|found| found == &run.messages[..*count]),
+        latest["messages"].as_array().is_some_and(|loaded| loaded == &run.messages[..*count]),
         "the latest's messages"
     );
     // The one before the latest that covers less, asked for by what it covers.
@@ -71,11 +71,15 @@ fn checkpoint(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()>
     if let Some(at) = saved.iter().rposition(|earlier| covers(earlier) < covers(&latest)) {
         let earlier = saved[at];
         let before = covers(&latest).context("a number")? - 1;
-        let found = runlog.answer(&["checkpoint", &run.id, "--at-or-before", &before.to_string()])?;
-        ensure!(found["checkpoint_id"] == earlier["checkpoint_id"], "{} at or before {before}", found["checkpoint_id"]);
+        let loaded = runlog.answer(&["checkpoint", &run.id, "--at-or-before", &before.to_string()])?;
+        ensure!(
+            loaded["checkpoint_id"] == earlier["checkpoint_id"],
+            "{} at or before {before}",
+            loaded["checkpoint_id"]
+        );
         let count: usize = saved[..=at].iter().map(|one| one["messages"].as_array().map_or(0, Vec::len)).sum();
         ensure!(
-            found["messages"].as_array().is_some_and(|found| found == &run.messages[..count]),
+            loaded["messages"].as_array().is_some_and(|loaded| loaded == &run.messages[..count]),
             "the earlier one's messages"
         );
     }
@@ -88,23 +92,23 @@ fn lookup(runlog: &Runlog, run: &Run, at: usize, random: &mut Random) -> anyhow:
     let occurrence = run.calls[..=at].iter().filter(same).count();
     let occurrences = run.calls.iter().filter(same).count();
     let arguments = respelled(&call.arguments, random);
-    let mut asked = vec!["lookup", &run.id, "--tool", &call.tool, "--args", &arguments];
+    let mut arguments_of = vec!["lookup", &run.id, "--tool", &call.tool, "--args", &arguments];
     let number = occurrence.to_string();
     // The last is found without its number.
     if occurrence < occurrences {
-        asked.extend(["--occurrence", &number]);
+        arguments_of.extend(["--occurrence", &number]);
     }
-    let answered = runlog.json(&asked)?;
-    let found = answered.clone().exits(if call.outcome.is_some() { 0 } else { 6 })?.json()?;
+    let answered = runlog.json(&arguments_of)?;
+    let answer = answered.clone().exits(if call.outcome.is_some() { 0 } else { 6 })?.json()?;
     let (status, result, message) = match &call.outcome {
         Some(Ok(result)) => ("completed", result.clone(), Value::Null),
         Some(Err(message)) => ("failed", Value::Null, message.as_str().into()),
         None => ("pending", Value::Null, Value::Null),
     };
-    ensure!(found["status"] == status, "status {}", found["status"]);
-    ensure!(found["occurrence"] == occurrence && found["occurrences"] == occurrences, "occurrence: {found}");
-    ensure!(found["tool_name"] == call.tool.as_str() && found["arguments"] == call.arguments, "the call: {found}");
-    ensure!(found["result"] == result && found["error"]["message"] == message, "the outcome: {found}");
+    ensure!(answer["status"] == status, "status {}", answer["status"]);
+    ensure!(answer["occurrence"] == occurrence && answer["occurrences"] == occurrences, "occurrence: {answer}");
+    ensure!(answer["tool_name"] == call.tool.as_str() && answer["arguments"] == call.arguments, "the call: {answer}");
+    ensure!(answer["result"] == result && answer["error"]["message"] == message, "the outcome: {answer}");
     Ok(())
 }
 
@@ -148,8 +152,8 @@ fn recovery(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()> {
     let saved = last.map(|at| &lines[at]["payload"]["checkpoint_id"]);
     ensure!(&recovery["checkpoint"]["checkpoint_id"] == saved.unwrap_or(&Value::Null), "checkpoint: {recovery}");
     ensure!(recovery["checkpoint"]["messages"].is_null(), "messages come with --full only");
-    let behind = &lines[last.map_or(0, |at| at + 1)..];
-    let ended = of_type(behind, "tool_call_completed").len() + of_type(behind, "tool_call_failed").len();
+    let uncovered = &lines[last.map_or(0, |at| at + 1)..];
+    let ended = of_type(uncovered, "tool_call_completed").len() + of_type(uncovered, "tool_call_failed").len();
     ensure!(recovery["completed"].as_array().is_some_and(|calls| calls.len() == ended), "completed: {recovery}");
     let numbers = lines.iter().filter_map(|line| line["journal_seq"].as_u64()).max();
     ensure!(recovery["next_journal_seq"].as_u64() == numbers.map(|number| number + 1), "numbers: {recovery}");

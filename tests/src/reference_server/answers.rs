@@ -3,7 +3,7 @@
 use super::{
     Answer, Asked, Reply, State,
     canonical::{self, Slip},
-    lists::{page, place},
+    lists::{page, parse_place},
     not_found, ok, problem,
 };
 use runlog_model::Model;
@@ -26,9 +26,9 @@ impl State {
         self.wait(asked)?;
         let Some(as_of) = asked.get("as_of").filter(|_| !self.is_wrong(&format!("{what}_as_of"))) else {
             let lags = self.is_wrong("default_is_latest") && asked.get("consistency").is_none();
-            return Ok(Cow::Borrowed(self.behind.as_ref().filter(|_| lags).unwrap_or(&self.model)));
+            return Ok(Cow::Borrowed(self.before_last.as_ref().filter(|_| lags).unwrap_or(&self.model)));
         };
-        let (partition, offset) = place(as_of).ok_or_else(|| problem(400, "usage", "no position"))?;
+        let (partition, offset) = parse_place(as_of).ok_or_else(|| problem(400, "usage", "no position"))?;
         if partition != self.partition_of(run_id) && !self.is_wrong("partition_as_of") {
             return Err(problem(400, "usage", "another partition than the run's"));
         }
@@ -49,7 +49,7 @@ impl State {
         let at_least = match asked.get("consistency").unwrap_or("latest") {
             "eventual" if self.is_wrong("eventual_answers") => return Err(stale(1)),
             "latest" | "eventual" => return Ok(()),
-            text => text.strip_prefix("at-least=").and_then(place),
+            text => text.strip_prefix("at-least=").and_then(parse_place),
         };
         let Some((partition, offset)) = at_least else { return Err(problem(400, "usage", "no consistency")) };
         let next = self.next.get(partition as usize).copied().unwrap_or_default();
@@ -75,10 +75,10 @@ impl State {
         head
     }
 
-    pub(super) fn one(&self, asked: &Asked, run_id: &str) -> Answer {
+    pub(super) fn show_run(&self, asked: &Asked, run_id: &str) -> Answer {
         let view = self.view(asked, run_id, "run")?;
-        let found = view.recover(run_id);
-        if found.is_null() { Err(not_found("no run")) } else { ok(&self.run(&found)) }
+        let recovery = view.recover(run_id);
+        if recovery.is_null() { Err(not_found("no run")) } else { ok(&self.run(&recovery)) }
     }
 
     pub(super) fn lookup(&self, asked: &Asked, run_id: &str) -> Answer {
@@ -109,10 +109,10 @@ impl State {
         }
         let spaced = asked.get("args").is_some_and(|args| args.starts_with(' '));
         let wanted = if self.is_wrong("lookup_canonical") && spaced { "another" } else { &fingerprint };
-        let mut found = view.lookup(run_id, wanted, occurrence);
-        found["missing_content"] = json!([]);
-        self.spoil_lookup(run_id, &mut found);
-        ok(&found)
+        let mut answer = view.lookup(run_id, wanted, occurrence);
+        answer["missing_content"] = json!([]);
+        self.spoil_lookup(run_id, &mut answer);
+        ok(&answer)
     }
 
     fn spoil_lookup(&self, run_id: &str, found: &mut Value) {
@@ -139,42 +139,44 @@ impl State {
     pub(super) fn call(&self, asked: &Asked, run_id: &str, id: &str) -> Answer {
         let view = self.view(asked, run_id, "call")?;
         let effects = self.effects(&view, run_id);
-        let found = effects.iter().find(|effect| effect["id"] == id && effect["kind"] == "tool_call");
-        let found = found.filter(|_| !self.is_wrong("call_by_request")).ok_or_else(|| not_found("no call"))?;
-        let occurrence = found["occurrence"].as_u64().and_then(|occurrence| u32::try_from(occurrence).ok());
-        ok(&view.lookup(run_id, found["fingerprint"].as_str().unwrap_or_default(), occurrence))
+        let call_effect = effects.iter().find(|effect| effect["id"] == id && effect["kind"] == "tool_call");
+        let call_effect =
+            call_effect.filter(|_| !self.is_wrong("call_by_request")).ok_or_else(|| not_found("no call"))?;
+        let occurrence = call_effect["occurrence"].as_u64().and_then(|occurrence| u32::try_from(occurrence).ok());
+        ok(&view.lookup(run_id, call_effect["fingerprint"].as_str().unwrap_or_default(), occurrence))
     }
 
     pub(super) fn checkpoint(&self, asked: &Asked, run_id: &str) -> Answer {
         let view = self.view(asked, run_id, "checkpoint")?;
         let covers = asked.get("at_or_before").and_then(|covers| covers.parse().ok());
         let covers = covers.filter(|_| !self.is_wrong("checkpoint_at_or_before"));
-        let mut found = view.checkpoint(run_id, covers);
-        if found.is_null() {
+        let mut answer = view.checkpoint(run_id, covers);
+        if answer.is_null() {
             return Err(not_found("no checkpoint"));
         }
         if let Some(other) = self.otherwise_latest(&view, run_id, covers) {
-            found = other;
+            answer = other;
         }
         if self.is_wrong("checkpoint_list")
-            && let Some(messages) = found["messages"].as_array_mut()
+            && let Some(messages) = answer["messages"].as_array_mut()
         {
             messages.reverse();
         }
-        ok(&found)
+        ok(&answer)
     }
 
     /// The payloads of a run's checkpoints, the first to be tried first. The suite prunes none of those that it lists.
     fn newest_first(&self, view: &Model, run_id: &str) -> Vec<Value> {
         let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
         let payloads = lines.into_iter().map(|mut line| line["payload"].take());
-        let mut found: Vec<Value> = payloads.filter(|payload| payload["type"] == "loop_checkpoint").collect();
+        let mut checkpoints: Vec<Value> = payloads.filter(|payload| payload["type"] == "loop_checkpoint").collect();
         let number = |payload: &Value, name: &str| payload[name].as_u64().unwrap_or_default();
         if !self.is_wrong("checkpoints_listed") {
-            found.sort_by_key(|payload| (number(payload, "covers_journal_seq"), number(payload, "checkpoint_seq")));
+            checkpoints
+                .sort_by_key(|payload| (number(payload, "covers_journal_seq"), number(payload, "checkpoint_seq")));
         }
-        found.reverse();
-        found
+        checkpoints.reverse();
+        checkpoints
     }
 
     pub(super) fn checkpoints(&self, asked: &Asked, run_id: &str) -> Answer {
@@ -222,45 +224,45 @@ impl State {
     pub(super) fn recovery(&self, asked: &Asked, run_id: &str) -> Answer {
         let (mut skip, mut view) = (0, self.view(asked, run_id, "recovery")?);
         if let Some(cursor) = asked.get("cursor") {
-            let told = canonical::unhex(cursor).unwrap_or_default();
-            let told = told.strip_prefix(&format!("recovery|{run_id}|")).map(str::to_owned);
-            let told = told.or_else(|| self.is_wrong("cursors_refused").then(|| "0:0:0".to_owned()));
-            let told = told.ok_or_else(|| problem(400, "usage", "a cursor of something else"))?;
-            let parts: Vec<u64> = told.split(':').filter_map(|part| part.parse().ok()).collect();
-            let [partition, offset, behind] = parts[..] else { return Err(problem(400, "usage", "no cursor")) };
-            skip = usize::try_from(behind).unwrap_or_default();
+            let place = canonical::unhex(cursor).unwrap_or_default();
+            let place = place.strip_prefix(&format!("recovery|{run_id}|")).map(str::to_owned);
+            let place = place.or_else(|| self.is_wrong("cursors_refused").then(|| "0:0:0".to_owned()));
+            let place = place.ok_or_else(|| problem(400, "usage", "a cursor of something else"))?;
+            let parts: Vec<u64> = place.split(':').filter_map(|part| part.parse().ok()).collect();
+            let [partition, offset, skipped] = parts[..] else { return Err(problem(400, "usage", "no cursor")) };
+            skip = usize::try_from(skipped).unwrap_or_default();
             if !self.is_wrong("recovery_paged") {
                 view = Cow::Owned(self.model.as_of(u32::try_from(partition).unwrap_or_default(), offset));
             }
         }
-        let mut found = view.recover(run_id);
-        if found.is_null() {
+        let mut answer = view.recover(run_id);
+        if answer.is_null() {
             return Err(not_found("no run"));
         }
-        let uncovered = self.is_wrong("checkpoint_covered") && !found["checkpoint"].is_null();
+        let uncovered = self.is_wrong("checkpoint_covered") && !answer["checkpoint"].is_null();
         if asked.is("from_start") || uncovered {
             let ended = |effect: &Value| effect["kind"] == "tool_call" && effect["status"] != "pending";
-            found["completed"] = self.effects(&view, run_id).into_iter().filter(ended).collect();
+            answer["completed"] = self.effects(&view, run_id).into_iter().filter(ended).collect();
         }
-        self.spoil_recovery(asked, &mut found);
-        let all = found["completed"].as_array().cloned().unwrap_or_default();
+        self.spoil_recovery(asked, &mut answer);
+        let all = answer["completed"].as_array().cloned().unwrap_or_default();
         let limit = page(asked, self)?;
         let rest: Vec<Value> = all.iter().skip(skip).take(limit).cloned().collect();
-        let (until, position) = (skip + rest.len(), &found["position"]);
+        let (until, position) = (skip + rest.len(), &answer["position"]);
         if until < all.len() {
             let at = format!("recovery|{run_id}|{}:{}:{until}", position["partition"], position["offset"]);
-            found["next_cursor"] = canonical::hex(at.as_bytes()).into();
+            answer["next_cursor"] = canonical::hex(at.as_bytes()).into();
             for list in ["approvals", "wakes", "messages", "write_backs"] {
-                found[list] = json!([]);
+                answer[list] = json!([]);
             }
         } else {
-            found["next_cursor"] = Value::Null;
+            answer["next_cursor"] = Value::Null;
         }
         if skip > 0 {
-            found["pending"] = json!([]);
+            answer["pending"] = json!([]);
         }
-        found["completed"] = rest.into();
-        ok(&found)
+        answer["completed"] = rest.into();
+        ok(&answer)
     }
 
     fn spoil_recovery(&self, asked: &Asked, found: &mut Value) {
@@ -320,7 +322,7 @@ impl State {
     }
 
     /// The outcome of the first record under an id; null if there is none.
-    pub(super) fn known(&self, view: &Model, run_id: &str, record_id: &str) -> Value {
+    pub(super) fn outcome_by_id(&self, view: &Model, run_id: &str, record_id: &str) -> Value {
         if !self.is_wrong("partition_of_run") {
             return view.known(run_id, record_id);
         }
@@ -335,35 +337,35 @@ impl State {
     pub(super) fn outcome(&self, asked: &Asked, run_id: &str) -> Answer {
         let view = self.view(asked, run_id, "outcome")?;
         let record_id = asked.get("record_id").unwrap_or_default();
-        let mut told = match asked.get("position").map(place) {
+        let mut answer = match asked.get("position").map(parse_place) {
             Some(Some((partition, offset))) => view.outcome(partition, offset, 0, record_id),
             Some(None) => return Err(problem(400, "usage", "no position")),
-            None => self.known(&view, run_id, record_id),
+            None => self.outcome_by_id(&view, run_id, record_id),
         };
-        if told.is_null() && self.is_wrong("outcome_by_id") {
-            told = json!({"outcome": "applied", "reason": null, "position": null});
+        if answer.is_null() && self.is_wrong("outcome_by_id") {
+            answer = json!({"outcome": "applied", "reason": null, "position": null});
         }
-        if told.is_null() {
+        if answer.is_null() {
             return Err(not_found("no record"));
         }
         if self.is_wrong("outcome_by_position") && asked.get("position").is_some() {
-            told["outcome"] = "applied".into();
+            answer["outcome"] = "applied".into();
         }
         let head = view.recover(run_id);
-        told["record_id"] = record_id.into();
-        told["epoch"] = head["epoch"].clone();
-        told["writer_id"] = head["writer_id"].clone();
+        answer["record_id"] = record_id.into();
+        answer["epoch"] = head["epoch"].clone();
+        answer["writer_id"] = head["writer_id"].clone();
         if self.is_wrong("read_back_writer") && head["epoch"].as_u64() > Some(1) {
-            told["epoch"] = 1.into();
+            answer["epoch"] = 1.into();
         }
-        ok(&told)
+        ok(&answer)
     }
 
-    pub(super) fn standing(&self, asked: &Asked, run_id: &str, list: &str) -> Answer {
+    pub(super) fn list_open_items(&self, asked: &Asked, run_id: &str, list: &str) -> Answer {
         let view = self.view(asked, run_id, "standing")?;
         let family = LISTS.iter().find(|(name, _)| *name == list).ok_or_else(|| not_found("no such list"))?.1;
-        let mut found = view.standing(run_id, family, asked.is("ended"));
-        found["next_cursor"] = Value::Null;
-        ok(&found)
+        let mut items = view.standing(run_id, family, asked.is("ended"));
+        items["next_cursor"] = Value::Null;
+        ok(&items)
     }
 }

@@ -3,10 +3,10 @@
 use super::{Answer, PARTITIONS, Reply, State, TOPIC, canonical, not_found, ok, problem};
 use serde_json::{Value, json};
 
-/// What an id may have, bytes.
+/// The longest id, bytes.
 const ID_BYTES_MAX: usize = 1024;
 
-/// Payload types, each with a member that it has as a text.
+/// Payload types, each with a text member that it requires, or "".
 const TYPES: [(&str, &str); 30] = [
     ("conversation_turn", "message_id"),
     ("tool_call_requested", "tool_name"),
@@ -40,7 +40,7 @@ const TYPES: [(&str, &str); 30] = [
     ("erasure", "who"),
 ];
 
-/// Of those, what no number is given to.
+/// The payload types whose records get no number.
 const UNNUMBERED: [&str; 12] = [
     "effect_resolution",
     "code_edit_proposal",
@@ -100,13 +100,13 @@ impl State {
         if many.is_some() { ok(&outcomes.into()) } else { ok(&outcomes[0]) }
     }
 
-    /// What became of one record, and who writes the run.
-    pub(super) fn with_writer(&self, run_id: &str, told: &Reply) -> Answer {
-        let mut told: Value = serde_json::from_str(&told.body).unwrap_or_default();
+    /// The outcome of one record, with the writer of the run.
+    pub(super) fn with_writer(&self, run_id: &str, outcome: &Reply) -> Answer {
+        let mut outcome: Value = serde_json::from_str(&outcome.body).unwrap_or_default();
         let head = self.head(run_id);
         let epoch = if self.is_wrong("append_reads_back") { 1.into() } else { head["epoch"].clone() };
-        told["writer"] = json!({"writer_id": head["writer_id"], "epoch": epoch});
-        ok(&told)
+        outcome["writer"] = json!({"writer_id": head["writer_id"], "epoch": epoch});
+        ok(&outcome)
     }
 
     fn check(&self, run_id: &str, record: &Value) -> Result<(), Reply> {
@@ -131,15 +131,15 @@ impl State {
         if blind && !self.is_wrong("decision_says_revision") {
             return Err(invalid("a decision without a revision"));
         }
-        let known = TYPES.iter().find(|(name, _)| *name == payload_type(record));
-        let Some((_, member)) = known else { return Err(invalid("no payload")) };
+        let payload = TYPES.iter().find(|(name, _)| *name == payload_type(record));
+        let Some((_, member)) = payload else { return Err(invalid("no payload")) };
         if !member.is_empty() && !record["payload"][member].is_string() {
-            return Err(invalid("a payload without what it needs"));
+            return Err(invalid("a payload without a required member"));
         }
         Ok(())
     }
 
-    /// The head of a run; one that has not begun has its defaults.
+    /// The head of a run; the defaults if the run has no records.
     pub(super) fn head(&self, run_id: &str) -> Value {
         match self.model.recover(run_id) {
             Value::Null => {
@@ -173,48 +173,49 @@ impl State {
         record
     }
 
-    /// Delivers a record; what became of it.
+    /// Delivers a record; returns its outcome.
     pub(super) fn take(&mut self, run_id: &str, record: Value) -> Value {
-        // Whoever leaves the numbers to the server wants new ones where these were taken.
+        // From schema version 2 on, the judge tries a record again that was refused for used numbers. A writer that leaves the
+        // numbers to the server wants that.
         let version = if record["writer_seq"].is_null() { 2 } else { 1 };
         let mut record = self.filled(run_id, record);
         let head = self.head(run_id);
         let id = text(&record, "record_id").to_owned();
-        let known = (run_id.to_owned(), id.clone());
-        if self.is_wrong("place_refusal_again") && self.gaps.contains(&known) {
+        let key = (run_id.to_owned(), id.clone());
+        if self.is_wrong("place_refusal_again") && self.gaps.contains(&key) {
             return json!({"position": self.position(run_id, 0), "outcome": "refused", "reason": "gap", "record_id": id});
         }
         self.spoil(run_id, &mut record, &head);
         let privacy = record["privacy"].as_str().unwrap_or("content_refs_only").to_owned();
-        self.privacy.insert(known.clone(), privacy);
+        self.privacy.insert(key.clone(), privacy);
         let partition = self.partition_of(run_id);
         let offset = self.deliver_in(partition, record.clone(), version);
-        let mut told = self.model.outcome(partition, offset, 0, &id);
-        told["record_id"] = id.into();
+        let mut outcome = self.model.outcome(partition, offset, 0, &id);
+        outcome["record_id"] = id.into();
         if self.is_wrong("record_writer") {
-            told["record_writer"] = json!({"writer_id": record["writer_id"], "epoch": record["writer_epoch"]});
+            outcome["record_writer"] = json!({"writer_id": record["writer_id"], "epoch": record["writer_epoch"]});
         }
-        if told["outcome"] == "refused" && payload_type(&record) == "batch" {
+        if outcome["outcome"] == "refused" && payload_type(&record) == "batch" {
             self.batches.insert(run_id.to_owned());
         }
-        if told["reason"] == "gap" {
-            self.gaps.insert(known);
+        if outcome["reason"] == "gap" {
+            self.gaps.insert(key);
         }
         let beyond = record["writer_seq"].as_u64() > head["next_writer_seq"].as_u64();
-        if self.is_wrong("order_of_judgement") && told["reason"] == "fenced" && beyond {
-            told["reason"] = "gap".into();
+        if self.is_wrong("order_of_judgement") && outcome["reason"] == "fenced" && beyond {
+            outcome["reason"] = "gap".into();
         }
-        if self.is_wrong("batch_repeat") && payload_type(&record) == "batch" && told["outcome"] == "repeat" {
-            told["outcome"] = "applied".into();
+        if self.is_wrong("batch_repeat") && payload_type(&record) == "batch" && outcome["outcome"] == "repeat" {
+            outcome["outcome"] = "applied".into();
         }
         let third = payload_type(&record) == "conversation_turn" && record["journal_seq"].as_u64() == Some(3);
         if self.is_wrong("one_partition") && third {
-            told["position"] = self.model.show(run_id)["records"][0]["position"].clone();
+            outcome["position"] = self.model.show(run_id)["records"][0]["position"].clone();
         }
-        told
+        outcome
     }
 
-    /// Makes of a record what a wrong server would make of it.
+    /// Changes a record as a wrong server would.
     fn spoil(&self, run_id: &str, record: &mut Value, head: &Value) {
         let numbered = !UNNUMBERED.contains(&payload_type(record));
         let shown = || self.model.show(run_id)["records"].as_array().cloned().unwrap_or_default();
@@ -259,7 +260,7 @@ impl State {
     pub(super) fn claim(&mut self, run_id: &str, body: &str) -> Answer {
         let body = if body.is_empty() { json!({}) } else { self.parse(body)? };
         let named = body["record_id"].as_str().filter(|_| !self.is_wrong("claim_resent"));
-        let landed = named.map(|id| self.known(&self.model, run_id, id)).unwrap_or_default();
+        let landed = named.map(|id| self.outcome_by_id(&self.model, run_id, id)).unwrap_or_default();
         if !landed.is_null() {
             let (writer, epoch) = (&landed["record_writer"]["writer_id"], &landed["record_writer"]["epoch"]);
             return self.claimed(run_id, writer, epoch, &landed["position"]);
@@ -277,8 +278,8 @@ impl State {
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": ""});
         let record = json!({"run_id": run_id, "record_id": id, "writer_id": writer,
             "writer_epoch": epoch, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": claim});
-        let told = self.take(run_id, record);
-        self.claimed(run_id, &writer.into(), &epoch.into(), &told["position"])
+        let outcome = self.take(run_id, record);
+        self.claimed(run_id, &writer.into(), &epoch.into(), &outcome["position"])
     }
 
     /// The answer to a claim, if its writer has the run.
@@ -295,7 +296,7 @@ impl State {
     pub(super) fn resolve(&mut self, run_id: &str, id: &str, body: &str) -> Answer {
         let body = self.parse(body)?;
         if text(&body, "who").is_empty() || text(&body, "why").is_empty() {
-            return Err(problem(400, "usage", "nobody decided"));
+            return Err(problem(400, "usage", "a decision needs who and why"));
         }
         if body["revision"].is_null() && !self.is_wrong("decision_says_revision") {
             return Err(invalid("a decision without a revision"));
@@ -303,11 +304,11 @@ impl State {
         let mut payload = body;
         payload["type"] = "effect_resolution".into();
         payload["request_record_id"] = id.into();
-        let told = self.own(run_id, payload);
-        if told["outcome"] == "refused" && !self.is_wrong("resolution_served") {
+        let outcome = self.own(run_id, payload);
+        if outcome["outcome"] == "refused" && !self.is_wrong("resolution_served") {
             return Err(problem(409, "conflict", "it is not pending"));
         }
-        ok(&told)
+        ok(&outcome)
     }
 
     pub(super) fn skip(&mut self, body: &str) -> Answer {
@@ -321,9 +322,9 @@ impl State {
         let until = super::lists::millis(text(&body, "until")).ok_or_else(|| problem(400, "usage", "no time"))?;
         let payload = json!({"type": "retention_horizon", "family": body["family"], "until_millis": until,
             "who": body["who"], "why": body["why"]});
-        let told = self.of_partition(&body, payload)?;
-        let told: Value = serde_json::from_str(&told.body).unwrap_or_default();
-        ok(&json!({"outcomes": [told]}))
+        let outcome = self.of_partition(&body, payload)?;
+        let outcome: Value = serde_json::from_str(&outcome.body).unwrap_or_default();
+        ok(&json!({"outcomes": [outcome]}))
     }
 
     /// Appends a record of the partition that a body names.

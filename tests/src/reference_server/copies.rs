@@ -25,8 +25,8 @@ impl State {
         let records: Vec<Value> = records.collect();
         let (before, anew) = (self.clone(), self.head(target)["next_journal_seq"] == 1);
         for record in &records {
-            let told = self.take(target, record.clone());
-            let is_there = told["outcome"] != "refused" && told["reason"].is_null();
+            let outcome = self.take(target, record.clone());
+            let is_there = outcome["outcome"] != "refused" && outcome["reason"].is_null();
             if !is_there && (anew || !self.is_wrong("copy_of_new_run")) {
                 *self = before;
                 return Err(problem(409, "conflict", "it has other records"));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const CONTENT: [&str; 8] = ["content", "arguments", "result", "messages", "state", "error_message", "diffs", "op"];
 
 /// `P:O`, or `P:O:I` without its index.
-pub(super) fn place(text: &str) -> Option<(u32, u64)> {
+pub(super) fn parse_place(text: &str) -> Option<(u32, u64)> {
     let mut parts = text.split(':');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
@@ -45,24 +45,24 @@ impl State {
         let consistency = asked.get("consistency").unwrap_or("eventual");
         let lags = (self.is_wrong("latest_of_lists") && consistency == "latest")
             || (self.is_wrong("at_least_of_lists") && consistency.starts_with("at-least"));
-        let model = self.behind.as_ref().filter(|_| lags).unwrap_or(&self.model);
+        let model = self.before_last.as_ref().filter(|_| lags).unwrap_or(&self.model);
         let (prefix, status) = (asked.get("prefix").unwrap_or_default(), asked.get("status"));
         let status = status.filter(|_| !self.is_wrong("runs_by_status"));
         let after = asked.get("cursor").and_then(canonical::unhex);
         let all = model.runs()["runs"].as_array().cloned().unwrap_or_default();
-        let mut found: Vec<Value> = all
+        let mut listed: Vec<Value> = all
             .iter()
             .filter(|run| run["run_id"].as_str().is_some_and(|id| id.starts_with(prefix)))
             .filter(|run| after.as_deref().is_none_or(|after| run["run_id"].as_str() > Some(after)))
             .filter(|run| status.is_none_or(|status| run["status"] == status))
             .map(|run| self.run(run))
             .collect();
-        let next = found.get(limit).map(|_| found[limit - 1]["run_id"].as_str().unwrap_or_default().to_owned());
-        found.truncate(limit);
+        let next = listed.get(limit).map(|_| listed[limit - 1]["run_id"].as_str().unwrap_or_default().to_owned());
+        listed.truncate(limit);
         if self.is_wrong("runs_in_order") {
-            found.reverse();
+            listed.reverse();
         }
-        ok(&json!({"runs": found, "next_cursor": next.map(|next| canonical::hex(next.as_bytes()))}))
+        ok(&json!({"runs": listed, "next_cursor": next.map(|next| canonical::hex(next.as_bytes()))}))
     }
 
     /// The lines of a run's timeline.
@@ -95,10 +95,10 @@ impl State {
     }
 
     /// The lines behind a cursor; all where there is none.
-    fn behind(&self, lines: &[Value], run_id: &str, cursor: Option<&str>) -> Result<usize, Reply> {
+    fn index_after(&self, lines: &[Value], run_id: &str, cursor: Option<&str>) -> Result<usize, Reply> {
         let Some(cursor) = cursor else { return Ok(0) };
-        let told = canonical::unhex(cursor).unwrap_or_default();
-        let own = told.starts_with(&format!("line|{run_id}|"));
+        let text = canonical::unhex(cursor).unwrap_or_default();
+        let own = text.starts_with(&format!("line|{run_id}|"));
         if !own && !self.is_wrong("cursors_refused") {
             return Err(problem(400, "usage", "a cursor of something else"));
         }
@@ -115,7 +115,7 @@ impl State {
         if asked.get("order") == Some("desc") && !self.is_wrong("records_newest_first") {
             lines.reverse();
         }
-        let mut from = self.behind(&lines, run_id, asked.get("cursor"))?;
+        let mut from = self.index_after(&lines, run_id, asked.get("cursor"))?;
         if self.is_wrong("records_paged") && asked.get("cursor").is_some() {
             from = from.saturating_sub(1);
         }
@@ -124,9 +124,9 @@ impl State {
             lines.extend(refused.as_array().into_iter().flatten().cloned());
         }
         let more = lines.len() > from + limit;
-        let found: Vec<Value> = lines.into_iter().skip(from).take(limit).collect();
-        let next = found.last().filter(|_| more).map(|line| line["cursor"].clone());
-        ok(&json!({"records": found, "next_cursor": next}))
+        let shown: Vec<Value> = lines.into_iter().skip(from).take(limit).collect();
+        let next = shown.last().filter(|_| more).map(|line| line["cursor"].clone());
+        ok(&json!({"records": shown, "next_cursor": next}))
     }
 
     pub(super) fn tail(&self, asked: &Asked, run_id: &str) -> Answer {
@@ -135,8 +135,10 @@ impl State {
         let from = match asked.get("from").unwrap_or("beginning") {
             "beginning" => 0,
             "end" => lines.len(),
-            cursor if self.is_wrong("tail_goes_on") => self.behind(&lines, run_id, Some(cursor))?.saturating_sub(1),
-            cursor => self.behind(&lines, run_id, Some(cursor))?,
+            cursor if self.is_wrong("tail_goes_on") => {
+                self.index_after(&lines, run_id, Some(cursor))?.saturating_sub(1)
+            }
+            cursor => self.index_after(&lines, run_id, Some(cursor))?,
         };
         lines.drain(..from);
         if self.is_wrong("tail_in_order") && from == 0 {
@@ -146,7 +148,7 @@ impl State {
     }
 
     /// The events of a run's tail behind the first so many, and whether nothing more ever comes.
-    pub(super) fn told_behind(&self, run_id: &str, told: usize) -> (Vec<String>, bool) {
+    pub(super) fn events_after(&self, run_id: &str, told: usize) -> (Vec<String>, bool) {
         let lines = self.lines(&self.model, run_id, false);
         (lines.iter().skip(told).map(event).collect(), self.is_wrong("tail_follows"))
     }
@@ -160,15 +162,15 @@ impl State {
         let at = asked.get("at").map(|at| millis(at).ok_or_else(|| problem(400, "usage", "no time")));
         // Inclusive.
         let at = at.transpose()?.unwrap_or(i64::MAX) - i64::from(self.is_wrong("valid_time"));
-        let mut found = view.facts(run_id, at);
+        let mut answer = view.facts(run_id, at);
         let family = asked.get("family").filter(|_| !self.is_wrong("facts_of_family"));
-        if let (Some(family), Some(facts)) = (family, found["facts"].as_array_mut()) {
+        if let (Some(family), Some(facts)) = (family, answer["facts"].as_array_mut()) {
             facts.retain(|fact| fact["family"] == family);
         }
-        found["run_id"] = run_id.into();
-        found["position"] = head["position"].clone();
-        found["next_cursor"] = Value::Null;
-        ok(&found)
+        answer["run_id"] = run_id.into();
+        answer["position"] = head["position"].clone();
+        answer["next_cursor"] = Value::Null;
+        ok(&answer)
     }
 
     pub(super) fn events(&self, asked: &Asked) -> Answer {
@@ -187,20 +189,20 @@ impl State {
             correlation: pair("correlation", '='),
             tag: some("tag"),
         };
-        let mut found = self.model.events(&filter);
-        found["unavailable_partitions"] = json!([]);
-        found["next_cursor"] = Value::Null;
-        ok(&found)
+        let mut answer = self.model.events(&filter);
+        answer["unavailable_partitions"] = json!([]);
+        answer["next_cursor"] = Value::Null;
+        ok(&answer)
     }
 
     pub(super) fn anomalies(&self, asked: &Asked) -> Answer {
         self.wait(asked)?;
-        let mut found = self.model.anomalies(asked.get("run"));
+        let mut answer = self.model.anomalies(asked.get("run"));
         if self.is_wrong("refusal_in_anomalies") {
-            found["anomalies"] = json!([]);
+            answer["anomalies"] = json!([]);
         }
-        found["unavailable_partitions"] = json!([]);
-        found["next_cursor"] = Value::Null;
-        ok(&found)
+        answer["unavailable_partitions"] = json!([]);
+        answer["next_cursor"] = Value::Null;
+        ok(&answer)
     }
 }

@@ -24,8 +24,8 @@ pub fn everything(server: &Server, stories: &[Story]) -> anyhow::Result<()> {
     ensure!(anomalies["anomalies"] == json!([]), "refused: {anomalies}");
     let letters = runlog.answer(&["dead-letter", "list", "--consistency", "latest"])?;
     ensure!(letters["records"] == json!([]), "unreadable: {letters}");
-    let found = runlog.answer(&["runs", "--limit", "100000"])?;
-    ensure!(found["runs"].as_array().is_some_and(|runs| runs.len() == stories.len()), "runs: {found}");
+    let listed = runlog.answer(&["runs", "--limit", "100000"])?;
+    ensure!(listed["runs"].as_array().is_some_and(|runs| runs.len() == stories.len()), "runs: {listed}");
     let verification = runlog.json(&["verify"])?;
     ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
     verification.exits(0)?;
@@ -50,10 +50,10 @@ async fn run(http: &reqwest::Client, url: &str, story: &Story) -> anyhow::Result
         .iter()
         .rfind(|record| record.payload.payload_type() == runlog_schemas::payload::PayloadType::LoopCheckpoint);
     if let Some(last) = last {
-        let found = get(http, &format!("{base}/checkpoints/latest?consistency=eventual")).await?;
+        let loaded = get(http, &format!("{base}/checkpoints/latest?consistency=eventual")).await?;
         let written = serde_json::to_value(&last.payload)?;
         for name in ["checkpoint_id", "covers_journal_seq", "messages"] {
-            ensure!(found[name] == written[name], "checkpoint of {}: {found}", story.run_id());
+            ensure!(loaded[name] == written[name], "checkpoint of {}: {loaded}", story.run_id());
         }
     }
     Ok(())
@@ -97,13 +97,13 @@ async fn call(http: &reqwest::Client, base: &str, story: &Story, at: usize) -> a
         .append_pair("args", &call.arguments.to_string())
         .append_pair("occurrence", &occurrence.to_string())
         .append_pair("consistency", "eventual");
-    let found = get(http, url.as_str()).await?;
+    let lookup = get(http, url.as_str()).await?;
     let (status, result, message) = match &call.outcome {
         Some(Ok(result)) => ("completed", result.clone(), Value::Null),
         Some(Err(message)) => ("failed", Value::Null, message.as_str().into()),
         None => ("pending", Value::Null, Value::Null),
     };
-    ensure!(found["status"] == status && found["occurrences"] == occurrences, "{status}, {occurrences}: {found}");
-    ensure!(found["result"] == result && found["error"]["message"] == message, "its own outcome: {found}");
+    ensure!(lookup["status"] == status && lookup["occurrences"] == occurrences, "{status}, {occurrences}: {lookup}");
+    ensure!(lookup["result"] == result && lookup["error"]["message"] == message, "its own outcome: {lookup}");
     Ok(())
 }

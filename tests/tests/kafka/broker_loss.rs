@@ -72,16 +72,16 @@ fn acknowledged_survives_kill_9_of_the_broker() {
         }
         let reading = scope.spawn(|| read_on(&mut reader, &stop));
         let next = || acked.recv_timeout(PATIENCE).expect("appends go on");
-        let mut known = Vec::new();
+        let mut acknowledged = Vec::new();
         for _ in 0..2 {
-            known.extend((0..about(500)).map(|_| next()));
+            acknowledged.extend((0..about(500)).map(|_| next()));
             broker.kill().unwrap();
             broker.restart().unwrap();
         }
-        known.extend((0..500).map(|_| next()));
+        acknowledged.extend((0..500).map(|_| next()));
         stop.store(true, Ordering::SeqCst);
         drop(acked);
-        (known, reading.join().unwrap())
+        (acknowledged, reading.join().unwrap())
     });
     crash::assert_holds(&connect(&config), &acked);
     for partition in PartitionId::all(PARTITIONS) {
@@ -103,13 +103,13 @@ fn while_the_broker_does_not_answer_every_operation_ends() {
     append(&log, 0, &["before"]).unwrap();
     let idle = reader(&log, &[(0, 0)]);
     broker.pause().unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
 
     let pending = log.append(0.into(), vec![entry("during")]);
     assert_eq!(kind(wait(log.bounds(0.into(), Duration::from_millis(500)))), Kind::Retry);
     assert_eq!(kind(wait(pending)), Kind::Unknown);
     // Long before the five minutes that librdkafka would try for.
-    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 
     // The queue is bounded, and a batch enters it whole or not at all.
     let batch = || vec![Entry { value: vec![1; 100], ..Entry::default() }; 10_000];

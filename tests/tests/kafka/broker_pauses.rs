@@ -48,7 +48,7 @@ fn consumers_resume_after_a_pause_of_the_only_broker() {
 #[test]
 fn a_consumer_that_gets_no_answers_is_replaced() {
     let proxy = TcpProxy::start().unwrap();
-    let broker = Broker::behind(&proxy).unwrap();
+    let broker = Broker::start_behind(&proxy).unwrap();
     // librdkafka itself gives up only after this.
     let config = broker.topic(1).unwrap().with("socket.timeout.ms", "300000");
     let log = connect(&config);

@@ -91,7 +91,7 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
     let framed = [&[0][..], &FIRST.to_be_bytes()].concat();
     let values = values(&kafka)?;
     ensure!(values.len() > 10 && values.iter().all(|value| value.starts_with(&framed)), "{} records", values.len());
-    let found = |runlog: &command::Runlog| -> anyhow::Result<()> {
+    let check = |runlog: &command::Runlog| -> anyhow::Result<()> {
         let booked = runlog.answer(&["lookup", "agent", "--tool", "book", "--args", r#"{"run":"agent"}"#])?;
         ensure!(booked["status"] == "completed" && booked["result"] == "12A", "{booked}");
         ensure!(
@@ -102,13 +102,13 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
         ensure!(runlog.answer(&["verify"])?["equal"] == true, "rebuilt as it stands");
         Ok(())
     };
-    found(&runlog)?;
+    check(&runlog)?;
     server.kill()?;
 
     // A server that is given no registry says what it is in want of, and serves nothing as if it were all.
     let elsewhere = Launch::kafka(&folder.path().join("b"), &kafka).partitions(PARTITIONS);
     let ignorant = elsewhere.start();
-    let told = match ignorant {
+    let complaint = match ignorant {
         Ok(server) => {
             let refused = server.runlog().json(&["show", "typed"])?.exits(4)?;
             ensure!(refused.error_kind()? == "partition_stopped", "{}", refused.stdout);
@@ -116,12 +116,12 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
         }
         Err(error) => format!("{error:#}"),
     };
-    ensure!(told.contains(&format!("id {FIRST}")) && told.contains("registry"), "{told}");
+    ensure!(complaint.contains(&format!("id {FIRST}")) && complaint.contains("registry"), "{complaint}");
 
     // The registry is gone, and so is the index: what it said before is enough.
     drop(registry);
     fs::remove_dir_all(folder.path().join("a/index"))?;
     let server = with_registry.start()?;
-    found(&server.runlog())?;
+    check(&server.runlog())?;
     books(&kafka, &server.url, "later")
 }

@@ -10,9 +10,9 @@ fn our_server_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
     let server = Launch::kafka(folder.path(), &config).partitions(4).start()?;
     let ran = server.runlog().json(&["conformance", "--partition-rules"])?;
     let report = ran.json()?;
-    let held = report["failed"] == 0 && report["skipped"] == 0 && report["passed"].as_u64() > Some(100);
+    let all_pass = report["failed"] == 0 && report["skipped"] == 0 && report["passed"].as_u64() > Some(100);
     let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
-    ensure!(held && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
+    ensure!(all_pass && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
     server.terminate()?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! All connections to the broker are closed during bookings, those of the agents and of the projector, and new ones are
-//! refused for a while. Each effect happens once, and every acknowledged record is in the journal.
+//! All connections of the agents and of the projector to the broker are closed during bookings, and new ones are refused
+//! for a while. Each effect happens once, and every acknowledged record is in the journal.
 //!
 //! `RUNLOG_CUTS` is the number of interruptions and their length in seconds (default `1x10`). `make cuts` runs `3x30`,
 //! which is longer than the append timeout.
@@ -20,11 +20,12 @@ use std::{env, sync::Arc, thread, time::Duration};
 
 /// How often an agent reopens its run for one booking.
 const REOPENS_MAX: usize = 5;
-/// Writers beside the agents, and what they offer together, records per second.
+/// Writers in addition to the agents.
 const STORIES: usize = 20;
+/// The rate of all writers together, records per second.
 const RATE: f64 = 300.0;
 
-/// Where each agent is held up when the connections are cut, and whether its booking has a key.
+/// The failpoint at which each agent waits when the connections are cut, and the key of its booking.
 const MOMENTS: [(&str, Option<&str>); 4] = [
     ("record_numbered", None),
     ("intent_acknowledged", None),
@@ -32,7 +33,7 @@ const MOMENTS: [(&str, Option<&str>); 4] = [
     ("effect_happened", Some("k")),
 ];
 
-/// How often, and for how long.
+/// The number of interruptions and their length.
 fn cuts() -> anyhow::Result<(u32, Duration)> {
     let text = env::var("RUNLOG_CUTS").unwrap_or_else(|_| "1x10".to_owned());
     let (count, seconds) = text.split_once('x').with_context(|| format!("RUNLOG_CUTS is like 3x30, not {text:?}"))?;
@@ -44,7 +45,7 @@ fn book(seat: &str, key: Option<&str>, hold: bool) -> Value {
     json!({ "call": { "tool": "book", "args": { "seat": seat }, "key": key, "hold": hold } })
 }
 
-/// Brings an agent to where it is held up.
+/// Starts a booking and waits until the agent is at its failpoint.
 fn hold(agent: &mut AgentProcess, (moment, key): (&str, Option<&str>), seat: &str) -> anyhow::Result<()> {
     let effect = moment == "effect_happened";
     if !effect {
@@ -53,23 +54,23 @@ fn hold(agent: &mut AgentProcess, (moment, key): (&str, Option<&str>), seat: &st
     agent.run_to_failpoint(moment, &book(seat, key, effect))
 }
 
-/// What the booking comes to: what the agent says when it goes on, or behind a reopening. How often it reopened, too.
-fn booked(agent: &mut AgentProcess, seat: &str, key: Option<&str>) -> anyhow::Result<(Value, usize)> {
-    let mut said = agent.receive()?;
+/// Returns the answer to the booking, with a reopen and another booking after each failure, and the number of reopens.
+fn finish_booking(agent: &mut AgentProcess, seat: &str, key: Option<&str>) -> anyhow::Result<(Value, usize)> {
+    let mut answer = agent.receive()?;
     for reopened in 0..REOPENS_MAX {
-        if said["result"].is_object() {
-            return Ok((said, reopened));
+        if answer["result"].is_object() {
+            return Ok((answer, reopened));
         }
-        ensure!(["unavailable", "stale"].iter().any(|kind| said["error"] == *kind), "{said}");
-        // Where the connections are not back yet it fails, and is asked again.
+        ensure!(["unavailable", "stale"].iter().any(|kind| answer["error"] == *kind), "{answer}");
+        // A reopen fails while connections are refused; the next round repeats it.
         agent.request(&json!("reopen"))?;
-        said = agent.request(&book(seat, key, false))?;
+        answer = agent.request(&book(seat, key, false))?;
     }
-    anyhow::bail!("no end of it: {said}")
+    anyhow::bail!("not booked after {REOPENS_MAX} reopens: {answer}")
 }
 
-/// What the server says while it cannot ask the broker: what it has where that is enough, and otherwise nothing.
-fn nothing_old_in_disguise(deployment: &Deployment, run: &str) -> anyhow::Result<()> {
+/// Without the broker the server refuses queries at `latest` and answers at `eventual`.
+fn check_stale_answers(deployment: &Deployment, run: &str) -> anyhow::Result<()> {
     let (status, said) = deployment.server.get(&format!("/v1/runs/{run}?deadline_ms=1000"))?;
     ensure!(status == 503 && ["unavailable", "stale"].iter().any(|kind| said["kind"] == *kind), "{status} {said}");
     let (status, said) = deployment.server.get(&format!("/v1/runs/{run}?consistency=eventual"))?;
@@ -77,25 +78,25 @@ fn nothing_old_in_disguise(deployment: &Deployment, run: &str) -> anyhow::Result
     Ok(())
 }
 
-/// A booking as an agent was told of it.
+/// A booking and the agent's answer.
 struct Booking {
     run: &'static str,
     seat: String,
-    said: Value,
+    answer: Value,
 }
 
-/// Every booking is in its run's records as its agent was told, and happened once.
-fn all_is_there(deployment: &Deployment, bookings: &[Booking]) -> anyhow::Result<()> {
+/// Every booking happened once and is in the records of its run, with the result and position of the agent's answer.
+fn check_bookings(deployment: &Deployment, bookings: &[Booking]) -> anyhow::Result<()> {
     let ledger = deployment.ledger()?;
     ensure!(ledger.len() == bookings.len(), "{} effects of {} bookings", ledger.len(), bookings.len());
-    for Booking { run, seat, said } in bookings {
+    for Booking { run, seat, answer } in bookings {
         let lines: Vec<&Value> =
             ledger.iter().filter(|line| line["run"] == *run && line["args"]["seat"] == seat.as_str()).collect();
-        ensure!(lines.len() == 1 && lines[0]["result"] == said["result"], "{seat} of {run}: {lines:?}, told {said}");
+        ensure!(lines.len() == 1 && lines[0]["result"] == answer["result"], "{seat} of {run}: {lines:?}, not {answer}");
         let args = json!({ "seat": seat }).to_string();
-        let found = deployment.server.runlog().answer(&["lookup", run, "--tool", "book", "--args", &args])?;
-        ensure!(found["status"] == "completed" && found["result"] == said["result"], "{seat} of {run}: {found}");
-        ensure!(found["position"] == said["position"], "{found}, not where it was acknowledged: {said}");
+        let lookup = deployment.server.runlog().answer(&["lookup", run, "--tool", "book", "--args", &args])?;
+        ensure!(lookup["status"] == "completed" && lookup["result"] == answer["result"], "{seat} of {run}: {lookup}");
+        ensure!(lookup["position"] == answer["position"], "{lookup} has another position than {answer}");
     }
     Ok(())
 }
@@ -105,9 +106,9 @@ fn an_effect_happens_once_and_nothing_acknowledged_is_lost_when_connections_drop
     let ((cuts, pause), seed) = (cuts()?, Random::seed());
     println!("RUNLOG_SEED={seed} RUNLOG_CUTS={cuts}x{}", pause.as_secs());
     let proxy = TcpProxy::start()?;
-    let broker = Broker::behind(&proxy)?;
+    let broker = Broker::start_behind(&proxy)?;
     let deployment = Deployment::on(&broker)?;
-    // Beside the agents, many writers on a topic with a projector of its own.
+    // In addition to the agents, many writers on a topic with its own projector.
     let (folder, config) = (tempfile::tempdir()?, broker.unique_topic());
     let other = Launch::kafka(folder.path(), &config).partitions(4).start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -128,27 +129,26 @@ fn an_effect_happens_once_and_nothing_acknowledged_is_lost_when_connections_drop
         }
         connections += proxy.disconnect();
         agents.iter_mut().try_for_each(AgentProcess::release)?;
-        nothing_old_in_disguise(&deployment, runs[0])?;
-        // The injury itself.
+        check_stale_answers(&deployment, runs[0])?;
         thread::sleep(pause);
         proxy.connect_to(broker.port());
         for ((agent, run), (_, key)) in agents.iter_mut().zip(runs).zip(MOMENTS) {
-            let (said, times) = booked(agent, &seat, key).with_context(|| run)?;
+            let (answer, times) = finish_booking(agent, &seat, key).with_context(|| run)?;
             reopened += times;
-            bookings.push(Booking { run, seat: seat.clone(), said });
+            bookings.push(Booking { run, seat: seat.clone(), answer });
         }
     }
-    all_is_there(&deployment, &bookings)?;
+    check_bookings(&deployment, &bookings)?;
     deployment.verified()?;
     let (acknowledged, repeated) = (writers.acknowledged(), writers.repeated());
     let stories = runtime.block_on(writers.finish())?;
     compare::everything(&other, &stories)?;
     println!(
-        "{connections} connections cut, {} refused; {} bookings, {reopened} behind a reopening; {acknowledged} records of \
+        "{connections} connections cut, {} refused; {} bookings, {reopened} reopens; {acknowledged} records of \
          other writers acknowledged, {repeated} batches sent again",
         proxy.refused(),
         bookings.len()
     );
-    ensure!(connections >= agents.len() && proxy.refused() > 0, "nobody was cut off: that proves nothing");
+    ensure!(connections >= agents.len() && proxy.refused() > 0, "the interruption reached no client");
     Ok(())
 }

@@ -100,12 +100,12 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     let done = named(&shown, "tool_call_completed")?;
     runtime.block_on(s3.meddle("DELETE", "content", &done, Vec::new()))?;
     let missing = |kind: &Value| kind["missing_content"][0]["sha256"] == *done;
-    let found = runlog.answer(&lookup)?;
-    ensure!(found["status"] == "completed" && missing(&found), "{found}");
+    let completed = runlog.answer(&lookup)?;
+    ensure!(completed["status"] == "completed" && missing(&completed), "{completed}");
     ensure!(missing(&runlog.json(&["recover", "r"])?.exits(1)?.json()?));
     // An import straight to Kafka puts its content there as well.
-    let said = text(2 << 20, 7);
-    let traj = json!([{"role": "user", "content": said}, {"role": "assistant", "content": "I see"}]);
+    let long_text = text(2 << 20, 7);
+    let traj = json!([{"role": "user", "content": long_text}, {"role": "assistant", "content": "I see"}]);
     let recorded = json!([{"task_id": 1, "trial": 0, "reward": 1.0, "traj": traj}]);
     let path = folder.path().join("recorded.json");
     std::fs::write(&path, recorded.to_string())?;
@@ -117,8 +117,11 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     ensure!(checkpoint["messages"] == recorded[0]["traj"], "by way of S3");
     // A store that does not answer says nothing about what it has: no older checkpoint, no "missing".
     drop(s3);
-    let found = runlog.answer(&lookup)?;
-    ensure!(found["status"] == "completed" && found["missing_content"][0]["reason"] == "unavailable", "{found}");
+    let completed = runlog.answer(&lookup)?;
+    ensure!(
+        completed["status"] == "completed" && completed["missing_content"][0]["reason"] == "unavailable",
+        "{completed}"
+    );
     ensure!(runlog.json(&["checkpoint", "r"])?.exits(4)?.error_kind()? == "unavailable");
     ensure!(runlog.json(&["recover", "r"])?.exits(4)?.error_kind()? == "unavailable");
     Ok(())

@@ -62,16 +62,16 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
         altered.map_err(|(_, code)| code).context("the topic is altered")?;
     }
     // A broker takes a moment to know.
-    let begun = Instant::now();
+    let started = Instant::now();
     while described(&config)?.as_deref() != Some("604800000") {
-        ensure!(begun.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", described(&config));
+        ensure!(started.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", described(&config));
         thread::sleep(LOOK);
     }
     let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;
-    let told = errors(&doctor).iter().any(|finding| {
+    let reported = errors(&doctor).iter().any(|finding| {
         finding["what"].as_str().is_some_and(|what| what.starts_with("retention.ms is 604800000, not -1"))
     });
-    ensure!(told, "{doctor}");
+    ensure!(reported, "{doctor}");
     ensure!(!server.stderr().contains("retention.ms"), "{}", server.stderr());
     server.terminate()?;
     let refused = launch.refused()?.exits(3)?;
@@ -108,8 +108,8 @@ fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyh
     wait(client.delete_records(&until, &AdminOptions::new()))??;
     let server = launch.start()?;
     let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;
-    let found = errors(&doctor);
-    let fix = found.first().and_then(|finding| finding["fix"].as_str()).context("a finding")?;
+    let findings = errors(&doctor);
+    let fix = findings.first().and_then(|finding| finding["fix"].as_str()).context("a finding")?;
     ensure!(fix.contains("keep the index") && fix.contains("retention.ms") && !fix.contains("delete"), "{doctor}");
     let (status, run) = server.get("/v1/runs/r?consistency=eventual")?;
     ensure!(status == 200 && run["records"] == 1, "what it has is answered: {status} {run}");

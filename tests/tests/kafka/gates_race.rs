@@ -15,15 +15,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long records may take to stand in the topic, and how often it is looked at.
+/// How long records may take to appear in the topic.
 const LAND_WAIT: Duration = Duration::from_secs(60);
+/// The pause between two reads of the topic.
 const LOOK: Duration = Duration::from_millis(10);
 
 fn book(key: Option<&str>) -> Value {
     json!({ "call": { "tool": "book", "args": { "seat": "1A" }, "key": key } })
 }
 
-/// A journal whose projector can be stopped, and what stands in its topic.
+/// A journal whose projector can be paused, and a reader of its topic.
 struct Race {
     deployment: Deployment,
     witness: Witness,
@@ -46,15 +47,16 @@ impl Race {
         Ok(agents)
     }
 
-    /// Lets both go on while the projector stands still, and lets that go on when both have appended.
+    /// Releases both agents while the projector is paused; resumes the projector after both records are in the topic.
+    /// `between` is the number of records to await before the second agent is released.
     fn both_append(&mut self, [one, other]: [&mut AgentProcess; 2], between: usize) -> anyhow::Result<()> {
         self.witness.read()?;
         self.deployment.server.stop()?;
         one.release()?;
-        // The first one's record stands in the topic before the other goes, or both are on their way at once.
-        let mut landed = self.landed(between)?;
+        // With `between` = 1 the order is fixed: the first record is in the topic before the second agent continues.
+        let mut landed = self.await_records(between)?;
         other.release()?;
-        landed.extend(self.landed(2 - between)?);
+        landed.extend(self.await_records(2 - between)?);
         let shown = || {
             landed.iter().map(|record| {
                 format!("{}:{} {}", record.partition, record.offset, String::from_utf8_lossy(&record.value))
@@ -64,11 +66,11 @@ impl Race {
         self.deployment.server.go_on()
     }
 
-    /// Waits until so many more records stand in the topic.
-    fn landed(&mut self, records: usize) -> anyhow::Result<Vec<Stood>> {
-        let (begun, mut landed) = (Instant::now(), Vec::new());
+    /// Waits until the topic has `records` more records, and returns them.
+    fn await_records(&mut self, records: usize) -> anyhow::Result<Vec<Stood>> {
+        let (started, mut landed) = (Instant::now(), Vec::new());
         while landed.len() < records {
-            ensure!(begun.elapsed() < LAND_WAIT, "{} of {records} records landed", landed.len());
+            ensure!(started.elapsed() < LAND_WAIT, "{} of {records} records landed", landed.len());
             landed.extend(self.witness.read()?);
             thread::sleep(LOOK);
         }
@@ -83,13 +85,14 @@ impl Race {
     }
 }
 
-/// What it comes to where nobody but an operator may say whether the first one's effect happened.
-fn decided(race: &Race, run: &str, agent: &mut AgentProcess, key: Option<&str>) -> anyhow::Result<Value> {
-    let said = agent.request(&book(key))?;
-    if said["error"] != "reconcile_required" {
-        return Ok(said);
+/// Books, and returns the answer. Without a key the call may need a decision of an operator first: decides `not_done`
+/// and books again.
+fn book_with_decision(race: &Race, run: &str, agent: &mut AgentProcess, key: Option<&str>) -> anyhow::Result<Value> {
+    let answer = agent.request(&book(key))?;
+    if answer["error"] != "reconcile_required" {
+        return Ok(answer);
     }
-    ensure!(key.is_none() && race.booked(run)?.is_empty(), "{said}");
+    ensure!(key.is_none() && race.booked(run)?.is_empty(), "{answer}");
     let runlog = race.deployment.server.runlog();
     let recovery = runlog.json(&["recover", run])?.exits(1)?.json()?;
     let pending = recovery["pending"][0]["id"].as_str().context("an id")?;
@@ -98,21 +101,21 @@ fn decided(race: &Race, run: &str, agent: &mut AgentProcess, key: Option<&str>) 
     agent.request(&book(key))
 }
 
-/// Both have read the same head, and claim it while nobody tells them what became of that.
+/// Both agents have read the same head. They claim the run while no claim is applied or answered.
 #[test]
 fn of_two_claimants_with_a_paused_projector_one_books() -> anyhow::Result<()> {
     let mut race = Race::start()?;
     for (run, between) in [("together", 0), ("one by one", 1), ("together again", 0)] {
         let [mut one, mut other] = race.at_the_head(run)?;
         race.both_append([&mut one, &mut other], between)?;
-        let said = [one.receive()?, other.receive()?];
-        let won: Vec<bool> = said.iter().map(|said| said["opened"]["epoch"] == 1).collect();
-        let lost: Vec<bool> = said.iter().map(|said| said["error"] == "claim_lost").collect();
-        ensure!(won[0] != won[1] && lost[0] == won[1] && lost[1] == won[0], "{said:?}");
+        let answers = [one.receive()?, other.receive()?];
+        let won: Vec<bool> = answers.iter().map(|answer| answer["opened"]["epoch"] == 1).collect();
+        let lost: Vec<bool> = answers.iter().map(|answer| answer["error"] == "claim_lost").collect();
+        ensure!(won[0] != won[1] && lost[0] == won[1] && lost[1] == won[0], "{answers:?}");
         let (winner, loser) = if won[0] { (&mut one, &mut other) } else { (&mut other, &mut one) };
         let booked = winner.request(&book(None))?;
         ensure!(booked["result"].is_object() && booked["recorded"] == false, "{booked}");
-        // The other one takes the run over, and is told what the first one got.
+        // The loser takes the run over and gets the result of the winner's booking.
         loser.open(run)?;
         let again = loser.request(&book(None))?;
         ensure!(again["recorded"] == true && again["result"] == booked["result"], "{again}, not {booked}");
@@ -121,11 +124,12 @@ fn of_two_claimants_with_a_paused_projector_one_books() -> anyhow::Result<()> {
     race.deployment.verified()
 }
 
-/// One has the run and is about to append its intent; the other claims the run; nobody tells either what became of it.
+/// The booker has the run and is about to append its intent while the taker claims the run. No append is applied or
+/// answered meanwhile.
 #[test]
 fn a_booking_that_races_a_takeover_with_a_paused_projector_happens_once() -> anyhow::Result<()> {
     let mut race = Race::start()?;
-    // Which of them appends first; 0: whoever is faster.
+    // Which record is appended first; `between` = 0 leaves the order open.
     let orders = [("intent", true, 1), ("claim", false, 1), ("either", true, 0)];
     let mut fenced = 0;
     for (key, keyed) in [(None, "keyless"), (Some("k"), "keyed")] {
@@ -139,19 +143,19 @@ fn a_booking_that_races_a_takeover_with_a_paused_projector_happens_once() -> any
             taker.run_to_failpoint("head_read", &json!({ "open": { "run": run } }))?;
             let both = if booker_first { [&mut booker, &mut taker] } else { [&mut taker, &mut booker] };
             race.both_append(both, between)?;
-            // The claim is in the log before anybody was told of the intent.
-            let said = booker.receive()?;
-            ensure!(said["error"] == "fenced", "{run}: {said}");
+            // The log contains the claim before the booker gets the outcome of its intent.
+            let answer = booker.receive()?;
+            ensure!(answer["error"] == "fenced", "{run}: {answer}");
             ensure!(race.booked(&run)?.is_empty(), "{run}: {:?}", race.deployment.ledger()?);
             fenced += race.deployment.anomalies(&run)?.len();
-            let said = taker.receive()?;
-            ensure!(said["opened"]["epoch"] == 2, "{run}: {said}");
-            let said = decided(&race, &run, &mut taker, key)?;
-            ensure!(said["result"].is_object() && said["recorded"] == false, "{run}: {said}");
+            let answer = taker.receive()?;
+            ensure!(answer["opened"]["epoch"] == 2, "{run}: {answer}");
+            let answer = book_with_decision(&race, &run, &mut taker, key)?;
+            ensure!(answer["result"].is_object() && answer["recorded"] == false, "{run}: {answer}");
             ensure!(race.booked(&run)? == [taker.id()], "{run}: {:?}", race.deployment.ledger()?);
         }
     }
-    // Behind the claim the intent is refused; before it, it stands.
+    // An intent after the claim is refused; an intent before the claim is applied.
     ensure!((2..=4).contains(&fenced), "{fenced} intents came too late");
     race.deployment.verified()
 }

@@ -24,11 +24,11 @@ use runlog_tests::{
     },
 };
 
-fn fresh() -> (Arc<dyn Log>, impl Any) {
+fn new_log() -> (Arc<dyn Log>, impl Any) {
     (Arc::new(Broker::shared().log(PARTITIONS).unwrap()) as Arc<dyn Log>, ())
 }
 
-runlog_tests::log_contract!(fresh);
+runlog_tests::log_contract!(new_log);
 
 /// A client that is not ours, with the topic's brokers.
 fn foreign(config: &KafkaConfig) -> ClientConfig {
@@ -175,9 +175,9 @@ fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
     let topic = NewTopic::new(&weak.topic, 1, TopicReplication::Fixed(1)).set("cleanup.policy", "compact");
     wait(client.create_topics([&topic], &AdminOptions::new())).unwrap().remove(0).unwrap();
     let info = std::iter::from_fn(|| Some(admin::describe(&weak).unwrap())).flatten().next().unwrap();
-    let found = admin::weaknesses(&info);
+    let reported = admin::weaknesses(&info);
     for name in ["retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes"] {
-        assert!(found.iter().any(|weakness| weakness.starts_with(name)), "{name}: {found:?}");
+        assert!(reported.iter().any(|weakness| weakness.starts_with(name)), "{name}: {reported:?}");
     }
 }
 
@@ -234,7 +234,7 @@ fn an_unreachable_cluster_is_an_error() {
 
 #[test]
 fn an_idle_reader_stays_silent_and_its_drop_returns() {
-    let (log, _kept) = fresh();
+    let (log, _kept) = new_log();
     let mut reader = reader(&log, &[(0, 0)]);
     assert_drained(&mut reader);
     drop(reader);

@@ -77,7 +77,7 @@ fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
 fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
     let log = KafkaLog::connect(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut found = BTreeMap::new();
+    let mut records = BTreeMap::new();
     for partition in PartitionId::all(PARTITIONS) {
         let end = runtime.block_on(log.bounds(partition, Duration::from_secs(30)))?.end;
         let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
@@ -89,18 +89,18 @@ fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
                     .into_iter()
                     .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()))
                     .collect();
-                let told = json!({
+                let summary = json!({
                     "partition": partition, "offset": delivery.offset, "key": String::from_utf8(delivery.key)?,
                     "run_id": record.body.run_id, "record_id": record.body.record_id,
                     "record_kind": record.body.record_kind, "writer_epoch": record.place.writer_epoch,
                     "writer_seq": record.place.writer_seq, "journal_seq": record.place.journal_seq,
                     "payload_type": record.body.facts.payload_type, "headers": headers,
                 });
-                found.insert((partition.get().into(), delivery.offset.get()), told);
+                records.insert((partition.get().into(), delivery.offset.get()), summary);
             }
         }
     }
-    Ok(found)
+    Ok(records)
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
     ensure!(types == expected, "not every payload type: {types:?}");
     let ours = ours(config)?;
     for (place, record) in &ours {
-        let found = theirs.remove(place).with_context(|| format!("Python did not see {record}"))?;
-        ensure!(&found == record, "Python: {found}\nours:   {record}");
+        let decoded = theirs.remove(place).with_context(|| format!("Python did not see {record}"))?;
+        ensure!(&decoded == record, "Python: {decoded}\nours:   {record}");
     }
     ensure!(theirs.is_empty(), "only Python sees {theirs:?}");
     Ok(())

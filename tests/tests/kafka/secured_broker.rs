@@ -1,5 +1,5 @@
-//! A cluster that asks for TLS and a password: the server, an import and a producer that append to Kafka use it, and passwords,
-//! certificates and tokens change while clients append.
+//! A cluster with TLS and passwords: the server, an import and a producer append to it. Passwords, certificates and tokens
+//! change while clients append.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -30,7 +30,7 @@ const RUN: &str = "r";
 const OLD: &str = "old-canary";
 const NEW: &str = "new-canary";
 
-/// Properties with these authorities and this password, which is in a file of its own.
+/// Writes a properties file with this CA and this password, which is in a separate file.
 fn properties(dir: &Path, name: &str, ca: &Path, password: &str) -> PathBuf {
     let secret = dir.join(format!("{name}.password"));
     replace(&secret, password).unwrap();
@@ -51,7 +51,7 @@ fn post(server: &Server, id: &str) {
     assert!(status == 200 && answer["outcome"] == "applied", "{answer}");
 }
 
-/// A handle that appends to the topic itself.
+/// A producer that appends directly to the topic.
 async fn producer(brokers: &str, server: &str, file: &Path) -> Result<Runlog, runlog_producer::Error> {
     let lines = fs::read_to_string(file).unwrap();
     let properties = lines.lines().filter_map(|line| line.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned()));
@@ -74,7 +74,7 @@ fn a_cluster_with_tls_and_passwords_is_used_and_a_password_changes_without_a_sto
     };
     let good = properties(dir.path(), "good", &authority.ca, OLD);
 
-    // Whoever does not trust the cluster, or is not trusted by it, is told so, without the password.
+    // A client that does not trust the cluster, or has a wrong password, gets an error that does not contain the password.
     let bad = [
         ("untrusted", properties(dir.path(), "untrusted", &other.ca, OLD), "certificate verify failed"),
         ("denied", properties(dir.path(), "denied", &authority.ca, NEW), "SASL authentication error"),
@@ -107,7 +107,7 @@ fn a_cluster_with_tls_and_passwords_is_used_and_a_password_changes_without_a_sto
     turn("before").unwrap();
     post(&first, "before");
 
-    // Connections that exist go on after the change; new ones need the new password.
+    // Open connections stay usable after the change; new ones need the new password.
     broker.set_password(USER, NEW).unwrap();
     turn("between").unwrap();
     post(&first, "between");
@@ -121,32 +121,32 @@ fn a_cluster_with_tls_and_passwords_is_used_and_a_password_changes_without_a_sto
 
     for run in [RUN, "direct"] {
         let shown = second.runlog().json(&["show", run, "--raw"]).unwrap().exits(0).unwrap();
-        let mut found = BTreeMap::<String, usize>::new();
+        let mut counts = BTreeMap::<String, usize>::new();
         for line in shown.documents().unwrap() {
             if let Value::String(text) = &line["payload"]["content"] {
-                *found.entry(text.clone()).or_default() += 1;
+                *counts.entry(text.clone()).or_default() += 1;
             }
         }
         let expected = ["after", "before", "between"].map(|text| (text.to_owned(), 1));
-        assert_eq!(found, BTreeMap::from(expected), "{run}");
+        assert_eq!(counts, BTreeMap::from(expected), "{run}");
     }
     assert!(!second.stderr().contains("canary"), "{}", second.stderr());
 }
 
-/// How long the appends that a step of the rotation awaits may take.
+/// How long the [`APPENDS_AFTER`] appends of a step may take.
 const STEP_WAIT: Duration = Duration::from_secs(60);
-/// Appends after each step: more than are under way, so that some began after it.
+/// Appends awaited after each step: more than can be in flight, so that some began after it.
 const APPENDS_AFTER: usize = 30;
 const CLIENTS: usize = 3;
 
-/// What clients know, as it is now.
-struct Known {
+/// What clients connect with at the moment.
+struct Access {
     urls: [String; 2],
     token: String,
     ca: PathBuf,
 }
 
-impl Known {
+impl Access {
     fn client(&self) -> reqwest::Client {
         let token = Some(Token::new(&self.token).unwrap());
         let security =
@@ -155,10 +155,10 @@ impl Known {
     }
 }
 
-/// Appends turns to a run until told to end, by one server and the other in turn, each until it is acknowledged; their ids.
+/// Appends turns to a run until `end`, alternating between the servers, each until it is acknowledged. Returns their ids.
 async fn append(
     run: String,
-    known: &Mutex<Known>,
+    access: &Mutex<Access>,
     end: &AtomicBool,
     count: &tokio::sync::watch::Sender<usize>,
 ) -> Vec<String> {
@@ -167,19 +167,19 @@ async fn append(
         let id = format!("{run}-{}", acknowledged.len());
         let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": id });
         let record = json!({ "run_id": run, "record_id": id, "payload": payload });
-        let begun = Instant::now();
+        let started = Instant::now();
         for attempt in acknowledged.len().. {
-            assert!(begun.elapsed() < STEP_WAIT, "{id} is not acknowledged");
+            assert!(started.elapsed() < STEP_WAIT, "{id} is not acknowledged");
             let (url, http) = {
-                let known = known.lock().unwrap();
-                (known.urls[attempt % 2].clone(), known.client())
+                let access = access.lock().unwrap();
+                (access.urls[attempt % 2].clone(), access.client())
             };
             let answer = http.post(format!("{url}/v1/runs/{run}/records")).json(&record).send().await;
             match answer {
                 Ok(answer) if answer.status() == 200 => break,
-                // A token that was revoked, or a server that ends or cannot append now.
+                // A revoked token, or a server that is ending or cannot append.
                 Ok(answer) => assert!(matches!(answer.status().as_u16(), 401 | 429 | 503), "{answer:?}"),
-                // One that is not there, or whose certificate is another.
+                // A server that is not running, or that has a certificate of the other CA.
                 Err(error) => assert!(error.is_connect() || error.is_request() || error.is_body(), "{error:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -214,47 +214,47 @@ fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_i
     });
     let mut servers: Vec<Server> = launch.iter().map(|launch| launch.start().unwrap()).collect();
     let urls = [servers[0].url.clone(), servers[1].url.clone()];
-    let known = Mutex::new(Known { urls, token: first.clone(), ca: authority.ca.clone() });
+    let access = Mutex::new(Access { urls, token: first.clone(), ca: authority.ca.clone() });
     let (end, count) = (AtomicBool::new(false), tokio::sync::watch::Sender::new(0));
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let appended = thread::scope(|scope| {
         let load = scope.spawn(|| {
-            let clients = (0..CLIENTS).map(|number| append(format!("run-{number}"), &known, &end, &count));
+            let clients = (0..CLIENTS).map(|number| append(format!("run-{number}"), &access, &end, &count));
             runtime.block_on(join_all(clients))
         });
         let step = || {
             let before = *count.borrow();
-            let begun = Instant::now();
+            let started = Instant::now();
             while *count.borrow() < before + APPENDS_AFTER {
-                assert!(begun.elapsed() < STEP_WAIT && !load.is_finished(), "the load does not go on");
+                assert!(started.elapsed() < STEP_WAIT && !load.is_finished(), "the load has stopped");
                 thread::sleep(Duration::from_millis(10));
             }
         };
         step();
-        // The password: connections that exist go on, and a process has the new one from its start on.
+        // The password: open connections stay usable, and a restarted process has the new one.
         broker.set_password(USER, NEW).unwrap();
         step();
         replace(&dir.path().join("good.password"), NEW).unwrap();
         for (at, launch) in launch.iter().enumerate() {
             assert_eq!(servers.remove(at).terminate().unwrap().0, Some(0));
             servers.insert(at, launch.start().unwrap());
-            known.lock().unwrap().urls[at] = servers[at].url.clone();
+            access.lock().unwrap().urls[at] = servers[at].url.clone();
             step();
         }
-        // The certificate, by another authority: clients trust both for a while.
+        // The certificate, now of another CA: clients trust both for a while.
         let both = [&authority.ca, &next.ca].map(|ca| fs::read_to_string(ca).unwrap()).concat();
         replace(&dir.path().join("both.pem"), &both).unwrap();
-        known.lock().unwrap().ca = dir.path().join("both.pem");
+        access.lock().unwrap().ca = dir.path().join("both.pem");
         next.sign(&names, 3000).unwrap().write(dir.path(), "server").unwrap();
         for server in &servers {
             server.hang_up().unwrap();
         }
-        known.lock().unwrap().ca = next.ca.clone();
+        access.lock().unwrap().ca = next.ca.clone();
         step();
-        // The token: a second one, then the first one no more.
+        // The token: adds a second one, then removes the first.
         TokenFile { tokens: vec![first_entry, second_entry.clone()], ..TokenFile::default() }.write(&tokens).unwrap();
-        known.lock().unwrap().token = second;
+        access.lock().unwrap().token = second;
         step();
         TokenFile { tokens: vec![second_entry], ..TokenFile::default() }.write(&tokens).unwrap();
         for server in &servers {
@@ -264,14 +264,14 @@ fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_i
         end.store(true, Ordering::Relaxed);
         load.join().unwrap()
     });
-    let old = Known { urls: known.lock().unwrap().urls.clone(), token: first, ca: next.ca.clone() };
-    let known = known.into_inner().unwrap();
+    let old = Access { urls: access.lock().unwrap().urls.clone(), token: first, ca: next.ca.clone() };
+    let access = access.into_inner().unwrap();
     runtime.block_on(async {
         let refused = old.client().get(format!("{}/v1/runs", old.urls[0])).send().await.unwrap();
         assert_eq!(refused.status(), 401, "the first token");
-        let shown = known.urls.iter().map(|url| join_all((0..CLIENTS).map(|number| ids(&known, url, number))));
+        let shown = access.urls.iter().map(|url| join_all((0..CLIENTS).map(|number| ids(&access, url, number))));
         let shown = join_all(shown).await;
-        // Each acknowledged one once, and no others; both servers say the same.
+        // Both servers list each acknowledged record once, and no others.
         assert!(shown.iter().all(|shown| *shown == appended), "{shown:?} are not {appended:?}");
     });
     for server in servers {
@@ -280,8 +280,8 @@ fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_i
 }
 
 /// The ids of a run's records, in order.
-async fn ids(known: &Known, url: &str, number: usize) -> Vec<String> {
-    let (http, mut found, mut cursor) = (known.client(), Vec::new(), String::new());
+async fn ids(access: &Access, url: &str, number: usize) -> Vec<String> {
+    let (http, mut found, mut cursor) = (access.client(), Vec::new(), String::new());
     loop {
         let page = http.get(format!("{url}/v1/runs/run-{number}/records?limit=1000{cursor}")).send().await.unwrap();
         let page: Value = page.json().await.unwrap();

@@ -142,10 +142,10 @@ impl Journal {
             answers.push(ask(&client, server, question).await.with_context(|| format!("{question:?}"))?);
         }
         // Otherwise equal answers would say little.
-        let known =
+        let answered =
             |from: usize, count: usize| answers[from..from + count].iter().filter(|answer| answer.is_some()).count();
-        let found = [known(0, CALLS), known(CALLS, PENDING), known(CALLS + PENDING, CHECKPOINTS)];
-        ensure!(found[0] > CALLS / 2 && found[1] > 0 && found[2] > CHECKPOINTS / 2, "too few are found: {found:?}");
+        let counts = [answered(0, CALLS), answered(CALLS, PENDING), answered(CALLS + PENDING, CHECKPOINTS)];
+        ensure!(counts[0] > CALLS / 2 && counts[1] > 0 && counts[2] > CHECKPOINTS / 2, "too few are found: {counts:?}");
         Ok(answers)
     }
 
@@ -179,31 +179,31 @@ async fn ask(client: &Client, server: &Server, question: &Question) -> anyhow::R
     };
     let answered = client.get(format!("{}/v1/{path}", server.url)).send().await?;
     let status = answered.status().as_u16();
-    let found: Value = answered.json().await?;
+    let body: Value = answered.json().await?;
     // A run without a checkpoint.
     if status == 404 && matches!(question, Question::Checkpoint { .. }) {
         return Ok(None);
     }
-    ensure!(status == 200, "{status}: {found}");
-    let text = |field: &str| found[field].as_str().map(str::to_owned).with_context(|| format!("{field} in {found}"));
+    ensure!(status == 200, "{status}: {body}");
+    let text = |field: &str| body[field].as_str().map(str::to_owned).with_context(|| format!("{field} in {body}"));
     let texts: Vec<String> = match question {
         Question::Call { .. } => {
-            let known = ["arguments", "result"].map(|field| &found[field]).into_iter().filter(|json| !json.is_null());
-            let json = known.map(Value::to_string);
+            let payloads = ["arguments", "result"].map(|field| &body[field]).into_iter().filter(|json| !json.is_null());
+            let json = payloads.map(Value::to_string);
             match text("status")?.as_str() {
                 "unknown" => Vec::new(),
                 status => [status.to_owned(), text("tool_name")?].into_iter().chain(json).collect(),
             }
         }
         Question::Pending { .. } => {
-            let pending = found["pending"].as_array().context("pending calls")?;
+            let pending = body["pending"].as_array().context("pending calls")?;
             let mut ids: Vec<_> = pending.iter().filter_map(|call| call["id"].as_str()).map(str::to_owned).collect();
             ids.sort_unstable();
             ids
         }
         Question::Checkpoint { .. } => {
-            let numbers = ["checkpoint_seq", "covers_journal_seq"].map(|field| found[field].to_string());
-            let messages = found["messages"].as_array().context("messages")?.iter().map(Value::to_string);
+            let numbers = ["checkpoint_seq", "covers_journal_seq"].map(|field| body[field].to_string());
+            let messages = body["messages"].as_array().context("messages")?.iter().map(Value::to_string);
             [text("checkpoint_id")?].into_iter().chain(numbers).chain(messages).collect()
         }
     };

@@ -107,7 +107,7 @@ async fn serve(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()>
     let mut run = None;
     loop {
         let command = serde_json::from_str(&next_line())?;
-        let said = match (command, &run) {
+        let reply = match (command, &run) {
             (Command::StopAt(name), _) => {
                 let armed = json!({ "armed": name });
                 *STOP_AT.lock().unwrap_or_else(sync::PoisonError::into_inner) = Some(name);
@@ -117,9 +117,9 @@ async fn serve(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()>
                 Ok(opened) => {
                     let recovery = opened.recovery();
                     let pending: Vec<_> = recovery.pending.iter().map(|pending| pending.id.clone()).collect();
-                    let said = json!({ "opened": { "epoch": recovery.epoch, "pending": pending } });
+                    let reply = json!({ "opened": { "epoch": recovery.epoch, "pending": pending } });
                     run = Some(opened);
-                    said
+                    reply
                 }
                 Err(failed) => error(&failed),
             },
@@ -149,7 +149,7 @@ async fn serve(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()>
             }
             (command, None) => bail!("{command:?} before a run was opened"),
         };
-        answer_with(&said);
+        answer_with(&reply);
     }
 }
 
@@ -196,8 +196,8 @@ impl Desk {
     /// A booking with a number of its own; the same number again for a key that it knows.
     fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
         let key = call.idempotency_key.as_deref();
-        let known = if key.is_some() && call.attempt > 1 { self.booked(call.id.as_str())? } else { None };
-        let result = known.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
+        let booked = if key.is_some() && call.attempt > 1 { self.booked(call.id.as_str())? } else { None };
+        let result = booked.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
         let line = json!({
             "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
             "process": process::id(), "result": result,
@@ -208,8 +208,8 @@ impl Desk {
 
     /// What was booked for a call.
     fn booked(&self, call: &str) -> anyhow::Result<Option<Value>> {
-        let found = lines(&self.ledger)?.into_iter().find(|line| line["call"] == call);
-        Ok(found.map(|line| line["result"].clone()))
+        let booking = lines(&self.ledger)?.into_iter().find(|line| line["call"] == call);
+        Ok(booking.map(|line| line["result"].clone()))
     }
 }
 

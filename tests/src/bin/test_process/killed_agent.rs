@@ -53,8 +53,8 @@ fn say(what: &serde_json::Value) {
 
 /// The appends in flight, once there are any.
 fn in_flight() -> Option<u64> {
-    let begun = Instant::now();
-    while begun.elapsed() < IN_FLIGHT_WAIT {
+    let started = Instant::now();
+    while started.elapsed() < IN_FLIGHT_WAIT {
         match COUNTER.get().map_or(0, |counter| counter.appends().in_flight()) {
             0 => thread::sleep(LOOK),
             count => return Some(count),

@@ -78,11 +78,11 @@ impl fmt::Display for Kafka {
 #[allow(clippy::print_stdout, reason = "the figures of a command")]
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let seconds = arguments.next().map_or(Ok(SECONDS), |seconds| seconds.parse()).context("pauses SECONDS")?;
-    let (begun, seed) = (Instant::now(), Random::seed());
+    let (started, seed) = (Instant::now(), Random::seed());
     println!("RUNLOG_SEED={seed}");
     let mut random = Random::new(seed);
     let mut rounds = 0;
-    while rounds == 0 || begun.elapsed() < Duration::from_secs(seconds) {
+    while rounds == 0 || started.elapsed() < Duration::from_secs(seconds) {
         let three = rounds % 3 == 2;
         let moment = MOMENTS[usize::try_from(random.between(0, 4))?];
         // Most of the pauses around the session timeout of a broker, after which it is fenced.
@@ -169,15 +169,15 @@ fn start_run(server: &Server, run: &str) -> anyhow::Result<(u16, Value)> {
 
 /// Waits until records are applied on every partition and the server is ready; how long that took.
 fn resumes(server: &Server) -> anyhow::Result<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut applied, mut last) = (std::collections::BTreeSet::new(), Value::Null);
     for number in 0u64.. {
         ensure!(
-            begun.elapsed() < RESUME_WAIT,
+            started.elapsed() < RESUME_WAIT,
             "records were applied on {applied:?} of {PARTITIONS} partitions only, last answer {last}: {}",
             server.stderr()
         );
-        let run = format!("after-{}-{number}", begun.elapsed().as_nanos());
+        let run = format!("after-{}-{number}", started.elapsed().as_nanos());
         if let Ok((status, answer)) = start_run(server, &run) {
             if status == 200 && answer["outcome"] == "applied" {
                 applied.insert(answer["position"]["partition"].as_u64());
@@ -186,7 +186,7 @@ fn resumes(server: &Server) -> anyhow::Result<Duration> {
         }
         let is_ready = || server.get("/readyz").is_ok_and(|(status, _)| status == 200);
         if applied.len() == usize::try_from(PARTITIONS)? && is_ready() {
-            return Ok(begun.elapsed());
+            return Ok(started.elapsed());
         }
         thread::sleep(AGAIN);
     }

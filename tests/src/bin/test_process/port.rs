@@ -67,12 +67,12 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
     let config = Config::new(Journal::parse(&journal, Some(&server)).context("the journal's URL")?, "agent");
     let mut ports = Ports::default();
     for line in io::stdin().lock().lines() {
-        let said = match ports.run(&config, serde_json::from_str(&line?)?)? {
+        let answer = match ports.run(&config, serde_json::from_str(&line?)?)? {
             Ok(done) => json!({ "done": done }),
             Err((error, taken_over)) => json!({ "error": error, "taken_over": taken_over }),
         };
         let mut stdout = io::stdout().lock();
-        writeln!(stdout, "{said}").and_then(|()| stdout.flush()).context("cannot write to stdout")?;
+        writeln!(stdout, "{answer}").and_then(|()| stdout.flush()).context("cannot write to stdout")?;
     }
     Ok(())
 }

@@ -32,8 +32,8 @@ impl Port {
     pub(crate) fn run(&self, command: Command) -> Done {
         let journal = &self.0;
         let failed = |error: Error| {
-            let told = matches!(&error, Error::Journal(error) if taken_over(error));
-            (error.to_string(), told)
+            let lost_run = matches!(&error, Error::Journal(error) if taken_over(error));
+            (error.to_string(), lost_run)
         };
         Ok(match command {
             Command::Stage(op) => json!(journal.stage(op).map_err(failed)?),

@@ -42,8 +42,8 @@ impl Port {
             Command::Call(n) => store.get_tool_call(row(n), "call").map(|call| json!(format!("{call:?}"))),
         };
         obeyed.map_err(|error| {
-            let told = matches!(&error, DbError::Journal(error) if taken_over(error));
-            (error.to_string(), told)
+            let lost_run = matches!(&error, DbError::Journal(error) if taken_over(error));
+            (error.to_string(), lost_run)
         })
     }
 }

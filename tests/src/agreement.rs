@@ -7,8 +7,8 @@
 //!                                              └─▶ Model ─▶ answers ══ question by question ══ the product's queries ┘
 //! ```
 //!
-//! `kafka` does the same to a server on a real topic, with real processes and real kills: there the model reads what the
-//! topic came to hold.
+//! `kafka` does the same to a server on a real topic, with real processes and kills. There the model reads the records of
+//! the topic.
 
 pub mod answers;
 pub mod appender;
@@ -35,39 +35,39 @@ use runlog_projector::index::store::Rows;
 use seeds::number;
 use std::collections::BTreeSet;
 
-/// Rules of the model that the product does not have yet: nothing erases content.
+/// Rules of the model that the product does not implement yet: the erasure of content.
 pub const NOT_IN_THE_PRODUCT: [Rule; 1] = [Rule::Erasure];
 
-/// How often a history is looked at, its end included, where `RUNLOG_LOOKS` says nothing else: the long run has more histories
-/// and fewer looks at each. One look is at the end of every other history, and at any position of the rest.
+/// Positions of a history that are compared, including its end, unless `RUNLOG_LOOKS` is set. The long run has more
+/// histories with fewer positions each. A single position is the end in every other history, and any position in the rest.
 const LOOKS: u64 = 3;
-/// Every so many seeds are asked as of an earlier position, too.
+/// One of so many seeds is also compared as of an earlier position.
 const EARLIER_EVERY: u64 = 4;
-/// Of every so many seeds, the changes of all indices are followed.
+/// One of so many seeds also follows the changes of all indices.
 const FOLLOWED_EVERY: u64 = 24;
 
-/// A model of what the product is to be, perhaps with another rule switched off.
+/// The model without the rules that the product lacks, and without `broken`.
 fn model(history: &History, broken: Option<Rule>) -> Model {
     let mut off = NOT_IN_THE_PRODUCT.to_vec();
     off.extend(broken);
     Model::new(history.journal.clone()).breaking(&off)
 }
 
-/// What a seed came to.
+/// The result of a seed without a difference.
 #[derive(Debug)]
 pub struct Checked {
-    /// The model at the history's end: it knows which rules decided something.
+    /// The model at the end of the history. It has counted which rules decided a record.
     pub model: Model,
-    /// Answers that were compared.
+    /// The number of compared answers.
     pub answers: u64,
 }
 
-/// Where a history is looked at.
+/// The positions of a history that are compared.
 fn looks(history: &History) -> BTreeSet<usize> {
     let looks = number("RUNLOG_LOOKS").unwrap_or(LOOKS).max(1);
     let mut positions = history.samples(if looks == 1 { 1 } else { looks - 1 });
     if looks == 1 && positions.len() > 1 {
-        // The end of every other one.
+        // Keeps the end for every other seed.
         positions.remove(usize::from(history.seed.is_multiple_of(2)));
     }
     positions.into_iter().collect()
@@ -75,7 +75,7 @@ fn looks(history: &History) -> BTreeSet<usize> {
 
 /// Compares the pure projection with the model over a seed's history, at some positions.
 ///
-/// With `broken` the model lacks that rule: a difference then is what is looked for.
+/// With `broken` the model lacks that rule, and the caller expects a difference.
 pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     let history = history(seed);
     let at = |position: usize| Difference::after_event(seed, position);
@@ -113,12 +113,12 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     Ok(Checked { model, answers })
 }
 
-/// Asks both everything. Returns how many answers were equal, or the first that were not.
+/// Compares all answers. Returns how many were equal, or the first difference.
 fn compare(model: &Model, product: &impl Answers, history: &History) -> Result<u64, difference::Found> {
     questions::Both { model, product, history, answers: 0 }.everything()
 }
 
-/// Asks both as of an earlier position, and compares the rows of all runs folded again with those that are there.
+/// Compares the answers as of an earlier position. Also folds all runs again and compares their rows with the index.
 fn earlier<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &History) -> Result<u64, difference::Found> {
     as_of::rows(product, history)?;
     as_of::compare(model, product, history)

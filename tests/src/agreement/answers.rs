@@ -8,29 +8,29 @@ use runlog_projector::index::{
 use runlog_schemas::id::{RecordId, RunId};
 use serde_json::Value;
 
-/// Pages of one answer.
+/// Pages of one answer at most.
 pub(crate) const PAGES_MAX: usize = 10_000;
 
-/// The answers as JSON, lists whole: `limit` is the length of the pages that they are asked for in.
+/// The answers as JSON. Lists are complete: they are read in pages of `limit` items.
 pub trait Answers {
-    /// The length of the pages of the `number`th question. Short ones end anywhere.
+    /// The page limit of the `number`th question; small limits end pages at many places.
     fn page(&self, number: u64) -> usize {
         usize::try_from(number % 5).unwrap_or(0) + 1
     }
 
-    /// Where each partition is; `applied` is null where it is not to be compared.
+    /// The position of each partition; `applied` is null if it must not be compared.
     fn partitions(&self) -> anyhow::Result<Value>;
 
     /// Every run, by id.
     fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// `recover --full`; null where there is no such run.
+    /// `recover --full`; null if the run does not exist.
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value>;
 
     /// `lookup`.
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value>;
 
-    /// `checkpoint`, whole; null where there is none.
+    /// `checkpoint` with its messages; null if there is none.
     fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value>;
 
     /// `show --raw`.
@@ -45,10 +45,10 @@ pub trait Answers {
     /// `show --raw --as-of` a time.
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// What stands open of one run, or has ended.
+    /// The open items of one run, or its ended ones.
     fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// The same of all runs, each with its run.
+    /// The open or ended items of all runs, each with its run.
     fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>>;
 
     /// `effects`: over all runs.
@@ -60,10 +60,10 @@ pub trait Answers {
     /// `dead-letter list`.
     fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// Whether [`Answers::outcome`] is answered for places of this partition.
+    /// Whether [`Answers::outcome`] answers for positions of this partition.
     fn tells_outcomes(&self, partition: u32) -> bool;
 
-    /// `outcome` of a run's record at a place; null where none was judged there.
+    /// `outcome` of a run's record at a position; null if no record was judged there.
     fn outcome(
         &self,
         partition: u32,
@@ -72,17 +72,17 @@ pub trait Answers {
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value>;
 
-    /// What became of the first record of an id; null where none was judged.
+    /// The outcome of the first record with an id; null if no record was judged.
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value>;
 }
 
-/// A recovery, its pages put together. `page` gives the one at a cursor; none where there is no such run.
+/// Merges the pages of a recovery. `page` returns the page at a cursor; `None` if the run does not exist.
 pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Option<Value>>) -> anyhow::Result<Value> {
     let Some(mut whole) = page(None)? else { return Ok(Value::Null) };
     let mut next = whole["next_cursor"].as_str().map(str::to_owned);
     for _ in 0..PAGES_MAX {
         let Some(cursor) = next else {
-            // Pages of pending effects are by their ids; within each they are by request.
+            // Pages are ordered by effect id; within a page, effects are ordered by request.
             if let Some(pending) = whole["pending"].as_array_mut() {
                 pending.sort_by_key(|effect| effect["journal_seq"].as_u64());
             }
@@ -101,5 +101,5 @@ pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Opt
         whole["unclaimed"] = unclaimed.into();
         ensure!(more["reason"] == whole["reason"], "whether it is resumable differs from page to page");
     }
-    anyhow::bail!("the pages do not come to an end")
+    anyhow::bail!("more than {PAGES_MAX} pages")
 }

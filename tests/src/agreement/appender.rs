@@ -1,4 +1,4 @@
-//! A process that appends to a topic in order and reports acknowledgements. `kill -9` hits it with appends in flight.
+//! A process that appends to a topic in order and reports acknowledgements. It is killed with appends in flight.
 
 use crate::programs::test_process;
 use anyhow::{Context, anyhow};
@@ -19,35 +19,35 @@ const ACK_WAIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// As agents do it.
+    /// By our log client, like agents.
     Log,
-    /// By a client that takes records which ours refuses.
+    /// By a client that accepts records which ours refuses.
     Foreign,
-    /// In a transaction of its own, which leaves a control record behind it.
+    /// In a transaction of its own, which ends with a control record.
     Committed,
-    /// Likewise; who reads what is not committed gets the record all the same.
+    /// In an aborted transaction: readers at `read_uncommitted` still get the record.
     Aborted,
 }
 
 /// One record to append.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Comes back with the acknowledgement.
+    /// The number of the order, returned with the acknowledgement.
     pub number: usize,
-    /// Where.
+    /// The partition.
     pub partition: u32,
-    /// How.
+    /// How it is appended.
     pub how: How,
-    /// What, hexadecimal.
+    /// The encoded record, hexadecimal.
     pub value: String,
 }
 
-/// What was acknowledged.
+/// An acknowledgement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Acknowledged {
-    /// As in the order.
+    /// The number of the order.
     pub number: usize,
-    /// Where it landed.
+    /// The offset of the record.
     pub offset: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Starts it on a topic.
+    /// Starts the process on a topic.
     pub fn start(config: &KafkaConfig) -> anyhow::Result<Self> {
         let mut command = test_process("topic-appender")?;
         command.args([&config.brokers, &config.topic]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -72,10 +72,10 @@ impl Appender {
         Ok(Self { child, stdin, said })
     }
 
-    /// Tells it to append.
+    /// Sends an order.
     pub fn send(&mut self, order: &Order) -> anyhow::Result<()> {
         let line = serde_json::to_string(order)?;
-        writeln!(self.stdin, "{line}").context("the appender does not listen")
+        writeln!(self.stdin, "{line}").context("the appender does not read its stdin")
     }
 
     /// The next acknowledgement.
@@ -84,7 +84,7 @@ impl Appender {
         serde_json::from_str(&line).context(line)
     }
 
-    /// SIGKILL; what it had said before it was gone.
+    /// Sends SIGKILL; returns the acknowledgements that it had written and that were not received.
     pub fn kill(mut self) -> anyhow::Result<Vec<Acknowledged>> {
         self.child.kill()?;
         self.child.wait()?;
@@ -93,7 +93,7 @@ impl Appender {
             match self.said.recv_timeout(ACK_WAIT) {
                 Ok(line) => last.push(serde_json::from_str(&line).context(line)?),
                 Err(RecvTimeoutError::Disconnected) => return Ok(last),
-                Err(RecvTimeoutError::Timeout) => anyhow::bail!("the appender's pipe does not end"),
+                Err(RecvTimeoutError::Timeout) => anyhow::bail!("the appender's stdout stays open after SIGKILL"),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! As of earlier positions: what the product re-folds from its index, compared with the model folded to the same
-//! position.
+//! Queries as of earlier positions: compares the runs that the product folds again from its index with the model at the
+//! same position.
 
 use super::{
     difference::Found,
@@ -19,11 +19,11 @@ use runlog_schemas::{
 };
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-/// Nothing is given up.
+/// No limit of bytes or time.
 const LIMITS: Limits = Limits { bytes: usize::MAX, until: None };
 
-/// Asks both of the runs of one partition as of one earlier position, which the seed decides. Returns how many answers were
-/// equal.
+/// Compares the answers about the runs of one partition as of one earlier position; the seed selects both. Returns how
+/// many answers were equal.
 pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &History) -> Checked<u64> {
     let partitions = u64::from(history.journal.partitions);
     let at = u32::try_from(history.seed / 7 % partitions).unwrap_or(0);
@@ -47,7 +47,7 @@ pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &His
     Ok(answers)
 }
 
-/// The rows of all runs, folded again to the end, are the rows that are there: none is wrong, missing or too many.
+/// Folds all runs again to the end, and fails unless their rows equal the rows of the index.
 pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
     for at in 0..history.journal.partitions {
         let mut folded = BTreeMap::new();
@@ -55,7 +55,7 @@ pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
             let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failed(run_id, &error))?;
             folded.extend(all(past.rows()).into_iter().filter(|(key, _)| key[0] != horizons::INDEX.byte));
         }
-        let there = of_runs(all(product.rows[at as usize]));
+        let there = keep_run_rows(all(product.rows[at as usize]));
         let differs = |(key, row): (&Vec<u8>, &Vec<u8>)| (folded.get(key) != Some(row)).then(|| key.clone());
         let more = || folded.keys().find(|key| !there.contains_key(*key)).cloned();
         if let Some(key) = there.iter().find_map(differs).or_else(more) {
@@ -102,8 +102,8 @@ pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// The rows that come of the runs of a partition: not its own, and not those of strays.
-fn of_runs(mut rows: BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+/// Removes the rows of the partition itself and the rows of records in the wrong partition.
+fn keep_run_rows(mut rows: BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     rows.retain(|key, _| ![meta::INDEX.byte, dead_letters::INDEX.byte, horizons::INDEX.byte].contains(&key[0]));
     let refused: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(anomalies::prefix().bytes())).collect();
     let mut strays = Vec::new();

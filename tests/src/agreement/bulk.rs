@@ -1,4 +1,4 @@
-//! The bulk build of an index against the live fold: the same log, and every row the same.
+//! Compares the bulk build of an index with the live fold of the same log: all rows must be equal.
 
 use super::{
     encoding::{self, history},
@@ -32,18 +32,18 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// How long a journal of a seed may take.
+/// How long a seed's journal may take to be applied.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Rows by their keys.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What was compared.
+/// Counts of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compared {
     /// Partitions.
     pub partitions: u64,
-    /// Those that were built in bulk; the others began with something else than the journal's genesis.
+    /// Partitions that were built in bulk; the log of the others does not begin with the journal's genesis.
     pub built: u64,
     /// Rows.
     pub rows: u64,
@@ -63,7 +63,7 @@ impl std::ops::AddAssign for Compared {
     }
 }
 
-/// A seed's log, which never loses its start.
+/// A seed's log; its start never moves.
 struct Written {
     log: MemoryLog,
     now: Arc<AtomicI64>,
@@ -92,7 +92,7 @@ impl Written {
         partitions.len() == self.log.partitions() as usize
     }
 
-    /// What a step appends.
+    /// Appends the record of a step.
     fn step(&mut self, step: &Step) -> anyhow::Result<()> {
         match step {
             Step::Append { delivery, fault } if *fault != AppendFault::Lost => {
@@ -114,7 +114,7 @@ impl Written {
     }
 }
 
-/// The rows of a store, but for those that say how the store came to be.
+/// The rows of a store, without the rows about its own build.
 pub fn rows<R: store::Rows>(store: &R) -> anyhow::Result<Rows> {
     let mut rows = BTreeMap::new();
     store.scan(&[], &[], rocksdb::Direction::Forward, &mut |key, row| {
@@ -137,8 +137,8 @@ pub fn same_rows(partition: PartitionId, built: &Rows, live: &Rows) -> anyhow::R
     Ok(())
 }
 
-/// Builds the indices of a seed's log in bulk, with so much memory for sorting and folding, and compares every row with
-/// the fold that reads record by record. A part of the log is appended while it is built, or after it.
+/// Builds the indices of a seed's log in bulk, with `memory_bytes` for sorting and folding. Compares every row with the
+/// live fold. A part of the log is appended during the build or after it.
 pub fn bulk(seed: u64, memory_bytes: usize) -> anyhow::Result<Compared> {
     let history = history(seed);
     let mut written = Written::new(&history)?;
@@ -184,7 +184,7 @@ pub fn bulk(seed: u64, memory_bytes: usize) -> anyhow::Result<Compared> {
         compared.skips += built.keys().filter(|key| key.starts_with(meta::skips().bytes())).count() as u64;
         compared.stopped += u64::from(part.stopped.is_some());
     }
-    ensure!(projector.verify()?.equal, "what was built is not what the log says");
+    ensure!(projector.verify()?.equal, "the built indices differ from the log");
     drop(projector);
     ensure!(!has_build(&folder.path().join("index"))?, "files of a build are left");
     compared.built = ingested.load(Ordering::Relaxed);

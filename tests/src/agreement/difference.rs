@@ -11,16 +11,16 @@ const WIDTH: usize = 2000;
 pub struct Found {
     /// The question.
     pub question: String,
-    /// Where in the answers.
+    /// The JSON path in the answers.
     pub path: String,
-    /// What the model says there.
+    /// The model's value at the path.
     pub model: Value,
-    /// What the product says there.
+    /// The product's value at the path.
     pub product: Value,
 }
 
 impl Found {
-    /// The same, asked as of an earlier position.
+    /// The same difference, with the earlier position in its question.
     #[must_use]
     pub fn as_of(self, partition: u32, offset: u64) -> Self {
         Self { question: format!("{} as of {partition}:{offset}", self.question), ..self }
@@ -34,12 +34,12 @@ pub struct Difference {
     position: usize,
     what: Option<Box<Found>>,
     error: Option<String>,
-    /// What the seed came to, where that does not follow from it.
+    /// The events of the history, if they do not follow from the seed alone.
     log: Vec<String>,
 }
 
 impl Difference {
-    /// Of a seed, behind the event at `position`.
+    /// A difference after the event at `position` of a seed's history.
     pub fn after_event(seed: u64, position: usize) -> Self {
         Self { seed, position, what: None, error: None, log: Vec::new() }
     }
@@ -50,7 +50,7 @@ impl Difference {
         Self { what: Some(Box::new(found)), ..self }
     }
 
-    /// Among these events, which are shown: they do not follow from the seed alone.
+    /// Adds the events of the history, which do not follow from the seed alone.
     #[must_use]
     pub fn among(self, log: Vec<String>) -> Self {
         Self { log, ..self }
@@ -62,7 +62,7 @@ impl Difference {
         Self { error: Some(format!("{error:#}")), ..self }
     }
 
-    /// The question that has two answers; none where the product failed.
+    /// The question with different answers; `None` if the product failed.
     pub fn question(&self) -> Option<&str> {
         self.what.as_ref().map(|found| found.question.as_str())
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Difference {
         if !log.is_empty() {
             writeln!(f, "{}", log.join("\n"))?;
         }
-        write!(f, "seed {seed}, behind event {position}: ")?;
+        write!(f, "seed {seed}, after event {position}: ")?;
         if let Some(error) = error {
             write!(f, "{error}")?;
         }
@@ -109,7 +109,7 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
         }
         (one, other) if one == other => None,
         (Value::Array(one), Value::Array(other)) => {
-            // Of lists of different lengths, where they part.
+            // The first different index of two lists of different lengths.
             let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
             let shown = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
             Some((format!("/{at} of {} and {}", one.len(), other.len()), shown(one), shown(other)))
@@ -118,8 +118,8 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
     }
 }
 
-/// Takes from a payload as it is answered what its writer did not give: defaults, and what was derived. What the answer
-/// tells otherwise, by absence or beside it, is as it was given.
+/// Removes from an answered payload what its writer did not give: defaults and derived members. Restores members that
+/// the answer drops or has outside of the payload.
 pub fn as_given(given: &Value, answered: &Value) -> Value {
     match (given, answered) {
         (Value::Object(given), Value::Object(answered)) => {

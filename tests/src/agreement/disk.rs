@@ -1,9 +1,9 @@
-//! The real projector over a seed's history: its loop, RocksDB on disk, and a log with gaps, duplicates, a moving start
-//! and delayed records; killed at named points.
+//! Compares the real projector with the model over a seed's history: its loop, RocksDB on disk, and a log with gaps,
+//! duplicates, a moving start and delayed records. The projector is killed at named points.
 //!
-//! A kill is what `kill -9` leaves: the thread that reaches the point copies the index folder, and a new projector
-//! continues from the copy, which lacks whatever was not flushed. Later writes of the old one are discarded with its
-//! folder. A power cut is simulated, too: the copy has half a flush in each store.
+//! A simulated kill has the effect of SIGKILL. The thread that reaches the point copies the index folder, and a new
+//! projector continues from the copy, which lacks unflushed data. Later writes of the old projector are deleted with its
+//! folder. A simulated power cut also leaves half a flush in each store of the copy.
 //!
 //! Every step is awaited, so a seed is killed at the same point each time.
 
@@ -43,9 +43,9 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// Nothing is under way.
+/// The projector is idle.
 const IDLE: &str = "idle";
-/// What was written is on its way from memory to tables.
+/// The memtables are being flushed.
 const FLUSHED: &str = "flushed";
 /// A flush was cut off in the middle.
 const TORN: &str = "torn_flush";
@@ -65,27 +65,27 @@ pub const POINTS: [&str; 15] = {
 
 /// How long one step may take.
 const STEP_MAX: Duration = Duration::from_secs(60);
-/// Restarts in a row, of which each may be killed.
+/// Restarts in a row at most; each may be killed.
 const RESTARTS_MAX: usize = 20;
 
 /// How often each point killed.
 pub type Kills = BTreeMap<&'static str, u64>;
 
-/// What waits at the points.
+/// The armed kill points, and the result of a kill.
 #[derive(Debug, Default)]
 struct Trap {
-    /// The folder of the projector that runs.
+    /// The folder of the running projector.
     dir: PathBuf,
     armed: BTreeSet<&'static str>,
-    /// Where the projector goes on, once it was killed.
+    /// The copied folder from which the projector continues after a kill.
     left: Option<PathBuf>,
     kills: Kills,
     error: Option<String>,
 }
 
 impl Trap {
-    /// Kills whoever comes by an armed point: takes the folder as it is.
-    fn come_by(&mut self, point: &'static str) {
+    /// Simulates a kill if the point is armed: copies the folder.
+    fn reach(&mut self, point: &'static str) {
         if self.left.is_some() || !self.armed.remove(point) {
             return;
         }
@@ -110,14 +110,14 @@ struct World {
     now: Arc<AtomicI64>,
     trap: Arc<Mutex<Trap>>,
     projector: Option<Projector>,
-    /// The partitions of which readers do not see the end.
+    /// The partitions whose last records the log holds back from readers.
     held: BTreeSet<u32>,
     model: Model,
     _folder: tempfile::TempDir,
 }
 
-/// Runs a seed's history on disk and compares what is answered at some positions, behind every kill, and at the end, where
-/// the indices have to be what the log says.
+/// Runs a seed's history on disk. Compares the answers at some positions, after every kill, and at the end. At the end the
+/// indices must also equal a rebuild from the log.
 pub fn disk(seed: u64) -> Result<(super::Checked, Kills), Difference> {
     let history = history(seed);
     let at = |position: usize| Difference::after_event(seed, position);
@@ -167,7 +167,7 @@ impl World {
             chunk: seed.is_multiple_of(3).then_some(2),
             ..MemoryOptions::default()
         });
-        // What few histories come by is waited for from the start.
+        // Few histories reach these points, so they are armed from the start.
         let rare = [
             failpoint::SKIP_VOIDED,
             failpoint::STOP_TOLD,
@@ -191,10 +191,10 @@ impl World {
         })
     }
 
-    /// Starts the projector where the last one left off, as often as it is killed while it does.
+    /// Starts the projector on the folder of the last one; again after each kill during the start.
     fn start(&mut self) -> anyhow::Result<()> {
         for _ in 0..RESTARTS_MAX {
-            // The old one ends before its folder goes.
+            // The old projector must end before its folder is deleted.
             self.projector = None;
             let (old, dir) = {
                 let mut trap = locked(&self.trap);
@@ -207,16 +207,16 @@ impl World {
             }
             let trap = self.trap.clone();
             let config = Config {
-                // With little, memtables are turned from all the time; with more, a power cut takes more.
+                // Little memory rotates memtables often; much memory loses more in a power cut.
                 memory_bytes: if self.history.seed.is_multiple_of(2) { 8 << 20 } else { 64 << 20 },
                 bulk: self.bulk(),
-                // What a kill takes: next to nothing, something, or all since the last flush.
+                // The loss of a kill: almost nothing, a few records, or all since the last flush.
                 flush: match self.history.seed % 3 {
                     0 => flush::Limits { records_max: 2, ..flush::Limits::default() },
                     1 => flush::Limits { records_max: 20, ..flush::Limits::default() },
                     _ => flush::Limits::default(),
                 },
-                failpoints: Failpoints::new(move |point| locked(&trap).come_by(point)),
+                failpoints: Failpoints::new(move |point| locked(&trap).reach(point)),
                 ..Config::new(dir, || 0, || "an-id".to_owned())
             };
             let started = self.runtime.block_on(Projector::start(config, Arc::new(self.log.clone())));
@@ -225,11 +225,11 @@ impl World {
                 return Ok(());
             }
         }
-        anyhow::bail!("killed {RESTARTS_MAX} times in a row while it started")
+        anyhow::bail!("killed {RESTARTS_MAX} times in a row during the start")
     }
 
-    /// In three of four seeds every empty index is built in bulk, with little memory or with enough. Not while the log does
-    /// not give what it says it has: a build would wait for it.
+    /// Three of four seeds build every empty index in bulk, with little memory or with enough. Disables the build while the
+    /// log holds records back, because the build would wait for them.
     fn bulk(&self) -> Limits {
         if self.history.seed % 4 == 3 || !self.held.is_empty() {
             return Limits { offsets_min: u64::MAX, ..Limits::default() };
@@ -238,7 +238,7 @@ impl World {
         Limits { offsets_min: 1, memory_bytes }
     }
 
-    /// Does a step to the log or to the projector, and tells the model what readers get of it.
+    /// Applies a step to the log or to the projector, and delivers to the model what readers get.
     fn step(&mut self, step: &Step, events: &[Event]) -> anyhow::Result<()> {
         for event in events {
             match event {
@@ -249,7 +249,7 @@ impl World {
         match step {
             Step::Append { delivery, fault } => self.append(delivery, *fault)?,
             Step::Gap { partition, count } => self.log.skip(PartitionId::new(*partition)?, *count),
-            // The log repeats itself by its own count.
+            // The log redelivers records by its own count.
             Step::Redeliver { .. } => {}
             Step::Hold { partition } => {
                 self.held.insert(*partition);
@@ -261,7 +261,7 @@ impl World {
             }
             Step::MoveStart { partition, start } => {
                 let partition = PartitionId::new(*partition)?;
-                // Retention takes longer than a flush that is begun because of it.
+                // The flush that retention triggers ends before the records are deleted.
                 if let Some(projector) = &self.projector {
                     projector.store(partition).flush()?;
                 }
@@ -294,12 +294,12 @@ impl World {
         match (acknowledged, expected) {
             (Ok(offsets), Some(offset)) => ensure!(offsets == [offset], "offset {offset} is {offsets:?}"),
             (Err(error), None) => ensure!(error.kind() == runlog_log::Kind::Unknown, "{error}"),
-            (other, _) => anyhow::bail!("an append came to {other:?}"),
+            (other, _) => anyhow::bail!("unexpected outcome of an append: {other:?}"),
         }
         Ok(())
     }
 
-    /// Kills the projector at a point: now, or whenever it comes by it.
+    /// Kills the projector at a point: now, or when it reaches the point.
     fn kill(&mut self, point: &'static str) -> anyhow::Result<()> {
         locked(&self.trap).armed.insert(point);
         let Some(projector) = &self.projector else { return Ok(()) };
@@ -310,32 +310,31 @@ impl World {
                         projector.store(partition).flush()?;
                     }
                 }
-                locked(&self.trap).come_by(point);
+                locked(&self.trap).reach(point);
                 if point == TORN {
                     self.tear()?;
                 }
             }
             failpoint::STORE_OPENED => self.start()?,
-            // A verification fails where the log does not begin at its beginning any more.
+            // The verification fails if the log has lost its start.
             failpoint::VERIFY_BUILT => drop(projector.verify()),
             _ => {}
         }
         Ok(())
     }
 
-    /// Cuts a flush of each of the copy's stores off.
+    /// Cuts off a flush in each store of the copy.
     fn tear(&self) -> anyhow::Result<()> {
         let Some(left) = locked(&self.trap).left.clone() else { return Ok(()) };
         let current = files(&left)?.into_keys().filter(|path| path.file_name().is_some_and(|name| name == "CURRENT"));
         current.filter_map(|path| Some(path.parent()?.to_owned())).try_for_each(|store| cut_flush(&store))
     }
 
-    /// Waits until the projector is where the model is; where it was killed meanwhile, starts it and waits again. Says
-    /// whether it was.
+    /// Waits until the projector is at the model's positions. Restarts it after a kill. Returns whether it was killed.
     fn settle(&mut self) -> anyhow::Result<bool> {
         let mut killed = false;
         if self.projector.is_none() {
-            // The journal is there once every partition has begun.
+            // The journal exists once every partition has its genesis.
             let has_begun = self.model.partitions()["partitions"].as_array().is_some_and(|all| {
                 all.iter().all(|partition| partition["applied"] != 0 || partition["state"] == "stopped")
             });
@@ -394,12 +393,12 @@ impl World {
         Ok(if earlier { super::earlier(model, &queries, history) } else { super::compare(model, &queries, history) })
     }
 
-    /// The indices are what the log says, where it still says all.
+    /// Fails unless the indices equal a rebuild from the log, if the log is complete.
     fn verify(&self) -> anyhow::Result<()> {
         let projector = self.projector.as_ref().context("a projector")?;
         if (0..self.history.journal.partitions).all(|partition| self.model.rebuilds(partition)) {
             let verification = projector.verify().map_err(anyhow::Error::from)?;
-            ensure!(verification.equal, "not what the log says: {:?}", verification.partitions);
+            ensure!(verification.equal, "the indices differ from the log: {:?}", verification.partitions);
         }
         let index = locked(&self.trap).dir.join("index");
         ensure!(!super::bulk::has_build(&index)?, "files of a build are left");

@@ -1,7 +1,7 @@
 //! Encodes the deliveries of a history, and gives the model the hashes of the encoded bytes.
 //!
-//! The generator names the basis of an attempt or a decision by the model's hash of a record's JSON. The log has content
-//! hashes of encoded records there: [`history`] replaces them.
+//! In the generator, the basis of an attempt or a decision is the model's hash of a record's JSON. In the log it is the
+//! content hash of the encoded record: [`history`] replaces it.
 
 use anyhow::Context;
 use runlog_model::{History, Step, What};
@@ -40,7 +40,7 @@ pub fn history(seed: u64) -> History {
     history
 }
 
-/// The records of a batch; none of another record.
+/// The records of a batch; empty for other records.
 fn inner(record: &Value) -> &[Value] {
     record.pointer("/payload/records").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -56,7 +56,7 @@ fn replace_bases(record: &mut Value, contents: &HashMap<String, String>) {
     }
 }
 
-/// Remembers the content hash of a record, and of the records within, by the hash that the generator knows them by.
+/// Maps the generator's hash of a record, and of the records within, to the content hash.
 fn remember_contents(named: &Value, record: &Value, contents: &mut HashMap<String, String>) {
     for (named, record) in inner(named).iter().zip(inner(record)) {
         remember_contents(named, record, contents);
@@ -109,7 +109,7 @@ fn hashes(value: &[u8]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     Ok((datums, records.iter().map(|record| record.content_hash().to_string()).collect()))
 }
 
-/// Bytes that cannot be read for this reason, different ones for different numbers.
+/// Bytes that are unreadable for this reason; they differ by `number`.
 fn unreadable(reason: &str, number: u64) -> anyhow::Result<Vec<u8>> {
     let number_text = number.to_string();
     Ok(match reason {

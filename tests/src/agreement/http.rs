@@ -20,10 +20,10 @@ use tokio::runtime::Runtime;
 const PAGE: usize = 1000;
 /// How long an answer may wait for the projector.
 const DEADLINE: &str = "deadline_ms=60000";
-/// Why a partition stands still, by the words that it is told in.
+/// A part of the error of each kind of stop, with the model's name of the kind.
 const STOPS: [(&str, &str); 2] = [("unknown schema", "unknown_schema"), ("expected the genesis", "not_a_journal")];
 
-/// Who asks.
+/// The HTTP client.
 #[derive(Debug)]
 pub struct Asker {
     http: reqwest::Client,
@@ -31,7 +31,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Keeps its connections.
+    /// A client that keeps its connections open.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { http: server::client()?, runtime })
@@ -47,7 +47,7 @@ impl Asker {
         })
     }
 
-    /// Waits until a position of a partition is applied, or the partition stands still. Whether it does.
+    /// Waits until an offset of a partition is applied or the partition is stopped. Returns whether it is stopped.
     pub fn stopped_before(&self, server: &Server, partition: u32, offset: u64) -> anyhow::Result<bool> {
         let path = format!("/v1/runs?limit=1&consistency=at-least={partition}:{offset}&{DEADLINE}");
         match self.get(server, &path)? {
@@ -63,11 +63,11 @@ impl Asker {
 pub struct Part {
     /// The last record of the log.
     pub last: Option<u64>,
-    /// Whether it stands still before that.
+    /// Whether it is stopped before that record.
     pub stopped: bool,
 }
 
-/// A server that has come as far as the model.
+/// A server that has applied as much as the model.
 #[derive(Debug)]
 pub struct Http<'a> {
     asker: &'a Asker,
@@ -82,12 +82,12 @@ impl<'a> Http<'a> {
         Self { asker, server, parts, questions: Cell::new(0) }
     }
 
-    /// What is at least asked for so that the answer is not an old one: in turns the log's end, and a position.
+    /// The consistency parameter of a query, so that its answer is not stale: `latest` and `at-least` in turns.
     fn consistency_of(&self, run_id: RunId<&str>) -> String {
         let partition = partition_of(run_id, u32::try_from(self.parts.len()).unwrap_or(1));
         let part = self.parts[partition.index()];
         match part.last {
-            // Such a partition answers nothing else; how far it is was waited for.
+            // A stopped partition answers only at `eventual`; the caller has awaited its state.
             _ if part.stopped => "consistency=eventual".to_owned(),
             Some(last) if self.questions.get() % 2 == 1 => {
                 format!("consistency=at-least={partition}:{last}&{DEADLINE}")
@@ -96,13 +96,13 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// What lists over all partitions are asked with.
-    fn everywhere(&self) -> String {
+    /// The consistency parameter of a list over all partitions.
+    fn consistency_everywhere(&self) -> String {
         let any = self.parts.iter().any(|part| part.stopped);
         if any { "consistency=eventual".to_owned() } else { format!("consistency=latest&{DEADLINE}") }
     }
 
-    /// An answer; none where there is no such thing.
+    /// An answer; `None` if the server answers 404 `not_found`.
     fn get_if_exists(&self, path: &str) -> anyhow::Result<Option<Value>> {
         self.questions.set(self.questions.get() + 1);
         match self.asker.get(self.server, path)? {
@@ -112,7 +112,7 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// All items of a list; none of what there is not.
+    /// All items of a list; empty if the server answers 404 `not_found`.
     fn all(&self, path: &str, list: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (mut items, mut cursor) = (Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
@@ -120,18 +120,18 @@ impl<'a> Http<'a> {
                 return Ok(items);
             };
             let Value::Array(more) = page[list].take() else { bail!("{path} has no {list}: {page}") };
-            ensure!(more.len() <= limit, "{path}: a page of {} where {limit} were asked for", more.len());
+            ensure!(more.len() <= limit, "{path}: a page of {} with limit {limit}", more.len());
             items.extend(more);
             let Some(next) = page["next_cursor"].as_str() else { return Ok(items) };
             let next = format!("&cursor={next}");
             ensure!(cursor != next, "{path}: the next page is the same page");
             cursor = next;
         }
-        bail!("{path}: the pages do not come to an end")
+        bail!("{path}: more than {PAGES_MAX} pages")
     }
 }
 
-/// Text as a part of a path or a query.
+/// Percent-encodes text for a path or a query.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         // Writing to a String cannot fail.
@@ -148,7 +148,7 @@ fn of_run(run_id: RunId<&str>, rest: &str) -> String {
 }
 
 impl Answers for Http<'_> {
-    /// Mostly whole, since each page is an exchange.
+    /// Mostly one page, since each page is a request.
     fn page(&self, number: u64) -> usize {
         if number.is_multiple_of(7) { usize::try_from(number % 5).unwrap_or(0) + 2 } else { PAGE }
     }
@@ -169,7 +169,7 @@ impl Answers for Http<'_> {
     }
 
     fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
-        self.all(&format!("/v1/runs?{}", self.everywhere()), "runs", limit)
+        self.all(&format!("/v1/runs?{}", self.consistency_everywhere()), "runs", limit)
     }
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
@@ -197,7 +197,10 @@ impl Answers for Http<'_> {
     fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
         let entity =
             |of: &Option<(EntityKind, String)>| of.as_ref().map(|(kind, id)| format!("{}:{id}", kind.as_str()));
-        let fresh = filter.run_id.as_ref().map_or_else(|| self.everywhere(), |run| self.consistency_of(run.borrow()));
+        let fresh = filter
+            .run_id
+            .as_ref()
+            .map_or_else(|| self.consistency_everywhere(), |run| self.consistency_of(run.borrow()));
         let mut path = format!("/v1/events?{fresh}");
         for (name, value) in [
             ("run", filter.run_id.as_ref().map(|run| run.as_str().to_owned())),
@@ -232,7 +235,7 @@ impl Answers for Http<'_> {
         self.all(&of_run(run_id, &path), "standing", limit)
     }
 
-    /// There is no such list: each run is asked.
+    /// The server has no such list, so this queries each run.
     fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
         let mut items = Vec::new();
         for run in self.runs(PAGE)? {
@@ -250,24 +253,24 @@ impl Answers for Http<'_> {
             Listed::Unsafe => "pending=true&unsafe=true",
             Listed::Contradicted => "contradicted=true",
         };
-        let path = format!("/v1/effects?{only}&{}", self.everywhere());
+        let path = format!("/v1/effects?{only}&{}", self.consistency_everywhere());
         self.all(&path, "effects", limit)
     }
 
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = match run_id {
-            // Its records may stand in other partitions: how far those are was waited for.
+            // Refused records of a run may be in other partitions; the caller has awaited their state.
             Some(run_id) => format!("/v1/anomalies?run={}&{}", encoded(run_id.as_str()), self.consistency_of(run_id)),
-            None => format!("/v1/anomalies?{}", self.everywhere()),
+            None => format!("/v1/anomalies?{}", self.consistency_everywhere()),
         };
         self.all(&path, "anomalies", limit)
     }
 
     fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
-        self.all(&format!("/v1/dead-letters?{}", self.everywhere()), "records", limit)
+        self.all(&format!("/v1/dead-letters?{}", self.consistency_everywhere()), "records", limit)
     }
 
-    /// A partition that stands still says nothing of positions.
+    /// A stopped partition refuses queries by position.
     fn tells_outcomes(&self, partition: u32) -> bool {
         self.parts.get(partition as usize).is_some_and(|part| !part.stopped)
     }
@@ -291,7 +294,7 @@ impl Answers for Http<'_> {
     }
 }
 
-/// What became of a record, without who writes the run.
+/// The outcome of a record, without the writer of the run.
 fn without_writer(mut read_back: Value) -> Value {
     if let Some(members) = read_back.as_object_mut() {
         members.remove("epoch");
@@ -300,7 +303,7 @@ fn without_writer(mut read_back: Value) -> Value {
     read_back
 }
 
-/// RFC 3339, as a question has it.
+/// RFC 3339, as query parameters have it.
 fn time(millis: i64) -> anyhow::Result<String> {
     Ok(runlog_projector::index::query::time(u64::try_from(millis).context("a time before 1970")?))
 }

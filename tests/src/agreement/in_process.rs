@@ -22,12 +22,12 @@ use runlog_schemas::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// How a partition is.
+/// The state of a partition.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The next offset, where it is to be compared.
+    /// The next offset; `None` if it must not be compared.
     pub applied: Option<Offset>,
-    /// Why it stands still.
+    /// The reason of its stop.
     pub stopped: Option<Stop>,
 }
 
@@ -54,7 +54,7 @@ fn all<T>(mut page: impl FnMut(Option<&[u8]>) -> Result<(Vec<T>, Cursor), Error>
         ensure!(cursor.as_ref() != Some(&next), "the next page is the same page");
         cursor = Some(next);
     }
-    anyhow::bail!("the pages do not come to an end")
+    anyhow::bail!("more than {PAGES_MAX} pages")
 }
 
 fn value<T: Serialize>(answer: T) -> anyhow::Result<Value> {
@@ -77,7 +77,7 @@ impl<R: Rows> InProcess<'_, R> {
 }
 
 impl<R: Rows> InProcess<'_, R> {
-    /// `show --raw`, as of an offset where there is one.
+    /// `show --raw`, with `--as-of` if there is an offset.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.locate(run_id);
         let ask = timeline::Query { limit, show: timeline::Show::Raw.into(), as_of, order: query::Order::Asc };

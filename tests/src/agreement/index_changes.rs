@@ -21,9 +21,9 @@ use std::{
     sync::Arc,
 };
 
-/// Follows each partition over what is folded of its log, twice: once keeping its runs in memory, and once beginning anew at
-/// every delivery, as one does who goes on at a cursor. Both are given the same changes, each fits what came before it, and
-/// together they are the rows. Each has JSON, and no two rows have the same key in it.
+/// Follows each partition over its folded log twice: once with its runs in memory, and once without, like a client that
+/// resumes at a cursor. Both get the same changes. Each change fits the row before it, and all changes together produce
+/// the rows. Each row has JSON with a unique key.
 pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item = &'l [Delivery]>) -> Checked {
     let partitions = u32::try_from(product.rows.len()).unwrap_or(u32::MAX);
     for (rows, log) in product.rows.iter().zip(folded) {
@@ -37,7 +37,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             let again = anew.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
             let place = format!("the changes of {}:{}", delivery.partition, delivery.offset);
             if delta != again {
-                return Err(differs(&place, format!("kept {delta:?}, begun anew {again:?}")));
+                return Err(differs(&place, format!("with runs in memory {delta:?}, without {again:?}")));
             }
             delta.rows.into_iter().try_for_each(|change| apply(&mut followed, &place, change))?;
         }
@@ -48,7 +48,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
                 a.iter().find(|(key, row)| b.get(*key) != Some(*row)).map(|(key, _)| hex(key))
             };
             let what = format!("there {:?}, followed {:?}", of(&there, &followed), of(&followed, &there));
-            return Err(differs("the rows that changes come to", what));
+            return Err(differs("the rows after all changes", what));
         }
         let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
         let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };

@@ -1,4 +1,4 @@
-//! The product's fold over rows in memory: what the loop does with a partition, without its threads and its disk.
+//! The product's fold over rows in memory: the work of the loop on a partition, without its threads and its disk.
 
 use super::in_process::{InProcess, Part};
 use anyhow::ensure;
@@ -11,15 +11,15 @@ use runlog_projector::index::{
 use runlog_schemas::codec::NoRegistry;
 use std::sync::Arc;
 
-/// How often one batch may be begun anew, for skips that it brings.
-const TURNS_MAX: usize = 10_000;
+/// How often one batch may be folded again because of skips in it.
+const RETRIES_MAX: usize = 10_000;
 
 /// All partitions of a journal.
 #[derive(Debug)]
 pub struct Product {
     topic: String,
     lanes: Vec<Lane>,
-    /// What was delivered and not yet folded is folded once there is so much of it, so that batches have many sizes.
+    /// Deliveries in a batch. It depends on the seed, so batches have many sizes.
     batch: usize,
 }
 
@@ -27,15 +27,15 @@ pub struct Product {
 struct Lane {
     fold: Fold<Memory>,
     stopped: Option<Stop>,
-    /// Everything that was delivered, once each.
+    /// All deliveries, without repeats.
     log: Vec<Delivery>,
     waiting: Vec<Delivery>,
-    /// Where the log starts.
+    /// The start offset of the log.
     start: Offset,
 }
 
 impl Product {
-    /// Empty.
+    /// A product without records.
     pub fn new(history: &History) -> Self {
         let journal = &history.journal;
         let identity = meta::Journal { journal_id: journal.journal_id.clone(), partitions: journal.partitions };
@@ -43,14 +43,14 @@ impl Product {
         Self { topic: journal.topic.clone(), lanes, batch: usize::try_from(history.seed % 7).unwrap_or(0) + 1 }
     }
 
-    /// Takes in the next delivery of a partition, or keeps it until a batch is full.
+    /// Adds the next delivery of a partition to its batch, and folds a full batch.
     pub fn deliver(&mut self, delivery: Delivery) -> anyhow::Result<()> {
         let (lane, batch) = (&mut self.lanes[delivery.partition.index()], self.batch);
         lane.waiting.push(delivery);
         if lane.waiting.len() >= batch { lane.settle() } else { Ok(()) }
     }
 
-    /// The log of a partition starts later from now on: a reader that is behind is stopped, as the loop does it.
+    /// Moves the log start of a partition. Stops the partition if its position is before the start, as the loop does.
     pub fn start_moved(&mut self, partition: u32, start: u64) -> anyhow::Result<()> {
         let (partition, start) = (PartitionId::new(partition)?, Offset::new(start)?);
         let lane = &mut self.lanes[partition.index()];
@@ -62,18 +62,18 @@ impl Product {
         Ok(())
     }
 
-    /// Takes in what is kept.
+    /// Folds the incomplete batches.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         self.lanes.iter_mut().try_for_each(Lane::settle)
     }
 
-    /// By partition, what of the log is folded.
+    /// The folded deliveries of each partition.
     pub fn folded(&self) -> impl Iterator<Item = &[Delivery]> {
         let folded = |lane: &'_ Lane| lane.log.partition_point(|delivery| delivery.offset < lane.fold.next);
         self.lanes.iter().map(move |lane| &lane.log[..folded(lane)])
     }
 
-    /// For questions.
+    /// The queries over the current rows.
     pub fn queries(&self) -> InProcess<'_, Memory> {
         let part = |lane: &'_ Lane| Part { applied: Some(lane.fold.next), stopped: lane.stopped.clone() };
         InProcess {
@@ -102,9 +102,9 @@ impl Lane {
                 self.log.push(delivery.clone());
             }
         }
-        // As they came, repeated ones too; then again from the log, for as long as something was in the way.
-        let mut again = self.stopped.is_some() || self.took(&batch)?;
-        for _ in 0..TURNS_MAX {
+        // Folds the batch as delivered, with its repeats. Then folds from the log again after each voided stop or rebuild.
+        let mut again = self.stopped.is_some() || self.fold_batch(&batch)?;
+        for _ in 0..RETRIES_MAX {
             if let Some(stop) = &self.stopped {
                 let Some(row) = self.skip(stop)? else { return Ok(()) };
                 self.fold.void(stop.offset, &row)?;
@@ -116,12 +116,12 @@ impl Lane {
             }
             let rest = self.log.partition_point(|delivery| delivery.offset < self.fold.next);
             let rest = self.log[rest..].to_vec();
-            again = self.took(&rest)?;
+            again = self.fold_batch(&rest)?;
         }
-        anyhow::bail!("partition {} does not come to an end", self.fold.partition)
+        anyhow::bail!("partition {}: not folded after {RETRIES_MAX} retries", self.fold.partition)
     }
 
-    /// The skip of the record that the partition stands at.
+    /// The skip of the record at which the partition is stopped.
     fn skip(&self, stop: &Stop) -> anyhow::Result<Option<meta::SkipRow>> {
         if stop.kind == StopKind::LogTruncated {
             return Ok(None);
@@ -129,15 +129,20 @@ impl Lane {
         Ok(fold::skip_for(stop.offset, &self.log, &NoRegistry)?)
     }
 
-    /// Folds a batch; says whether the partition is to be read again from where it is.
-    fn took(&mut self, batch: &[Delivery]) -> anyhow::Result<bool> {
+    /// Folds a batch; returns whether the partition must be read again from its position.
+    fn fold_batch(&mut self, batch: &[Delivery]) -> anyhow::Result<bool> {
         match self.fold.take(batch)? {
             Step::Applied => return Ok(false),
             Step::Stopped(stop) => {
-                ensure!(stop.offset >= self.fold.next, "stopped at {} behind {}", stop.offset, self.fold.next);
+                ensure!(
+                    stop.offset >= self.fold.next,
+                    "stopped at {}, before position {}",
+                    stop.offset,
+                    self.fold.next
+                );
                 self.stopped = Some(stop);
             }
-            Step::Waiting(_) => anyhow::bail!("nothing is asked of a registry here"),
+            Step::Waiting(_) => anyhow::bail!("waits for a schema registry, which this test does not have"),
             Step::Rebuild { at, .. } if self.start > Offset::ZERO => {
                 self.stopped = Some(Stop { offset: at, kind: StopKind::CannotRebuild, error: String::new() });
             }

@@ -15,7 +15,7 @@ pub fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }
 
-/// As many threads as there are cores.
+/// The number of cores, for one thread each.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }

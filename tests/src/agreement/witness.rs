@@ -1,4 +1,4 @@
-//! Reads a topic with a client of its own: the records that every reader must get, including those of aborted
+//! Reads a topic with a separate client: the records that every reader must get, including the records of aborted
 //! transactions.
 
 use anyhow::{Context, ensure};
@@ -13,29 +13,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long one reading may take.
+/// How long one read may take.
 const READ_WAIT: Duration = Duration::from_secs(60);
-/// How long it waits for the next thing at a time.
+/// The timeout of one poll.
 const POLL_WAIT: Duration = Duration::from_millis(200);
 
-/// A record as it stands in the topic.
+/// A record of the topic.
 #[derive(Clone, Debug)]
 pub struct Stood {
     /// The partition.
     pub partition: u32,
-    /// The offset. Control records have offsets and are not among these.
+    /// The offset. Control records take offsets and are left out.
     pub offset: u64,
-    /// The broker's stamp, milliseconds since the Unix epoch.
+    /// The broker's timestamp, milliseconds since the Unix epoch.
     pub millis: i64,
     /// The bytes.
     pub value: Vec<u8>,
 }
 
-/// Reads a topic from its beginning, a piece at a time.
+/// Reads a topic from its beginning; each read returns the new records.
 pub struct Witness {
     consumer: BaseConsumer,
     topic: String,
-    /// By partition, the offset to go on from.
+    /// The next offset of each partition.
     next: Vec<i64>,
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Witness {
 }
 
 impl Witness {
-    /// Has read nothing yet.
+    /// A witness at the start of each partition.
     pub fn new(config: &KafkaConfig, partitions: u32) -> anyhow::Result<Self> {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &config.brokers).set("group.id", "witness");
@@ -56,18 +56,18 @@ impl Witness {
         Ok(Self { consumer: client.create()?, topic: config.topic.clone(), next: vec![0; partitions as usize] })
     }
 
-    /// What came behind what was read before, up to where each partition ends now: of each partition in its order.
+    /// The records since the last read, up to the current end of each partition; in order within a partition.
     pub fn read(&mut self) -> anyhow::Result<Vec<Stood>> {
         let mut from = TopicPartitionList::new();
         for (partition, next) in (0..).zip(&self.next) {
             from.add_partition_offset(&self.topic, partition, Offset::Offset(*next))?;
         }
-        // Given anew, so that each partition says once more where it ends.
+        // Assigned again, so that each partition reports its end once more.
         self.consumer.assign(&from)?;
         let (mut stood, begun) = (Vec::new(), Instant::now());
         let mut left: BTreeSet<i32> = (0..).take(self.next.len()).collect();
         while !left.is_empty() {
-            ensure!(begun.elapsed() < READ_WAIT, "partitions {left:?} of {} do not come to an end", self.topic);
+            ensure!(begun.elapsed() < READ_WAIT, "partitions {left:?} of {} did not report their end", self.topic);
             match self.consumer.poll(POLL_WAIT) {
                 None => {}
                 Some(Err(KafkaError::PartitionEOF(partition))) => drop(left.remove(&partition)),

@@ -29,7 +29,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The first writer of a run that nobody claimed.
+    /// The first writer of an unclaimed run.
     pub fn new(run_id: &str) -> Self {
         Self {
             run_id: run_id.to_owned(),
@@ -61,12 +61,12 @@ impl Agent {
         record
     }
 
-    /// Goes on behind these numbers: of the writer, of the run.
+    /// Continues after these last numbers, of the writer and of the run.
     pub fn go_on(&mut self, writer_seq: WriterSeq, journal_seq: JournalSeq) {
         (self.writer_seq, self.journal_seq) = (writer_seq, journal_seq);
     }
 
-    /// Takes the run over in the name of another writer.
+    /// Takes the run over under another writer id.
     pub fn claim(&mut self) -> JournalRecord {
         self.epoch = self.epoch.saturating_add(1);
         self.writer_id = id(format!("writer-{}", self.epoch));
@@ -81,7 +81,7 @@ impl Agent {
         self.record(RunLifecycle { status: status.into(), reason: String::new() }.into())
     }
 
-    /// Somebody says something.
+    /// A conversation turn.
     pub fn turn(&mut self, content: &str) -> JournalRecord {
         let message_id = format!("message-{}", self.made);
         let content = Json::from(Value::from(content));
@@ -117,14 +117,14 @@ impl Agent {
         self.record(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None }.into())
     }
 
-    /// Where the loop stands, behind everything so far; whole.
+    /// A checkpoint of the loop that covers all records so far, with its whole message list.
     pub fn checkpoint(&mut self, messages: &[Value]) -> JournalRecord {
         let messages: Vec<Json> = messages.iter().cloned().map(Json::from).collect();
         let change = MessageList::default().change(&messages);
         self.changed(None, &change)
     }
 
-    /// Where the loop stands: a message list as a change of that of `base`.
+    /// A checkpoint of the loop whose message list is a change of the list of `base`.
     pub fn changed(&mut self, base: Option<&str>, change: &Change) -> JournalRecord {
         self.checkpoints += 1;
         let mut checkpoint = LoopCheckpoint {
@@ -155,12 +155,12 @@ pub fn id<T: FromStr<Err = Illegal>>(text: impl AsRef<str>) -> T {
     text.as_ref().parse().expect("an id that a test gives is legal")
 }
 
-/// The record as it stands in the log.
+/// The record as an entry of the log.
 pub fn entry(record: &JournalRecord) -> Entry {
     Entry { key: record.body.run_id.as_str().into(), value: codec::encode(record), headers: Vec::new() }
 }
 
-/// A run id that is in a partition.
+/// A run id in a partition.
 pub fn run_in(partition: impl Into<PartitionId>, partitions: u32, name: &str) -> String {
     let partition = partition.into();
     let candidates = (0_u32..).map(|number| format!("{name}-{number}"));

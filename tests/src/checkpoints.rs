@@ -1,4 +1,4 @@
-//! Runs with a checkpoint after every turn: what they cost, and whether each checkpoint is read back identical.
+//! Runs with a checkpoint after every turn: measures their cost, and checks that each checkpoint is read back identical.
 
 use std::{cell::Cell, collections::HashSet, ops::ControlFlow, sync::Arc};
 
@@ -33,7 +33,7 @@ use crate::{
 
 pub mod stories;
 
-/// Where positions are said to be.
+/// The topic and partition of positions.
 const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
 
 /// A journal of one partition, folded as the projector does it, without a server.
@@ -41,7 +41,7 @@ pub struct Journal {
     store: Arc<Store>,
     fold: Fold,
     log: Vec<Delivery>,
-    /// How much of the log is folded.
+    /// The number of folded records of the log.
     folded: usize,
     /// Holds the rows.
     _folder: tempfile::TempDir,
@@ -80,7 +80,7 @@ impl Journal {
         bytes
     }
 
-    /// Folds what was appended, in batches of so many records.
+    /// Folds the appended records, in batches of `batch` records.
     pub fn fold(&mut self, batch: usize) -> anyhow::Result<()> {
         for records in self.log[self.folded..].chunks(batch) {
             let step = self.fold.take(records)?;
@@ -95,7 +95,7 @@ impl Journal {
         &self.store
     }
 
-    /// Why records were refused, in their order.
+    /// The reasons of the refused records, in order.
     pub fn refused(&self) -> anyhow::Result<Vec<String>> {
         let mut reasons = Vec::new();
         let prefix = store::anomalies::prefix();
@@ -119,7 +119,7 @@ impl Journal {
         Ok(rebuilt)
     }
 
-    /// The same, from a reader that delivers the last records again in the midst of a batch.
+    /// Like [`Journal::rebuilt`], from a reader that redelivers the last records in the middle of a batch.
     pub fn rebuilt_stuttering(&self, batch: usize) -> anyhow::Result<Self> {
         let mut rebuilt = Self::over(self.log.clone())?;
         for records in self.log.chunks(batch) {
@@ -131,13 +131,13 @@ impl Journal {
         Ok(rebuilt)
     }
 
-    /// Rows of the index `checkpoints` but for the messages: how many, and their bytes, keys included; and the largest.
+    /// Rows of the index `checkpoints` without the messages: their count, their bytes with keys, and the largest row, bytes.
     pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
         let (mut rows, mut bytes, mut largest) = (0, 0, 0);
         let prefix = [checkpoints::INDEX.byte];
         let messages = store::checkpoints::message_prefix(RunId::new("any")?);
         self.store.scan(&prefix, &prefix, Direction::Forward, &mut |key, row| {
-            // The second byte tells the row families apart.
+            // The second byte is the row family.
             if key[1] != messages.bytes()[1] {
                 (rows, bytes) = (rows + 1, bytes + (key.len() + row.len()) as u64);
                 largest = largest.max(row.len() as u64);
@@ -147,7 +147,7 @@ impl Journal {
         Ok((rows, bytes, largest))
     }
 
-    /// Rows that hold messages: how many, and their bytes, keys included.
+    /// Rows of messages: their count, and their bytes with keys.
     pub fn message_rows(&self) -> anyhow::Result<(u64, u64)> {
         let (mut rows, mut bytes) = (0, 0);
         let messages = store::checkpoints::message_prefix(RunId::new("any")?);
@@ -159,7 +159,7 @@ impl Journal {
         Ok((rows, bytes))
     }
 
-    /// A checkpoint by id, whole, and what reading it took.
+    /// A checkpoint by id, with its messages, and the cost of reading it.
     pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
         let counted = Counted { rows: &self.store, read: Cell::default() };
         let loaded = match query::checkpoint::load(
@@ -179,7 +179,7 @@ impl Journal {
 }
 
 impl Journal {
-    /// The latest checkpoint that covers no more than so much: its id and its messages.
+    /// Id and messages of the latest checkpoint that covers at most `at_or_before`.
     pub fn latest(&self, run_id: &str, at_or_before: u64) -> anyhow::Result<Option<(String, Vec<Json>)>> {
         let loaded = query::checkpoint::latest(
             &*self.store,
@@ -192,7 +192,7 @@ impl Journal {
     }
 }
 
-/// What was read of a store.
+/// Counts of reads of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Read {
     /// Rows.
@@ -232,34 +232,34 @@ impl Rows for Counted<'_> {
     }
 }
 
-/// What a run's checkpoints cost.
+/// The costs of a run's checkpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
     /// Turns, each with a checkpoint.
     pub turns: u64,
-    /// Bytes of the messages that were in any list, each once.
+    /// Bytes of the distinct messages of all lists.
     pub messages: u64,
-    /// Bytes of all lists: what whole checkpoints would cost.
+    /// Bytes of all lists: the cost of checkpoints without a base.
     pub naive: u64,
     /// Bytes of the checkpoint records in the log.
     pub log: u64,
-    /// Messages in the log's records, bytes: those that are there again count again.
+    /// Bytes of the messages in the log's records; repeated messages count each time.
     pub brought: u64,
-    /// Bytes of the rows that hold messages.
+    /// Bytes of the rows of messages.
     pub message_rows: u64,
-    /// Bytes of the rows that say what a list is made of.
+    /// Bytes of the rows that describe the lists.
     pub list_rows: u64,
-    /// The largest of those.
+    /// Bytes of the largest row that describes a list.
     pub list_row_max: u64,
-    /// Rows read beyond those of its messages, by the load of a checkpoint that read the most.
+    /// Rows other than its messages that one load read, at most.
     pub rows_read_beyond_max: u64,
-    /// Bytes read beyond those of its messages, likewise.
+    /// Bytes other than its messages that one load read, at most.
     pub bytes_read_beyond_max: u64,
-    /// Seeks of one load, likewise.
+    /// Seeks of one load at most.
     pub seeks_max: u64,
 }
 
-/// Tells `story` for so many turns, saves a checkpoint after each, and loads every one of them.
+/// Runs `story` for so many turns, saves a checkpoint after each, and loads every checkpoint.
 pub fn measure(story: Story, turns: u64, seed: u64) -> anyhow::Result<Costs> {
     let mut journal = Journal::new()?;
     let mut costs = Costs::default();
@@ -279,13 +279,13 @@ pub fn measure(story: Story, turns: u64, seed: u64) -> anyhow::Result<Costs> {
 /// The costs of all runs of a file.
 #[derive(Debug)]
 pub struct Recorded {
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
     /// Their costs together.
     pub costs: Costs,
 }
 
-/// Saves the checkpoints of the recorded runs of a file, and loads every one of them.
+/// Saves the checkpoints of the recorded runs of a file, and loads every checkpoint.
 pub fn recorded_file(format: &str, file: &std::path::Path) -> anyhow::Result<Recorded> {
     let runs = recorded::read(format, file)?;
     let mut journal = Journal::new()?;
@@ -304,7 +304,7 @@ pub fn recorded_file(format: &str, file: &std::path::Path) -> anyhow::Result<Rec
     Ok(Recorded { runs: runs.len(), costs })
 }
 
-/// Writes a run's checkpoints, each on the one before.
+/// Writes a run's checkpoints, each based on the previous one.
 struct Writer {
     agent: Agent,
     list: MessageList,
@@ -343,7 +343,7 @@ fn finish(journal: &mut Journal, costs: &mut Costs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares what a checkpoint loads with what was saved, and counts what that takes.
+/// Compares a loaded checkpoint with the saved messages, and counts the cost of the load.
 fn check(journal: &Journal, run_id: &str, number: u64, expected: &[Json], costs: &mut Costs) -> anyhow::Result<()> {
     let (loaded, read) = journal.load(run_id, &format!("checkpoint-{number}"))?;
     let loaded = loaded.with_context(|| format!("checkpoint {number} of {run_id} is not valid"))?;

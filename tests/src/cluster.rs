@@ -1,4 +1,4 @@
-//! A Kafka cluster of three brokers in containers, and what can be done to it.
+//! A Kafka cluster of three brokers in containers, and its faults.
 //!
 //! ```text
 //!   we ──127.0.0.1:PORT──▶ 1 ─┐
@@ -6,10 +6,10 @@
 //!   we ──127.0.0.1:PORT──▶ 3 ─┘   3's disk is a small tmpfs, which outlives its container
 //! ```
 //!
-//! Each broker is a controller too, so any two of them are a quorum. A broker is cut off by routes that lead nowhere, in
-//! its own network namespace: packets vanish, and no connection is closed.
+//! Each broker is also a controller, so any two brokers are a quorum. Blackhole routes in its network namespace cut a
+//! broker off: packets are lost, and no connection is closed.
 //!
-//! Dropping the cluster removes its containers, disk and network; so does a watcher where this process is killed.
+//! Dropping the cluster removes its containers, disk and network. If this process is killed, a watcher removes them.
 
 use std::{
     net::TcpListener,
@@ -43,17 +43,17 @@ pub mod topics;
 pub const BROKERS: usize = 3;
 /// How long the cluster may take to start, and to recover after a fault.
 pub const RECOVERY_WAIT: Duration = Duration::from_secs(180);
-/// How often its state is asked for.
+/// The pause between two queries of its state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How long one question for its state may take.
+/// How long one query of its state may take.
 const ASK_WAIT: Duration = Duration::from_secs(2);
-/// How often in a row all replicas must be seen in sync: a broker that was cut off shows what it knew before.
+/// How often in a row all replicas must be in sync: a broker that was cut off may return old metadata.
 const IN_SYNC_SEEN: u32 = 3;
-/// Ports of the brokers are below those that the system gives to clients, so that nobody takes one while its broker is down.
+/// The ports of the brokers, below the system's ephemeral ports, so that no client takes one while its broker is down.
 const PORTS: std::ops::Range<u64> = 20_000..30_000;
-/// Where a broker's records are.
+/// The data folder of a broker.
 const DATA: &str = "/var/lib/kafka/data";
-/// What fills the small disk.
+/// The file that fills the small disk.
 const FILLER: &str = "/disk/filler";
 
 /// A broker, from 0. Its Kafka id is one more.
@@ -63,20 +63,20 @@ pub struct BrokerId(pub usize);
 /// The broker whose disk is small.
 pub const SMALL_DISK: BrokerId = BrokerId(2);
 
-/// From whom a broker is cut off.
+/// The processes from which a broker is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// From the other brokers, in both directions.
     Brokers,
-    /// What it sends to the other brokers is lost; what they send arrives.
+    /// Its packets to the other brokers are lost; their packets arrive.
     OneWay,
     /// From all clients.
     Clients,
-    /// From everybody.
+    /// From brokers and clients.
     All,
 }
 
-/// The state of a partition, as the cluster tells it.
+/// The state of a partition in the cluster's metadata.
 #[derive(Clone, Debug)]
 pub struct PartitionState {
     /// Its leader, if it has one.
@@ -87,7 +87,7 @@ pub struct PartitionState {
 
 /// A running cluster.
 pub struct Cluster {
-    /// What its containers, its network and its disk are named after.
+    /// The prefix of the names of its containers, network and disk.
     name: String,
     ports: [u16; BROKERS],
     observer: BaseConsumer,
@@ -113,7 +113,7 @@ pub fn brokers() -> [BrokerId; BROKERS] {
     [BrokerId(0), BrokerId(1), BrokerId(2)]
 }
 
-/// Free ports, which others rarely take.
+/// Free ports that other processes rarely take.
 pub(crate) fn free_ports<const N: usize>(random: &mut Random) -> anyhow::Result<[u16; N]> {
     let mut ports = Vec::new();
     for _ in 0..100 {
@@ -142,7 +142,7 @@ impl Cluster {
         let size = format!("o=size={disk}m,uid=1000,gid=1000");
         let tmpfs = ["--opt", "type=tmpfs", "--opt", "device=tmpfs", "--opt", &size];
         docker(&[&["volume", "create", "--driver", "local"][..], &tmpfs, &[volume.as_str()]].concat())?;
-        // A tmpfs is there for as long as some container uses it.
+        // Docker keeps a tmpfs volume only while a container uses it.
         let (mount, image) = (format!("{volume}:/disk"), image());
         docker(&["run", "-d", "--name", &volume, "--network", "none", "-v", &mount, &image, "sleep", "1000000"])?;
         for broker in brokers() {
@@ -160,7 +160,7 @@ impl Cluster {
         let (name, port) = (self.container(broker), format!("127.0.0.1:{}:9092", self.ports[broker.0]));
         let environment: Vec<String> =
             self.environment(broker).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        // So that routes can be added in its network namespace.
+        // NET_ADMIN permits routes in its network namespace.
         let network = ["--network", &self.name, "--cap-add", "NET_ADMIN", "-p", &port];
         let mut arguments = [&["run", "-d", "--name", &name][..], &network].concat();
         let disk = format!("{}:{DATA}", self.disk());
@@ -187,7 +187,7 @@ impl Cluster {
             ("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", "3"),
             ("KAFKA_MIN_INSYNC_REPLICAS", "2"),
             ("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0"),
-            // What takes tens of seconds by default is to be over within a fault.
+            // By default these take tens of seconds, longer than a fault.
             ("KAFKA_BROKER_SESSION_TIMEOUT_MS", "4000"),
             ("KAFKA_BROKER_HEARTBEAT_INTERVAL_MS", "500"),
             ("KAFKA_REPLICA_LAG_TIME_MAX_MS", "4000"),
@@ -216,12 +216,12 @@ impl Cluster {
         bootstrap(&self.ports)
     }
 
-    /// How many brokers the cluster says that it has.
+    /// The number of brokers in the cluster's metadata.
     fn serving(&self) -> Option<usize> {
         Some(self.observer.fetch_metadata(None, ASK_WAIT).ok()?.brokers().len())
     }
 
-    /// The partitions of a topic, in order; `None` if nobody answers for now.
+    /// The partitions of a topic, in order; `None` if no broker answers.
     pub fn partitions(&self, topic: &str) -> Option<Vec<PartitionState>> {
         let metadata = self.observer.fetch_metadata(Some(topic), ASK_WAIT).ok()?;
         let topic = metadata.topics().first().filter(|topic| topic.error().is_none())?;
@@ -234,7 +234,7 @@ impl Cluster {
         Some(partitions.into_iter().map(|(_, state)| state).collect())
     }
 
-    /// Waits until the partitions of a topic are as they should be.
+    /// Waits until `holds` accepts the states of a topic's partitions.
     pub fn await_partitions(
         &self,
         topic: &str,
@@ -268,7 +268,7 @@ impl Cluster {
         docker(&["kill", "-s", "KILL", &self.container(broker)]).map(drop)
     }
 
-    /// Starts a broker that was killed or ended, with what is on its disk. Does not wait until it serves.
+    /// Starts a broker that was killed or has ended, with its disk. Does not wait until it serves.
     pub fn restart(&self, broker: BrokerId) -> anyhow::Result<()> {
         docker(&["start", &self.container(broker)]).map(drop)
     }
@@ -288,7 +288,7 @@ impl Cluster {
         Ok(docker(&["inspect", "-f", "{{.State.Running}}", &self.container(broker)])? == "true")
     }
 
-    /// The address of a broker in the cluster's network, and that of this machine.
+    /// The address of a broker in the cluster's network, and the address of this machine.
     fn addresses(&self, broker: BrokerId) -> anyhow::Result<(String, String)> {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.Gateway}}{{end}}";
         let printed = docker(&["inspect", "-f", format, &self.container(broker)])?;
@@ -335,7 +335,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The watcher does it again where this fails.
+        // The watcher repeats a failed removal.
         let _ = Command::new("sh").args(["-c", &removal(&self.name)]).output();
     }
 }
@@ -344,7 +344,7 @@ fn bootstrap(ports: &[u16; BROKERS]) -> String {
     ports.map(|port| format!("127.0.0.1:{port}")).join(",")
 }
 
-/// Removes all that a cluster made.
+/// The shell command that removes a cluster's containers, disk and network.
 fn removal(name: &str) -> String {
     format!(
         "docker rm -f -v {name}-1 {name}-2 {name}-3 {name}-disk; docker volume rm {name}-disk; docker network rm {name}"
@@ -365,14 +365,14 @@ impl Routes<'_> {
         Ok(())
     }
 
-    /// Removes them.
+    /// Removes the routes.
     pub fn restore(self) -> anyhow::Result<()> {
         self.made.iter().try_for_each(|(at, address)| self.cluster.route(*at, "del", address))
     }
 }
 
 impl Cluster {
-    /// Adds or deletes a route that leads nowhere.
+    /// Adds or deletes a blackhole route.
     fn route(&self, at: BrokerId, change: &str, address: &str) -> anyhow::Result<()> {
         let route = ["ip", "route", change, "blackhole", address];
         docker(&[&["exec", "-u", "0", &self.container(at)][..], &route].concat()).map(drop)

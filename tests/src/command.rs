@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-/// No command takes that long; one that does is killed.
+/// How long a command may take; a slower command is killed.
 const RUN_WAIT: Duration = Duration::from_secs(120);
-/// How often an ending process is looked at.
+/// The pause between two checks of an ending process.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What the environment of whoever runs the tests must not decide.
+/// Variables that are removed, so that the environment of the test run does not configure the command.
 const ENVIRONMENT: [&str; 13] = [
     "RUNLOG_SERVER",
     "RUNLOG_BROKERS",
@@ -39,7 +39,7 @@ const ENVIRONMENT: [&str; 13] = [
 pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(named) = env::var_os("RUNLOG_BIN") {
         let named = PathBuf::from(named);
-        ensure!(named.is_file(), "RUNLOG_BIN names {}, where there is no file", named.display());
+        ensure!(named.is_file(), "RUNLOG_BIN names {}, which is not a file", named.display());
         return Ok(named);
     }
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/runlog");
@@ -54,7 +54,7 @@ pub fn binary() -> anyhow::Result<PathBuf> {
     bail!("no runlog at {} or {}: `make build` makes it, RUNLOG_BIN names another", built.display(), beside.display())
 }
 
-/// A command of the binary, in an environment that decides nothing.
+/// A command of the binary, without the variables of [`ENVIRONMENT`].
 pub(crate) fn command() -> anyhow::Result<Command> {
     let mut command = Command::new(binary()?);
     for name in ENVIRONMENT {
@@ -63,21 +63,21 @@ pub(crate) fn command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The arguments, for messages.
     pub line: String,
-    /// The exit code; none where a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// All that it printed.
+    /// Its stdout.
     pub stdout: String,
-    /// All that it complained.
+    /// Its stderr.
     pub stderr: String,
 }
 
 impl Ran {
-    /// The same, where the exit code is this one.
+    /// Returns itself if the exit code is `code`, otherwise an error.
     pub fn exits(self, code: i32) -> anyhow::Result<Self> {
         ensure!(
             self.code == Some(code),
@@ -97,7 +97,7 @@ impl Ran {
         documents.pop().context("one document")
     }
 
-    /// The documents on stdout: one a line, and nothing else.
+    /// The documents on stdout, one per line. Fails if there is other text.
     pub fn documents(&self) -> anyhow::Result<Vec<Value>> {
         let document = |line: &str| {
             serde_json::from_str(line).with_context(|| format!("`runlog {}` printed {}", self.line, head(line)))
@@ -125,12 +125,12 @@ pub struct Runlog {
 }
 
 impl Runlog {
-    /// Commands that ask the server at `url`.
+    /// Commands against the server at `url`.
     pub fn at(url: &str) -> Self {
         Self { server: Some(url.to_owned()) }
     }
 
-    /// Commands for which nobody named a server.
+    /// Commands without a server.
     pub fn nowhere() -> Self {
         Self::default()
     }
@@ -145,19 +145,19 @@ impl Runlog {
         self.run(arguments, "", &["--json"])
     }
 
-    /// Likewise, with `input` on stdin.
+    /// Runs them with `--json` and with `input` on stdin.
     pub fn json_with_input<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str) -> anyhow::Result<Ran> {
         self.run(arguments, input, &["--json"])
     }
 
-    /// Runs with `--json`; the document where it ends with 0.
+    /// Runs them with `--json`; returns the document, or an error if the exit code is not 0.
     pub fn answer<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Value> {
         self.json(arguments)?.exits(0)?.json()
     }
 
     fn run<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str, flags: &[&str]) -> anyhow::Result<Ran> {
         let mut command = command()?;
-        // Global flags first: behind them, an argument may begin with a hyphen.
+        // Global flags come first, because later arguments may begin with a hyphen.
         if let Some(server) = &self.server {
             command.arg("--server").arg(server);
         }
@@ -175,7 +175,7 @@ pub(crate) fn run(mut command: Command, line: String, input: &str) -> anyhow::Re
     let stderr = collect(child.stderr.take().context("stderr is piped")?);
     let mut stdin = child.stdin.take().context("stdin is piped")?;
     let input = input.to_owned();
-    // A command that ends early closes its stdin; that is not this thread's to judge.
+    // A command that ends early closes its stdin, so a failed write is no error.
     let feeder = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let code = ended(&mut child, RUN_WAIT).with_context(|| format!("`runlog {line}`"))?;
     let joined = |thread: JoinHandle<String>| thread.join().unwrap_or_default();
@@ -191,7 +191,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// The exit code of a process that ends in time; one that does not is killed.
+/// Waits for a process and returns its exit code; kills it and fails after `wait`.
 pub(crate) fn ended(child: &mut Child, wait: Duration) -> anyhow::Result<Option<i32>> {
     let started = Instant::now();
     loop {

@@ -36,7 +36,7 @@ pub(crate) fn image() -> String {
 /// `HOST:PORT` of the broker that all tests of a run share.
 pub const SHARED_BROKER: &str = "RUNLOG_TEST_BROKER";
 
-/// How clients of [`Broker::secured`] say who they are.
+/// The SASL mechanism of [`Broker::secured`].
 pub const MECHANISM: &str = "SCRAM-SHA-512";
 
 /// How long a broker may take to start.
@@ -46,9 +46,9 @@ const START_WAIT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Broker {
     port: u16,
-    /// The port that clients are told.
+    /// The advertised port.
     advertised: u16,
-    /// None of a broker that another process started.
+    /// `None` if another process started the broker.
     container: Option<Container>,
 }
 
@@ -60,20 +60,20 @@ struct Container {
 }
 
 impl Broker {
-    /// Starts a broker of the caller's own, to be stopped and killed at will.
+    /// Starts a separate broker, which the caller may stop and kill.
     pub fn start() -> anyhow::Result<Self> {
         Self::start_with(None, &[])
     }
 
-    /// Starts one that all clients reach by a proxy, which leads there when this returns.
+    /// Starts a broker that advertises the proxy's port. The proxy forwards to it when this returns.
     pub fn start_behind(proxy: &TcpProxy) -> anyhow::Result<Self> {
         let broker = Self::start_with(Some(proxy.port), &[])?;
         proxy.connect_to(broker.port);
         Ok(broker)
     }
 
-    /// Starts one that lets clients in by SASL_SSL alone, by a certificate for 127.0.0.1 and by passwords that
-    /// [`Broker::set_password`] sets.
+    /// Starts a broker that accepts clients by SASL_SSL only, with a certificate for 127.0.0.1. [`Broker::set_password`] sets
+    /// the passwords.
     pub fn secured(pair: &Pair) -> anyhow::Result<Self> {
         let line = |pem: &str| pem.replace('\n', "\\n");
         let map = "EXTERNAL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
@@ -100,10 +100,9 @@ impl Broker {
         docker(&[&java[..], &alter, &of].concat())
     }
 
-    /// Starts one, with variables over those of [`environment`].
+    /// Starts a broker; `more` overrides variables of [`environment`].
     fn start_with(proxy: Option<u16>, more: &[(&'static str, String)]) -> anyhow::Result<Self> {
-        // The broker tells its clients where it is, so the port must be known first; another process may take it in
-        // between.
+        // The broker advertises its port, so the port must be known before the start; another process may take it meanwhile.
         let mut failure = None;
         for _ in 0..3 {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -119,10 +118,10 @@ impl Broker {
         Err(failure.context("no attempt")?.context("the broker's container does not start"))
     }
 
-    /// The broker that tests share: the one that [`SHARED_BROKER`] names, otherwise one of this process. Tests must not
-    /// stop it, and use topics of their own.
+    /// The broker that tests share: [`SHARED_BROKER`], or else a broker of this process. Tests must not stop it, and must
+    /// use their own topics.
     ///
-    /// Panics where it does not start, and where the variable is no `127.0.0.1:PORT`.
+    /// Panics if it does not start, or if the variable is not `127.0.0.1:PORT`.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Broker> = OnceLock::new();
         SHARED.get_or_init(|| match env::var(SHARED_BROKER) {
@@ -140,17 +139,17 @@ impl Broker {
         Ok(&container.id)
     }
 
-    /// `HOST:PORT`, of the proxy where there is one.
+    /// `HOST:PORT`; of the proxy if there is one.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.advertised)
     }
 
-    /// The port that a proxy leads to.
+    /// The port to which a proxy forwards.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The configuration of a topic with a name of its own, which is not created.
+    /// The configuration of a topic with a unique name, which is not created.
     pub fn unique_topic(&self) -> KafkaConfig {
         KafkaConfig::new(self.bootstrap(), format!("test-{}", Uuid::new_v4().simple()))
     }
@@ -185,15 +184,14 @@ impl Broker {
         Ok(())
     }
 
-    /// Suspends the broker, which then neither answers nor closes connections. By a signal: freezing the container as
-    /// docker does fails now and then on a busy machine. The signal is only sent when docker says so: a broker that still
-    /// runs may acknowledge what comes next, so this waits until it stands still.
+    /// Suspends the broker with SIGSTOP; it then neither answers nor closes connections. `docker pause` sometimes fails on a
+    /// busy machine. Returns when the process is stopped: until then the broker may still acknowledge appends.
     pub fn pause(&self) -> anyhow::Result<()> {
         suspend(self.container()?)
     }
 
-    /// Changes one byte of a record's value on the broker's disk: of `text`, which is in the partition's first segment as it
-    /// is.
+    /// Changes one byte of `text` on the broker's disk. A record value in the partition's first segment contains `text`
+    /// uncompressed.
     pub fn damage(&self, topic: &str, partition: u32, text: &str) -> anyhow::Result<()> {
         let container = self.container()?;
         let run = |script: &str, argument: &str| -> anyhow::Result<Vec<u8>> {
@@ -215,7 +213,7 @@ impl Broker {
     }
 }
 
-/// Suspends the broker in a container; returns when it stands still.
+/// Suspends the broker in a container; returns when its process is stopped.
 pub(crate) fn suspend(container: &str) -> anyhow::Result<()> {
     docker(&["kill", "-s", "STOP", container])?;
     let started = Instant::now();
@@ -225,14 +223,14 @@ pub(crate) fn suspend(container: &str) -> anyhow::Result<()> {
         if states.any(|state| state.starts_with('T')) {
             return Ok(());
         }
-        ensure!(started.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
+        ensure!(started.elapsed() < START_WAIT, "the broker is not stopped: {shown}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // The watcher does it again where this fails.
+        // The watcher repeats a failed removal.
         let _ = docker(&["rm", "-f", "-v", &self.id]);
     }
 }
@@ -244,7 +242,7 @@ fn create(port: u16, advertised: u16, more: &[(&'static str, String)]) -> anyhow
     let image = GenericImage::new(name, tag).with_exposed_port(9092.tcp()).with_wait_for(started);
     let mut request: ContainerRequest<GenericImage> = image.with_mapped_port(port, 9092.tcp());
     request = request.with_startup_timeout(START_WAIT);
-    // To this machine only.
+    // Publishes the port on the loopback interface only.
     request = request.with_host_config_modifier(|host| {
         for binding in host.port_bindings.iter_mut().flat_map(|ports| ports.values_mut()).flatten().flatten() {
             binding.host_ip = Some("127.0.0.1".into());
@@ -253,13 +251,13 @@ fn create(port: u16, advertised: u16, more: &[(&'static str, String)]) -> anyhow
     for (name, value) in environment(advertised).into_iter().chain(more.iter().cloned()) {
         request = request.with_env_var(name, value);
     }
-    // On a thread of its own, so that a test may start a broker from within a runtime.
+    // On a separate thread, because the caller may be inside a runtime.
     let starting = thread::spawn(move || -> anyhow::Result<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let container = request.start().await?;
             let id = container.id().to_owned();
-            // Its drop would want this runtime; removing it is up to us.
+            // Its drop needs this runtime, which ends here; `Container` removes it instead.
             std::mem::forget(container);
             Ok(id)
         })
@@ -286,8 +284,8 @@ fn environment(port: u16) -> [(&'static str, String); 12] {
     ]
 }
 
-/// Starts a watcher that runs a command of the shell when this process ends. It is in a process group of its own, so that an
-/// interrupt at the terminal does not end it before us.
+/// Starts a watcher that runs a shell command when this process ends. It has its own process group, so that an interrupt
+/// at the terminal does not end it first.
 pub(crate) fn watch(at_end: &str) -> anyhow::Result<ChildStdin> {
     let mut watcher = Command::new("sh")
         .args(["-c", &format!("cat >/dev/null; {at_end}")])

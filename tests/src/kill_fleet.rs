@@ -6,8 +6,8 @@
 //!   Probe × partitions, in this process: never killed ┘               └─ killed-server
 //! ```
 //!
-//! Each slot and each server has a thread with a plan of points. Partition 3 has no agents: there records that stop the
-//! partition, and skips that make it rebuild, bring servers to the rarer points.
+//! Each slot and each server has a thread with a plan of points. Partition 3 has no agents. Records that stop it, and
+//! skips that rebuild it, bring servers to the rarer points.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -61,12 +61,12 @@ const SLOTS: usize = 4;
 const SERVERS: usize = 2;
 /// The partition that has no agents.
 const SICK: u16 = 3;
-/// How long an append of ours may take to be in flight at the moment of a server's kill.
+/// How long to wait for an append of this process in flight before a server is killed.
 const IN_FLIGHT_WAIT: Duration = Duration::from_secs(30);
-/// How often a kill is repeated if no append was in flight when it happened.
+/// Attempts of a kill: it is repeated if no append was in flight.
 const ATTEMPTS: usize = 20;
 const LOOK: Duration = Duration::from_micros(200);
-/// One kill in so many is told.
+/// One of so many kills is reported.
 const TELL_EVERY: usize = 20;
 
 /// The points at which agents are killed.
@@ -79,8 +79,8 @@ const OF_AGENTS: [&str; 6] = [
     ANYWHERE,
 ];
 
-/// The points at which servers are killed: not those of a bulk build, which their partitions are too short for. The model's
-/// test on disk kills at these.
+/// The points at which servers are killed, without the points of a bulk build, for which their partitions are too short.
+/// The model's test on disk kills at those points.
 const OF_SERVERS: [&str; 11] = {
     let mut all = [ANYWHERE; 11];
     let mut at = 0;
@@ -97,40 +97,40 @@ pub fn content(folder: &Path) -> anyhow::Result<Config> {
     Ok(Config::new(format!("file:{}", folder.to_str().context("a path in UTF-8")?)))
 }
 
-/// A run of this name that is not in the partition without agents.
+/// A run of this name outside of the partition without agents.
 pub fn healthy_run(name: &str) -> String {
     let partitions = PartitionId::all(PARTITIONS).filter(|partition| *partition != SICK.into());
     let runs = partitions.map(|partition| run_in(partition, PARTITIONS, name));
-    // The one that is found first.
+    // The run with the smallest number.
     runs.min_by_key(|run| (run.len(), run.clone())).unwrap_or_else(|| name.to_owned())
 }
 
-/// Who was killed, and at which point.
+/// Counts of kills, by kind of process and point.
 type Kills = BTreeMap<(&'static str, &'static str), Times>;
 
-/// How often.
+/// Counts of kills.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     killed: usize,
-    /// While appends were in flight: only these are counted.
+    /// Kills with appends in flight; only these count.
     in_flight: usize,
 }
 
-/// A kill, which is done again if no append was in flight when it happened.
+/// A kill; it is repeated if no append was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kill {
     Counted,
     Again,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Site<'a> {
     config: KafkaConfig,
     folder: &'a Path,
     ports: [u16; SERVERS],
     /// Counts the appends of this process's probes.
     counter: Arc<Counter>,
-    /// Who makes the partition without agents sick.
+    /// Held by the thread that stops or rebuilds the partition without agents.
     sick: Mutex<()>,
     kills: Mutex<Kills>,
     wanted: usize,
@@ -181,7 +181,7 @@ impl Site<'_> {
         bail!("no append was in flight at any of {ATTEMPTS} kills")
     }
 
-    /// Runs some of the work; where it fails, the others end, too, and what the processes logged is told.
+    /// Runs a part of the work. If it fails, the other threads end, too, and the ends of the process logs are reported.
     fn guarded<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let done = work();
         if let Err(error) = &done
@@ -201,7 +201,7 @@ impl Site<'_> {
     }
 }
 
-/// What the kills came to.
+/// The counts of the kills and of the checks.
 #[derive(Clone, Debug)]
 pub struct Report {
     kills: Kills,
@@ -213,7 +213,7 @@ pub struct Report {
     lasted: Duration,
 }
 
-/// So many points for each of `threads`, each point as often as the others.
+/// A plan of points for each of `threads`, with each point equally often.
 fn plans(points: &[&'static str], kills: usize, threads: usize, random: &mut Random) -> Vec<Vec<&'static str>> {
     let mut all: Vec<&'static str> = (0..kills).map(|at| points[at % points.len()]).collect();
     random.shuffle(&mut all);
@@ -224,7 +224,7 @@ fn plans(points: &[&'static str], kills: usize, threads: usize, random: &mut Ran
     plans
 }
 
-/// Kills so many processes on a new topic of the broker and checks everything. `tell` hears of the progress.
+/// Kills so many processes on a new topic of the broker and checks everything. Calls `tell` with the progress.
 pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Report> {
     let (folder, begun, mut random) = (tempfile::tempdir()?, Instant::now(), Random::new(seed));
     let of_servers = kills * 2 / 5;
@@ -279,7 +279,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
 }
 
 impl Site<'_> {
-    /// What was acknowledged, the ledger and the journal agree, on both servers.
+    /// Fails unless acknowledgements, ledger and journal agree, on both servers.
     fn check(&self, probes: &[Arc<Probe>], begun: Instant) -> anyhow::Result<Report> {
         let mut lists = HashMap::<String, Vec<Value>>::new();
         for slot in 0..SLOTS {

@@ -184,7 +184,7 @@ impl Server {
     }
 
     /// SIGCONT: ends [`Server::stop`].
-    pub fn go_on(&self) -> anyhow::Result<()> {
+    pub fn resume(&self) -> anyhow::Result<()> {
         self.signal("CONT")
     }
 

@@ -10,22 +10,22 @@ use crate::random::Random;
 pub enum Story {
     /// It only grows.
     Grows,
-    /// Each turn, the tool's answer of five turns before gives way to a stub: what most agents do to save context.
+    /// Each turn, a stub replaces the tool's answer of five turns before: most agents save context in this way.
     Elides,
-    /// Every 50 turns, all but the first message and the last ten give way to a summary.
+    /// Every 50 turns, a summary replaces all but the first message and the last ten.
     Compacts,
-    /// Each turn, a message anywhere is written anew.
+    /// Each turn, a random message is rewritten.
     Edits,
-    /// Each turn the oldest of a hundred messages go.
+    /// Each turn, the oldest messages beyond a hundred are removed.
     Slides,
 }
 
 impl Story {
-    /// All of them.
+    /// Every story.
     pub const ALL: [Self; 5] = [Self::Grows, Self::Elides, Self::Compacts, Self::Edits, Self::Slides];
 }
 
-/// A story as it goes on.
+/// A story and its current message list.
 #[derive(Debug)]
 pub struct Telling {
     story: Story,
@@ -35,13 +35,13 @@ pub struct Telling {
 }
 
 impl Telling {
-    /// Begins with what the system says.
+    /// A list that begins with the system message.
     pub fn new(story: Story, random: Random) -> Self {
         let system = json!({"role": "system", "content": "You book flights. ".repeat(40)});
         Self { story, random, turns: 0, messages: vec![system.into()] }
     }
 
-    /// What was asked of a tool and what it answered, and what the story does with it.
+    /// Adds a request and the tool's answer, and changes the list by the story.
     pub fn add_turn(&mut self) -> &[Json] {
         self.turns += 1;
         let question = self.text(60, 300);

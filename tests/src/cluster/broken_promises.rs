@@ -1,6 +1,6 @@
-//! Faults by which Kafka loses or replaces acknowledged records, each on a topic and a server of its own. Nothing can
-//! bring the records back. What is expected instead: an index that has applied a lost record stops with its kind and
-//! keeps its rows, and no query at `latest` calls a lost effect undone.
+//! Faults by which Kafka loses or replaces acknowledged records, each on a separate topic and server. The records cannot
+//! be recovered. The server must notice the loss: an index that has applied a lost record stops with its kind and keeps
+//! its rows, and no query at `latest` reports a lost effect as not done.
 
 use std::{
     path::Path,
@@ -20,12 +20,12 @@ use crate::{
     server::{Launch, Server},
 };
 
-/// How often the state of a server is asked for.
+/// The pause between two queries of a server's state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long one of its answers may take.
 const DEADLINE: &str = "deadline_ms=2000";
-/// Records that a lagging index misses, and random ids in each. They are more than a batch and a fetch hold (1 MB each): a fetch
-/// that is under way when the server is stopped brings some of them at most.
+/// Records that a lagging index misses, and random ids in each. Together they are larger than a batch and a fetch (1 MB
+/// each), so a fetch in flight when the server stops gets only a part.
 const MISSED: usize = 3000;
 const MISSED_IDS: usize = 64;
 
@@ -48,12 +48,12 @@ pub const ALL: [Breach; 4] = [
 ];
 
 impl Breach {
-    /// As the table names it.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::UncleanElection => "unclean election (typed stop)",
-            Self::TruncatedBehindTheIndex => "records deleted behind the index (goes on)",
-            Self::TruncatedAheadOfTheIndex => "records deleted ahead of the index (typed stop)",
+            Self::TruncatedBehindTheIndex => "records deleted that the index has (continues)",
+            Self::TruncatedAheadOfTheIndex => "records deleted that the index lacks (typed stop)",
             Self::TopicRecreated => "topic recreated (typed stop)",
         }
     }
@@ -71,7 +71,7 @@ struct Victim<'a> {
 /// The brokers that hold the topic: the first one leads.
 const REPLICAS: [BrokerId; 2] = [BrokerId(0), BrokerId(1)];
 
-/// Injects the breach and fails unless the server does what is expected. Returns when the cluster is as it was before.
+/// Injects the breach and fails unless the server reacts as expected. Returns when the cluster has recovered.
 pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Result<()> {
     let config = weak_topic(cluster)?;
     let launch = Launch::kafka(&folder.join(&config.topic), &config).partitions(1);
@@ -91,8 +91,8 @@ pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Resul
     topics::delete(&victim.config)
 }
 
-/// Creates a topic that the first of [`REPLICAS`] leads. While that broker restarts, Kafka gives a new topic another leader, and
-/// keeps it for minutes: then the next topic is tried.
+/// Creates a topic that the first of [`REPLICAS`] leads. While that broker restarts, Kafka elects another leader for a new
+/// topic and keeps it for minutes, so this tries further topics.
 fn weak_topic(cluster: &Cluster) -> anyhow::Result<KafkaConfig> {
     let started = Instant::now();
     loop {
@@ -120,7 +120,7 @@ impl Victim<'_> {
         Ok(offsets.last().context("an offset")?.get() + 1)
     }
 
-    /// A call of a tool and its result, acknowledged and applied.
+    /// Appends a call and its result, and waits until both are applied.
     fn call(&mut self, tool: &str) -> anyhow::Result<()> {
         let request = self.agent.request(tool, &json!({}));
         let result = self.agent.complete(&request.body.record_id, &json!("done"));
@@ -139,15 +139,15 @@ impl Victim<'_> {
         self.server.get(&path)
     }
 
-    /// Waits until the partition is stopped with one of these kinds. Until then, and after it, no answer at `latest` says
-    /// that the call is not done.
+    /// Waits until the partition is stopped with one of these errors. Before and after the stop, no answer at `latest` may
+    /// report the call as not done.
     fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
             let (status, said) = self.looked_up(tool, "latest")?;
             let undone = status == 404 || said["status"] == "unknown" || said["status"] == "pending";
-            ensure!(!undone, "a call that is done is said not to be: {status} {said}");
-            // Before that it may stop for a while because the log is not readable.
+            ensure!(!undone, "a completed call is reported as not done: {status} {said}");
+            // Before the final stop, the partition may stop temporarily because the log is unreadable.
             let detail = said["detail"].as_str().unwrap_or_default();
             if said["kind"] == "partition_stopped" && says.iter().any(|says| detail.contains(says)) {
                 break;
@@ -158,7 +158,7 @@ impl Victim<'_> {
         self.is_stopped_and_kept(tool)
     }
 
-    /// The rows are there for whoever asks for what was known.
+    /// Queries at `eventual` still get the rows, and the doctor reports the stop.
     fn is_stopped_and_kept(&self, tool: &str) -> anyhow::Result<()> {
         let (status, said) = self.looked_up(tool, "eventual")?;
         ensure!(status == 200 && said["status"] == "completed", "the state is kept: {status} {said}");
@@ -167,13 +167,13 @@ impl Victim<'_> {
         Ok(())
     }
 
-    /// The same after a restart of the server.
+    /// Checks [`Victim::stops`] after a restart of the server.
     fn stays_stopped(&mut self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
         self.server.restart(&self.launch)?;
         self.stops(tool, says).context("after a restart")
     }
 
-    /// Only the leader has the last call; it dies, and the replica that lacks it is elected.
+    /// Only the leader has the last call. It is killed, and the replica without the call is elected.
     fn unclean_election(&mut self) -> anyhow::Result<()> {
         let (topic, [leader, follower]) = (self.config.topic.clone(), REPLICAS);
         self.cluster.kill(follower)?;
@@ -186,14 +186,14 @@ impl Victim<'_> {
         self.stops("lost", &LOST).context("while the old leader stays down")?;
         self.cluster.restart(leader)?;
         self.stops("lost", &LOST)?;
-        // Other records take the places of the lost ones.
+        // Other records get the offsets of the lost records.
         let other: Vec<Entry> = (0..10).map(|_| Agent::new("other").turn("instead")).map(|turn| entry(&turn)).collect();
         self.append(&other)?;
         self.stops("lost", &LOST)?;
         self.cluster.await_partitions(&topic, "in sync", |states| states[0].in_sync.len() == 2)
     }
 
-    /// The index has every record that is deleted: it goes on, and cannot be rebuilt.
+    /// The index has every deleted record: it continues, and cannot be rebuilt.
     fn truncated_behind(&mut self) -> anyhow::Result<()> {
         let last = entry(&self.agent.turn("the last that stays"));
         let end = self.append(&[last])?;
@@ -206,18 +206,18 @@ impl Victim<'_> {
         Ok(())
     }
 
-    /// The index stands still while records that it lacks are appended and deleted.
+    /// The server is paused while records that its index lacks are appended and deleted.
     fn truncated_ahead(&mut self) -> anyhow::Result<()> {
         self.server.stop()?;
         let text = || (0..MISSED_IDS).map(|_| Uuid::new_v4().simple().to_string()).collect::<String>();
         let missed: Vec<Entry> = (0..MISSED).map(|_| entry(&self.agent.turn(&text()))).collect();
         let end = self.append(&missed)?;
         topics::truncate(&self.config, end)?;
-        self.server.go_on()?;
+        self.server.resume()?;
         self.stops("kept", &LOST)
     }
 
-    /// The same name, and none of the records.
+    /// The topic is deleted and created again, without its records.
     fn recreated(&mut self) -> anyhow::Result<()> {
         topics::delete(&self.config)?;
         let started = Instant::now();
@@ -232,11 +232,11 @@ impl Victim<'_> {
     }
 }
 
-/// How a stop says that the log lost what the index has.
+/// Parts of the errors of a stop because the log lost records.
 const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];
 
-/// How a stop says that the topic is another one: by its id, by what it lacks, or at a server's start by where it ends,
-/// whichever is noticed first.
+/// Parts of the errors of a stop because the topic is another one. The server may notice it by the topic id, by missing
+/// records, or at its start by the end offset.
 const RECREATED: [&str; 7] = [
     "deleted and created again",
     LOST[0],

@@ -1,4 +1,4 @@
-//! Faults that Kafka promises to survive: of three brokers, one at a time. Each is injected, held for a while and ended;
+//! Faults that Kafka must survive: one of three brokers at a time. Each fault is injected, held for a while and ended;
 //! the cluster must recover by itself.
 
 use std::{
@@ -13,7 +13,7 @@ use crate::random::Random;
 
 /// How long a fault lasts, ms: some end before the cluster notices, others after an election.
 const HOLD_MS: std::ops::Range<u64> = 500..6_500;
-/// How often a broker whose disk is full is looked at.
+/// The pause between two checks of a broker whose disk is full.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a broker may take to notice that its disk is full.
 const NOTICE_WAIT: Duration = Duration::from_secs(20);
@@ -47,7 +47,7 @@ pub const ALL: [Fault; 9] = [
 ];
 
 impl Fault {
-    /// As the table names it.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::LeaderKilled => "leader killed",
@@ -80,7 +80,7 @@ fn leader_and_follower(cluster: &Cluster, topic: &str, random: &mut Random) -> a
     }
 }
 
-/// Injects a fault and ends it. Returns when the fault has ended, and not when the cluster has recovered.
+/// Injects a fault and ends it. Returns when the fault has ended; the cluster may still recover.
 pub fn inject(cluster: &Cluster, topic: &str, fault: Fault, random: &mut Random) -> anyhow::Result<()> {
     let (leader, follower) = leader_and_follower(cluster, topic, random)?;
     let hold = Duration::from_millis(random.between(HOLD_MS.start, HOLD_MS.end));
@@ -115,7 +115,7 @@ fn cut(cluster: &Cluster, broker: BrokerId, cut: Cut, hold: Duration) -> anyhow:
     routes.restore()
 }
 
-/// The broker ends when it notices. It is started again when there is space.
+/// The broker exits when it notices the full disk. It is started again when there is space.
 fn disk_full(cluster: &Cluster, hold: Duration) -> anyhow::Result<()> {
     cluster.fill_disk()?;
     let started = Instant::now();
@@ -125,7 +125,7 @@ fn disk_full(cluster: &Cluster, hold: Duration) -> anyhow::Result<()> {
     thread::sleep(hold);
     cluster.free_disk()?;
     if cluster.is_running(SMALL_DISK)? {
-        // It may end yet.
+        // It may still be running.
         cluster.kill(SMALL_DISK)?;
     }
     cluster.restart(SMALL_DISK)

@@ -1,5 +1,4 @@
-//! `runlog import`, again and again, each time with other run ids. One that fails is run again, until it says that all
-//! is written.
+//! Repeats `runlog import`, each time with other run ids. A failed import is run again until it has written all records.
 
 use std::{
     path::Path,
@@ -18,21 +17,21 @@ const RUNS: usize = 3;
 const ROUNDS: usize = 4;
 /// The pause between two imports.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long one may fail in a row.
+/// How long one import may fail.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What was imported.
+/// The finished imports.
 #[derive(Clone, Debug, Default)]
 pub struct Imported {
     /// The prefix of each import's run ids.
     prefixes: Vec<String>,
-    /// Records, all together.
+    /// The records of all imports.
     pub records: u64,
     /// Imports that were run again.
     pub repeated: u64,
 }
 
-/// Runs as tau-bench writes them.
+/// Runs in the format of tau-bench.
 fn file() -> Value {
     let round = |round: usize| {
         let (id, arguments) = (format!("call_{round}"), json!({ "flight": round }).to_string());
@@ -77,7 +76,7 @@ pub fn run(folder: &Path, servers: &[Runlog], ending: &AtomicBool) -> anyhow::Re
     Ok(imported)
 }
 
-/// Imports all of it once more: every record is there already.
+/// Imports everything once more: every record must be a duplicate.
 pub fn check(folder: &Path, server: &Runlog, imported: &Imported) -> anyhow::Result<()> {
     let path = folder.join("import.json");
     let path = path.to_str().context("a path in UTF-8")?;

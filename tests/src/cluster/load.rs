@@ -1,4 +1,4 @@
-//! What the cluster is under while faults happen to it: gates, contended runs, imports and probes, on two servers.
+//! The load during the faults: gates, contended runs, imports and probes, on two servers.
 //!
 //! ```text
 //!   GateWorker × 6 ─┐                ┌─ runlog serve (1) ─┐
@@ -50,7 +50,7 @@ const WORKERS: usize = 6;
 const GROUPS: usize = 2;
 /// How long an agent waits for its intent to be read back: longer than a fault, so that most calls survive one.
 const READ_BACK: Duration = Duration::from_secs(20);
-/// How often probes are looked at.
+/// The pause between two looks at the probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The load, until it is ended.
@@ -85,14 +85,14 @@ struct World {
     desk: EffectDesk,
     contended: EffectDesk,
     answered: AtomicU64,
-    /// Nothing is too large here.
+    /// Always false: no record is too large here.
     large: AtomicBool,
 }
 
-/// What the load came to.
+/// The counts of the load, and its histories.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Records that were acknowledged, and found.
+    /// Acknowledged records, all of them found.
     pub acknowledged: usize,
     /// Records that were sent more than once.
     pub repeated: u64,
@@ -120,7 +120,7 @@ async fn connect(config: &KafkaConfig, server: &str) -> anyhow::Result<Runlog> {
     Ok(Runlog::connect(config).await?)
 }
 
-/// One run after the other, until the end.
+/// Works on one run after the other, until `ending`.
 async fn work(world: &World, worker: usize, runlog: &Runlog, server: &str, ending: &AtomicBool) -> anyhow::Result<()> {
     let acked = AckedList::open(&world.list(worker))?;
     let World { desk, answered, large, .. } = world;
@@ -186,7 +186,7 @@ impl Load {
         self.world.answered.load(Ordering::Relaxed)
     }
 
-    /// Fails if a task has failed: there is no sense in going on.
+    /// Fails if a task has failed or ended early.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         let Some(ended) = self.tasks.iter().position(thread::JoinHandle::is_finished) else { return Ok(()) };
         self.tasks.swap_remove(ended).join().ok().context("a task panicked")??;
@@ -208,8 +208,8 @@ impl Load {
         self.probes.iter().map(|probe| probe.longest_gap(begun, ended)).max().unwrap_or_default()
     }
 
-    /// Lets everybody finish, and checks everything: what was acknowledged against topic and journal, effects against the
-    /// journal, histories, and both servers' indices.
+    /// Waits until all tasks have finished, and checks everything: acknowledged records against topic and journal, effects
+    /// against the journal, histories, and the indices of both servers.
     pub fn finish(self, cluster: &Cluster) -> anyhow::Result<Figures> {
         self.ending.store(true, Ordering::Relaxed);
         let mut histories = Histories::default();
@@ -255,7 +255,7 @@ impl Load {
     }
 }
 
-/// What was acknowledged, by run.
+/// The lists of acknowledged operations, by run.
 fn lists(world: &World) -> anyhow::Result<HashMap<String, Vec<Value>>> {
     let mut lists = HashMap::<String, Vec<Value>>::new();
     for worker in 0..WORKERS {
@@ -266,7 +266,7 @@ fn lists(world: &World) -> anyhow::Result<HashMap<String, Vec<Value>>> {
     Ok(lists)
 }
 
-/// The effects of contended runs. None has a key, and none happened twice.
+/// Counts the effects of contended runs; fails if one happened twice. No effect has a key.
 fn contended_effects(desk: &EffectDesk) -> anyhow::Result<usize> {
     let mut happened = BTreeMap::new();
     for line in desk.effects()?.into_values().flatten() {

@@ -1,5 +1,5 @@
-//! One writer per partition that appends small records without a pause longer than `INTERVAL`. It knows every record
-//! that was acknowledged, and when: how long a partition took no appends is read there.
+//! One writer per partition that appends small records without a pause longer than `INTERVAL`. It keeps every
+//! acknowledged record with its time; the gaps show how long a partition accepted no appends.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a record is sent again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// A record that was acknowledged.
+/// An acknowledged record.
 #[derive(Debug)]
 struct Acked {
     at: Instant,
@@ -38,12 +38,12 @@ pub struct Probe {
     partition: PartitionId,
     run: String,
     acked: Mutex<Vec<Acked>>,
-    /// Records that were sent more than once, because nobody knew what became of them.
+    /// Records that were sent more than once, because their outcome was unknown.
     repeated: AtomicU64,
 }
 
 impl Probe {
-    /// The probe of a partition, which has not begun.
+    /// A probe of a partition, without records.
     pub fn new(partition: PartitionId, partitions: u32) -> Self {
         let run = run_in(partition, partitions, "probe");
         Self { partition, run, acked: Mutex::default(), repeated: AtomicU64::new(0) }
@@ -63,7 +63,7 @@ impl Probe {
         self.repeated.load(Ordering::Relaxed)
     }
 
-    /// Whether a record was acknowledged that was sent after `moment`, or shortly before.
+    /// Whether a record that was sent after `moment`, or shortly before, is acknowledged.
     pub fn acked_since(&self, moment: Instant) -> bool {
         self.acked().last().is_some_and(|last| last.at > moment)
     }
@@ -103,8 +103,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Each acknowledged record is in the topic where it was acknowledged, and applied once, in order. A record that was
-    /// sent again may be in the topic twice.
+    /// Each acknowledged record is in the topic at its offset, and applied once, in order. A record that was sent again may be
+    /// in the topic twice.
     pub fn check(&self, url: &str, topic: &[Stood]) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let lines = runtime.block_on(compare::lines(&crate::server::client()?, &format!("{url}/v1/runs/{}", self.run)));

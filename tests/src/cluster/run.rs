@@ -16,19 +16,19 @@ use super::{
 };
 use crate::random::Random;
 
-/// Calls that must be answered between two faults: a fault without load proves nothing.
+/// Calls that must be answered between two faults, so that each fault meets a load.
 const CALLS_BETWEEN: u64 = 6;
-/// How long that may take.
+/// How long these calls may take.
 const LOAD_WAIT: Duration = Duration::from_secs(180);
 /// One of so many faults breaks Kafka's promise.
 const BREACH_EVERY: usize = 20;
 
-/// What happens.
+/// An event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// Nothing acknowledged is lost.
+    /// A fault without loss: every acknowledged record must be found.
     Fault(Fault),
-    /// The loss is noticed.
+    /// A fault with loss: the server must notice it.
     Breach(Breach),
 }
 
@@ -51,7 +51,7 @@ pub struct Row {
     recovered: Duration,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     rows: BTreeMap<Event, Row>,
@@ -59,7 +59,7 @@ pub struct Report {
     lasted: Duration,
 }
 
-/// So many faults in a random order: every kind, as equally often as that goes.
+/// `count` events in random order, with about equally many of each kind.
 pub fn schedule(count: usize, random: &mut Random) -> Vec<Event> {
     let breaches = broken_promises::ALL;
     let mut events: Vec<Event> =
@@ -70,7 +70,7 @@ pub fn schedule(count: usize, random: &mut Random) -> Vec<Event> {
     events
 }
 
-/// Runs the events one after the other under load, and checks everything at the end. `tell` hears of each event.
+/// Runs the events one after the other under load, and checks everything at the end. Calls `tell` with each event.
 pub fn run(disk: u32, events: &[Event], seed: u64, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let (folder, cluster) = (tempfile::tempdir()?, Cluster::start(disk)?);
     let mut load = Load::start(&cluster, folder.path(), seed)?;
@@ -109,7 +109,7 @@ pub fn run(disk: u32, events: &[Event], seed: u64, tell: &dyn Fn(&str)) -> anyho
     Ok(Report { rows, figures, lasted: begun.elapsed() })
 }
 
-/// Waits until the load goes on.
+/// Waits until the load has answered [`CALLS_BETWEEN`] more calls.
 fn await_load(load: &mut Load) -> anyhow::Result<()> {
     let (before, begun) = (load.answered(), Instant::now());
     while load.answered() < before + CALLS_BETWEEN {

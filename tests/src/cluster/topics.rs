@@ -1,4 +1,4 @@
-//! What tests do to topics of a cluster: make them with a placement, weaken, truncate and delete them.
+//! Creates topics with a replica placement, and weakens, truncates and deletes them.
 
 use anyhow::{Context, anyhow};
 use rdkafka::{
@@ -14,7 +14,7 @@ use super::BrokerId;
 /// How long a change may take.
 const CHANGE_WAIT: Duration = Duration::from_secs(30);
 
-/// The settings of a journal's topic that has one replica to spare and does not insist on it.
+/// The settings of a journal's topic with two replicas, of which one suffices to acknowledge.
 const WEAK: [(&str, &str); 6] = [
     ("retention.ms", "-1"),
     ("retention.bytes", "-1"),
@@ -32,12 +32,12 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(CHANGE_WAIT)).operation_timeout(Some(CHANGE_WAIT))
 }
 
-/// Waits on a runtime of its own: not to be called from within one.
+/// Waits on a new runtime; must not be called inside another one.
 fn wait<F: Future>(future: F) -> anyhow::Result<F::Output> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }
 
-/// Creates a topic of one partition on these brokers, the first of which leads, where one replica suffices to acknowledge.
+/// Creates a topic of one partition on these brokers; the first is the leader. One replica suffices to acknowledge.
 pub fn create_weak(config: &KafkaConfig, replicas: [BrokerId; 2]) -> anyhow::Result<()> {
     let replicas = replicas.map(|broker| broker.0 as i32 + 1);
     let assignment: [&[i32]; 1] = [&replicas];

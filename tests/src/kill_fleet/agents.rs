@@ -1,4 +1,4 @@
-//! The life and death of agents.
+//! Starts and kills agents.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,19 +11,19 @@ use anyhow::{Context, ensure};
 use super::{ANYWHERE, Kill, SERVERS, Site, process::Process, process_log};
 use crate::{counting_log::Appends, random::Random};
 
-/// How long an agent lives before it is told where to die, ms.
+/// How long an agent works before it gets its kill point, ms.
 const LIFE_MS: std::ops::Range<u64> = 20..1200;
-/// How long it may take to come there.
+/// How long it may take to reach the point.
 const POINT_WAIT: Duration = Duration::from_secs(240);
-/// How long the last ones may take to end their runs.
+/// How long the last agent of a slot may take to end its runs.
 const END_WAIT: Duration = Duration::from_secs(300);
 
-/// The agent of a slot, as its log is named.
+/// The log name of the agent of a slot.
 pub(super) fn name(slot: usize) -> String {
     format!("agent-{slot}")
 }
 
-/// Where the agent of a slot counts its appends.
+/// The file with the append counts of the agent of a slot.
 pub fn appends_file(folder: &Path, slot: &str) -> PathBuf {
     folder.join(format!("appends-{slot}"))
 }
@@ -40,7 +40,7 @@ impl Site<'_> {
         Process::start("killed-agent", &arguments, process_log::file(self.folder, &name(slot))?)
     }
 
-    /// Kills one agent after the other where the plan says; the last one ends its runs.
+    /// Kills one agent after the other at the points of the plan; the last agent ends its runs.
     pub(super) fn kill_agents(&self, slot: usize, plan: &[&'static str], seed: u64) -> anyhow::Result<()> {
         let mut random = Random::new(seed);
         for point in plan.iter().copied() {
@@ -62,7 +62,7 @@ impl Site<'_> {
         let report = agent.receive(POINT_WAIT)?;
         ensure!(report["at"] == point, "{report}");
         agent.kill()?;
-        // Its own counts, as they were when it died.
+        // The counts of the agent at the moment of the kill.
         let appends = Appends::left_in(&appends_file(self.folder, &slot.to_string()))?;
         Ok(self.count("agent", point, appends.in_flight() > 0))
     }

@@ -38,26 +38,26 @@ impl Process {
         self.stdin.write_all(format!("{line}\n").as_bytes()).context("the process has ended")
     }
 
-    /// Names the next point to stop at; returns when the process knows it.
+    /// Sends the next point to stop at; returns when the process has armed it.
     pub(super) fn arm(&mut self, point: &str, wait: Duration) -> anyhow::Result<()> {
         self.send(point)?;
         let report = self.receive(wait)?;
-        ensure!(report["armed"] == point, "{report}, and not that {point} is known");
+        ensure!(report["armed"] == point, "{report}, not armed at {point}");
         Ok(())
     }
 
-    /// The next line that it says, if it says one in time.
+    /// The next line of its stdout; fails after `wait`.
     pub(super) fn receive(&self, wait: Duration) -> anyhow::Result<Value> {
-        let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process says nothing: {error}"))?;
+        let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process prints no line: {error}"))?;
         serde_json::from_str(&line).with_context(|| line)
     }
 
-    /// SIGKILL; returns when it is gone. Fails if it had ended before.
+    /// Sends SIGKILL; returns when the process has ended. Fails if it had ended before.
     pub(super) fn kill(self) -> anyhow::Result<()> {
         self.kill_then(|| ())
     }
 
-    /// The same; calls `sent` as soon as the signal is sent.
+    /// Like [`Self::kill`]; calls `sent` as soon as the signal is sent.
     pub(super) fn kill_then(mut self, sent: impl FnOnce()) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the process had ended before: {status}");

@@ -1,4 +1,4 @@
-//! What the processes log: each to its stderr, which is a file in the run's folder. When a run fails, the ends are told.
+//! The logs of the processes: the stderr of each is a file in the run's folder. A failed run reports the end of each file.
 
 use std::{
     fs::{self, File},
@@ -8,11 +8,11 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-/// What is logged, unless `RUST_LOG` says otherwise. No requests: agents ask all the time, and the tail is short.
+/// The log filter unless `RUST_LOG` is set. Requests are left out: agents send many, and the reported end is short.
 const LEVELS: &str = "info,runlog_projector::server::requests=warn,apache_avro=error,hyper_util=error,reqwest=error";
-/// How many lines at the end of each file are told.
+/// The reported lines at the end of each file.
 const TAIL_LINES: usize = 40;
-/// No line is told farther than this, bytes.
+/// The reported length of a line at most, bytes.
 const LINE_BYTES_MAX: usize = 500;
 const EXTENSION: &str = "log";
 
@@ -26,7 +26,7 @@ fn path(folder: &Path, process: &str) -> PathBuf {
     folder.join(process).with_extension(EXTENSION)
 }
 
-/// The file of a process. Each life goes on where the one before was killed.
+/// The log file of a process. A restarted process appends to it.
 pub(super) fn file(folder: &Path, process: &str) -> io::Result<File> {
     File::options().create(true).append(true).open(path(folder, process))
 }

@@ -1,4 +1,4 @@
-//! The life and death of servers, and what brings them to each failpoint.
+//! Starts and kills servers, and brings them to each failpoint.
 
 use std::{
     sync::PoisonError,
@@ -21,22 +21,22 @@ use crate::{
     foreign::append_kafka,
 };
 
-/// How long a server may take to start, to come to a point, and to be where it should be.
+/// How long a server may take to start, to reach a point, and to reach an expected state.
 const WAIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a server lives before it is told where to die: clients get to work.
+/// How long a server runs before it gets its kill point, so that clients can work.
 const LIFE: Duration = Duration::from_millis(300);
 
-/// A server, as its log is named.
+/// The log name of a server.
 pub(super) fn name(server: usize) -> String {
     format!("server-{server}")
 }
 
-/// The server that runs after one was killed, and whether that kill counts.
+/// The server that was started after a kill, and whether the kill counts.
 type Next = (Process, Kill);
 
 impl Site<'_> {
-    /// Starts a server. Waits until it listens, or where it is to stop before that, until it stops there.
+    /// Starts a server. Waits until it listens or, with `stop_at`, until it stops at that point before it listens.
     pub(super) fn start(&self, server: usize, stop_at: Option<&'static str>) -> anyhow::Result<Process> {
         let mut arguments = vec![
             self.config.brokers.clone(),
@@ -52,7 +52,7 @@ impl Site<'_> {
         Ok(process)
     }
 
-    /// Kills a server where the plan says, and starts it again each time. Returns the last one, which runs.
+    /// Kills a server at the points of the plan, and starts it again each time. Returns the last server, which is running.
     pub(super) fn kill_servers(
         &self,
         server: usize,
@@ -76,14 +76,14 @@ impl Site<'_> {
         let kill = match point {
             ANYWHERE => self.kill(process, point)?,
             failpoint::STORE_OPENED => {
-                // It dies twice: where it is, and when it starts.
+                // It is killed twice: at no failpoint, and at the point during its start.
                 self.kill(process, ANYWHERE)?;
                 self.kill(self.start(server, Some(point))?, point)?
             }
             failpoint::VERIFY_BUILT => {
                 process.arm(point, WAIT)?;
                 let url = format!("{}/v1/verify", self.url(server));
-                // It gets no answer.
+                // The request gets no answer.
                 let request = thread::spawn(move || post(&url));
                 let kill = self.kill_at(server, process, point)?;
                 drop(request.join());
@@ -113,7 +113,7 @@ impl Site<'_> {
         let before = self.await_in_flight()?;
         let mut ended = before;
         process.kill_then(|| ended = self.counter.appends())?;
-        // Of those that had begun, one had not ended.
+        // An append that was sent before the kill had not ended.
         Ok(self.count("server", point, ended.ended < before.sent))
     }
 
@@ -162,14 +162,14 @@ impl Site<'_> {
         append_kafka(&self.config, &[(SICK.into(), entry)])?.first().copied().context("an offset")
     }
 
-    /// Appends the skip of a record. Where it is itself.
+    /// Appends the skip of a record; returns the offset of the skip.
     fn skip(&self, offset: Offset) -> anyhow::Result<Offset> {
         let skip = Skip { offset, who: "kills".into(), why: "to be killed at it".into() };
         let record = JournalRecord::of_partition(id(format!("skip-{offset}")), "kills", Payload::Skip(skip));
         self.append(entry(&record))
     }
 
-    /// Waits until the partition without agents is as it should be on a server. The server may be down for a while.
+    /// Waits until `holds` accepts the partition without agents on a server. The server may be down meanwhile.
     fn await_partition(&self, server: usize, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
         let (begun, url) = (Instant::now(), self.doctor(server));
         loop {
@@ -178,7 +178,7 @@ impl Site<'_> {
                 return Ok(());
             }
             if begun.elapsed() > WAIT {
-                let late = format!("partition {SICK} of server {server} is not as it should be after {WAIT:?}");
+                let late = format!("partition {SICK} of server {server} is not in the expected state after {WAIT:?}");
                 let doctor = doctor.with_context(|| late.clone())?;
                 bail!("{late}: {doctor}");
             }
@@ -190,15 +190,15 @@ impl Site<'_> {
         self.await_partition(server, |health| health["state"] == "stopped")
     }
 
-    /// Waits until it runs on every server and has applied a skip, which it has not while it is rebuilt: the next sickness
-    /// meets all of them sound.
+    /// Waits until the partition runs on every server and has applied a skip. During a rebuild it has not. So every server is
+    /// healthy before the next fault.
     fn await_health(&self, skip: Offset) -> anyhow::Result<()> {
         let is_sound = |health: &Value| health["state"] == "running" && has_applied(health, skip);
         (0..SERVERS).try_for_each(|server| self.await_partition(server, is_sound))
     }
 }
 
-/// Whether a partition has applied the record at `offset`, as doctor says.
+/// Whether a partition has applied the record at `offset`, by the doctor's report.
 fn has_applied(health: &Value, offset: Offset) -> bool {
     health["applied"].as_u64() > Some(offset.get())
 }

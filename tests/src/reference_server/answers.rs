@@ -10,7 +10,7 @@ use runlog_model::Model;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// The lists of what stands open, and the model's names of them.
+/// The lists of open items, with the model's names.
 const LISTS: [(&str, &str); 6] = [
     ("approvals", "approval"),
     ("wakes", "wake"),
@@ -21,7 +21,7 @@ const LISTS: [(&str, &str); 6] = [
 ];
 
 impl State {
-    /// The model as a question wants it: fresh enough, and as of the position that it names.
+    /// The model at the consistency and the position of a request.
     pub(super) fn view(&self, asked: &Asked, run_id: &str, what: &str) -> Result<Cow<'_, Model>, Reply> {
         self.wait(asked)?;
         let Some(as_of) = asked.get("as_of").filter(|_| !self.is_wrong(&format!("{what}_as_of"))) else {
@@ -39,7 +39,7 @@ impl State {
         Ok(Cow::Owned(then))
     }
 
-    /// Whether what a question waits for is there; nothing comes while it waits.
+    /// Checks the consistency of a request. An unmet one fails at once, because nothing is applied while a request waits.
     pub(super) fn wait(&self, asked: &Asked) -> Result<(), Reply> {
         let stale = |lag: u64| {
             let mut reply = problem(503, "stale", "it did not come");
@@ -60,7 +60,7 @@ impl State {
         if self.is_wrong("hash_of_applied") { "0".repeat(64).into() } else { head["hash"].clone() }
     }
 
-    /// A run of a list, or by itself.
+    /// A run, as in a list or alone.
     pub(super) fn run(&self, head: &Value) -> Value {
         let mut head = head.clone();
         head["updated_at"] = "2026-11-22T00:00:00.000Z".into();
@@ -165,7 +165,7 @@ impl State {
         ok(&answer)
     }
 
-    /// The payloads of a run's checkpoints, the first to be tried first. The suite prunes none of those that it lists.
+    /// The payloads of a run's checkpoints, in the order in which a load tries them. The suite lists no pruned checkpoints.
     fn newest_first(&self, view: &Model, run_id: &str) -> Vec<Value> {
         let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
         let payloads = lines.into_iter().map(|mut line| line["payload"].take());
@@ -195,7 +195,7 @@ impl State {
         all.find(|one| one["checkpoint_id"] == id).map_or_else(|| Err(not_found("no checkpoint")), |one| ok(&one))
     }
 
-    /// The latest by an order that leaves out one thing, where a run's checkpoints are whole and none is hidden.
+    /// The latest checkpoint by an order without one of its keys; only if all checkpoints are whole and visible.
     fn otherwise_latest(&self, view: &Model, run_id: &str, covers: Option<u64>) -> Option<Value> {
         let left_out = match self.wrong.as_str() {
             "latest_by_covers" => "covers_journal_seq",
@@ -217,7 +217,7 @@ impl State {
             let covered = payload["covers_journal_seq"].as_u64();
             payload["type"] == "loop_checkpoint" && covers.is_none_or(|covers| covered.is_some_and(|it| it <= covers))
         };
-        // The last of those that are equal.
+        // `max_by_key` returns the last of equal payloads.
         payloads.filter(within).max_by_key(|payload| key(payload)).cloned()
     }
 
@@ -310,7 +310,7 @@ impl State {
         }
     }
 
-    /// Evidence once for each time that it was refused.
+    /// Repeats evidence for each time that it was refused.
     fn repeat_evidence(&self, found: &mut Value) {
         let refused = self.model.anomalies(found["run_id"].as_str());
         let refused = refused["anomalies"].as_array().cloned().unwrap_or_default();

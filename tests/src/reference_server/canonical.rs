@@ -5,10 +5,10 @@ use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Integers beyond ±2^53 are no doubles.
+/// The largest integer below which every integer is a double.
 const SAFE_MAX: u64 = (1 << 53) - 1;
 
-/// A JSON text in which no object has a key twice.
+/// Parses JSON; refuses an object with a duplicate key.
 pub(super) fn strict(text: &str) -> Result<Value, String> {
     let text = text.trim();
     let refused = |error: serde_json::Error| error.to_string();
@@ -18,7 +18,7 @@ pub(super) fn strict(text: &str) -> Result<Value, String> {
             items.iter().map(|item| strict(item.get())).collect()
         }
         Some(b'{') => serde_json::from_str::<Members>(text).map(|members| members.0.into()).map_err(refused),
-        // serde_json is off by a bit now and then.
+        // serde_json sometimes rounds to a neighbour.
         Some(b'-' | b'0'..=b'9') if text.contains(['.', 'e', 'E']) => {
             serde_json::from_str::<&RawValue>(text).map_err(refused)?;
             text.parse::<f64>().map(Value::from).map_err(|error| error.to_string())
@@ -49,14 +49,14 @@ impl<'de> Visitor<'de> for Reader {
         while let Some((name, value)) = members.next_entry::<String, Box<RawValue>>()? {
             let value = strict(value.get()).map_err(A::Error::custom)?;
             if all.insert(name.clone(), value).is_some() {
-                return Err(A::Error::custom(format!("the key {name:?} stands twice")));
+                return Err(A::Error::custom(format!("duplicate key {name:?}")));
             }
         }
         Ok(Members(all))
     }
 }
 
-/// What of the canonical form is wrong.
+/// A fault of the canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slip {
     None,
@@ -118,13 +118,13 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a hexadecimal text stands for.
+/// Decodes hexadecimal digits of UTF-8 text.
 pub(super) fn unhex(text: &str) -> Option<String> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
     String::from_utf8((0..text.len()).step_by(2).map(pair).collect::<Option<_>>()?).ok()
 }
 
-/// Of whatever a record is encoded as here: its JSON.
+/// SHA-256 of a text, hexadecimal. Here a record is encoded as its JSON.
 pub(super) fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }

@@ -1,4 +1,4 @@
-//! Copies of runs: turns and checkpoints, which is all of theirs that the suite copies.
+//! Copies of runs: only turns and checkpoints, because the suite copies no other records.
 
 use super::{Answer, State, ok, problem};
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use super::{Answer, Asked, Reply, State, canonical, not_found, ok, problem};
 use runlog_model::{EventFilter, Model};
 use serde_json::{Value, json};
 
-/// What of a payload is content.
+/// The members of payloads that are content.
 const CONTENT: [&str; 8] = ["content", "arguments", "result", "messages", "state", "error_message", "diffs", "op"];
 
-/// `P:O`, or `P:O:I` without its index.
+/// Partition and offset of `P:O` or `P:O:I`.
 pub(super) fn parse_place(text: &str) -> Option<(u32, u64)> {
     let mut parts = text.split(':');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -23,7 +23,7 @@ pub(super) fn millis(time: &str) -> Option<i64> {
     Some((days * 86_400 + seconds) * 1000)
 }
 
-/// How long a page may be.
+/// The limit of a page.
 pub(super) fn page(asked: &Asked, state: &State) -> Result<usize, Reply> {
     let Some(limit) = asked.get("limit") else { return Ok(100) };
     let limit: usize = limit.parse().map_err(|_| problem(400, "usage", "no limit"))?;
@@ -94,7 +94,7 @@ impl State {
         lines
     }
 
-    /// The lines behind a cursor; all where there is none.
+    /// The index of the first line after a cursor; 0 without a cursor.
     fn index_after(&self, lines: &[Value], run_id: &str, cursor: Option<&str>) -> Result<usize, Reply> {
         let Some(cursor) = cursor else { return Ok(0) };
         let text = canonical::unhex(cursor).unwrap_or_default();
@@ -147,10 +147,10 @@ impl State {
         Ok(Reply { status: 200, content_type: "text/event-stream", body: lines.iter().map(event).collect() })
     }
 
-    /// The events of a run's tail behind the first so many, and whether nothing more ever comes.
-    pub(super) fn events_after(&self, run_id: &str, told: usize) -> (Vec<String>, bool) {
+    /// The events of a run's tail after the first `sent`, and whether the tail ends.
+    pub(super) fn events_after(&self, run_id: &str, sent: usize) -> (Vec<String>, bool) {
         let lines = self.lines(&self.model, run_id, false);
-        (lines.iter().skip(told).map(event).collect(), self.is_wrong("tail_follows"))
+        (lines.iter().skip(sent).map(event).collect(), self.is_wrong("tail_follows"))
     }
 
     pub(super) fn facts(&self, asked: &Asked, run_id: &str) -> Answer {

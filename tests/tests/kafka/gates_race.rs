@@ -63,7 +63,7 @@ impl Race {
             })
         };
         ensure!(landed.len() == 2, "{} records of two appends: {:?}", landed.len(), shown().collect::<Vec<_>>());
-        self.deployment.server.go_on()
+        self.deployment.server.resume()
     }
 
     /// Waits until the topic has `records` more records, and returns them.

@@ -104,13 +104,13 @@ impl AgentProcess {
 
     /// Continues from the failpoint without waiting for the answer.
     pub fn release(&mut self) -> anyhow::Result<()> {
-        self.send(&json!("go on"))
+        self.send(&json!("continue"))
     }
 
     /// Sends SIGCONT, continues from the failpoint, and receives the next answer.
     pub fn resume(&mut self) -> anyhow::Result<Value> {
         self.signal("CONT")?;
-        self.request(&json!("go on"))
+        self.request(&json!("continue"))
     }
 
     fn signal(&self, name: &str) -> anyhow::Result<()> {

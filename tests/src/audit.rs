@@ -1,8 +1,8 @@
-//! What was acknowledged and what happened in the world, against the journal. Everything is read from a server and from
-//! ledgers, and nothing from the producer.
+//! Compares acknowledgements and effects with the journal. Reads from a server and from ledgers only, not from the
+//! producer.
 //!
 //! ```text
-//!   lists: what was acknowledged to each agent ──▶ every line in its run's records
+//!   lists: the acknowledgements of each agent ──▶ every line in its run's records
 //!   records: every call of the journal ──▶ once in the ledger, with its result, and nothing else there
 //! ```
 
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::writers::compare;
 
-/// Questions in flight.
+/// Queries in flight.
 const CONCURRENCY: usize = 8;
 
-/// What the journal knows of a call.
+/// A call in the journal.
 #[derive(Debug)]
 pub struct Known {
-    /// Whether it may happen again.
+    /// Whether it has a key: its effect may happen again.
     keyed: bool,
     result: Value,
 }
@@ -28,8 +28,8 @@ pub struct Known {
 /// The calls of some runs, by the id of their request.
 pub type Calls = BTreeMap<String, Known>;
 
-/// Finds every acknowledged line in its run's records, of a server at `url`. Every call of these runs has ended. Call it
-/// outside of a runtime.
+/// Finds every acknowledged line in the records of its run, on a server at `url`. Fails if a call of these runs has not
+/// ended. Must not be called inside a runtime.
 pub fn acknowledged(url: &str, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Calls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let http = crate::server::client()?;
@@ -85,8 +85,8 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
     calls.into_iter().map(with_result).collect()
 }
 
-/// Every call of the journal is in the ledger with its result, and nothing else is; without a key once. How many effects
-/// there are.
+/// Fails unless the ledger has every call of the journal with its result, and no other calls. A call without a key must be
+/// there once. Returns the number of effects.
 pub fn effects(ledger: impl IntoIterator<Item = Value>, calls: &Calls) -> anyhow::Result<usize> {
     let mut happened: HashMap<String, Vec<Value>> = HashMap::new();
     let mut count = 0;

@@ -66,7 +66,7 @@ pub struct Backend {
 enum Target {
     /// Log and projector in this process.
     Embedded(Arc<Projector>, Option<MemoryLog>),
-    /// A server; behind a proxy if appends are sent to the server.
+    /// A server; with a proxy in front of it if appends are sent to the server.
     Served(Box<Deployment>, Option<HttpProxy>),
 }
 

@@ -1,4 +1,4 @@
-//! Certificates that are made as a test runs: an authority, and what it signs.
+//! Certificates that are made during a test: a CA, and the certificates that it signs.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// A new one, with its certificate in `DIR/NAME.pem`.
+    /// A new CA, with its certificate in `DIR/NAME.pem`.
     pub fn new(dir: &Path, name: &str) -> anyhow::Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,7 +63,7 @@ impl Authority {
 }
 
 impl Pair {
-    /// Writes it to `DIR/NAME.pem` and `DIR/NAME.key`, each in one step; the key for its owner alone.
+    /// Writes `DIR/NAME.pem` and `DIR/NAME.key`, each atomically; only the owner can read the key.
     pub fn write(&self, dir: &Path, name: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
         let (cert, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
         replace(&key, &self.key)?;
@@ -72,7 +72,7 @@ impl Pair {
     }
 }
 
-/// Replaces a file in one step, for its owner alone.
+/// Replaces a file atomically; only its owner can read it.
 pub fn replace(path: &Path, content: &str) -> anyhow::Result<()> {
     let beside = path.with_extension("new");
     fs::write(&beside, content)?;

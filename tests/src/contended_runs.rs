@@ -1,7 +1,7 @@
 //! Clients that compete for the same runs and look their calls up at `latest`. Each operation is an event with the times
 //! of its call and its return; [`linearizability`](crate::linearizability) judges each run's events.
 //!
-//! A client never reopens: a handle that failed is dropped, and what it may have appended stays unknown.
+//! A client never reopens: a failed handle is dropped, and the outcome of its appends stays unknown.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -21,15 +21,15 @@ use crate::{
 /// Claims of each of the two writers of a run, and calls after each.
 const CLAIMS: u32 = 3;
 const CALLS: u32 = 2;
-/// Lookups of a run at the most: all events must fit a history.
+/// Lookups of a run at most: all events must fit a history.
 const LOOKUPS_MAX: usize = 60;
 /// The pauses of a client, ms.
 const PAUSE_MS: std::ops::Range<u64> = 5..120;
 
-/// What a group of clients works with.
+/// The clients of a group.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// The producers of its writers, each with a server of its own.
+    /// The producers of its writers, each with its own server.
     pub writers: [&'a Runlog; 2],
     /// The servers that lookups are sent to.
     pub servers: &'a [String],
@@ -46,7 +46,7 @@ pub struct Histories {
     pub runs: usize,
     /// Events.
     pub events: usize,
-    /// Those whose effect is uncertain.
+    /// Events whose effect is uncertain.
     pub uncertain: usize,
     /// Histories too large to decide.
     pub undecided: usize,
@@ -70,10 +70,10 @@ impl History {
         self.push(Event { operation, invoked, returned: Some(self.now()), certain: true });
     }
 
-    /// An operation that failed. Where another writer was faster, its own record is appended or never will be: it takes
-    /// effect now or never.
+    /// A failed operation. If another writer has the run, no record of the operation can be appended later: it takes effect
+    /// now or never.
     fn failed(&self, operation: Operation, invoked: u64, error: &Error) {
-        // An opening that fails does not say whether its claim was appended before.
+        // The error of a failed open does not report whether its claim was appended.
         let is_claim = matches!(operation, Operation::Claim(_));
         if !is_claim && error.action() == Action::Retry && error.side_effect() == SideEffect::None {
             return;
@@ -142,13 +142,13 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Makes a call; false if the handle is of no use any more.
+    /// Makes a call; returns false if the handle has failed.
     async fn call(&self, run: &Run, history: &History) -> anyhow::Result<bool> {
         let (call, epoch) = (history.calls.fetch_add(1, Ordering::SeqCst), run.recovery().epoch.get());
         let (args, id) = (json!({ "call": call }), run.id().as_str());
         let intent = Operation::Intent { epoch, call };
         let result = Operation::Result { epoch, call };
-        // When the result's append began, which is when the intent had been read back.
+        // The time at which the append of the result began: the intent was read back just before.
         let (invoked, ran) = (history.now(), AtomicU64::new(0));
         let effect = async |request: Call| {
             history.certain(intent, invoked);
@@ -162,7 +162,7 @@ impl Group<'_> {
         let ran = ran.load(Ordering::SeqCst);
         match outcome {
             Ok(answer) => {
-                ensure!(!answer.recorded && ran > 0, "call {call} of {id} was made by nobody else");
+                ensure!(!answer.recorded && ran > 0, "call {call} of {id} was recorded by another client");
                 history.certain(result, ran);
                 Ok(true)
             }
@@ -199,7 +199,7 @@ impl Group<'_> {
     }
 }
 
-/// What a lookup says; `None` if there is no answer for now.
+/// The status in a lookup's answer; `None` if there is no answer.
 async fn status(asked: reqwest::RequestBuilder) -> anyhow::Result<Option<Status>> {
     let Ok(response) = asked.send().await else { return Ok(None) };
     let code = response.status();

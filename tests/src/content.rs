@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use crate::server::client;
 
-/// How long the server may take to say where it listens.
+/// How long the server may take to report its address.
 const START_WAIT: Duration = Duration::from_secs(60);
 
-/// Text of so many bytes that follows from `seed` and does not repeat.
+/// Text of this many bytes, generated from `seed` without repetition.
 pub fn text(bytes: usize, seed: u64) -> String {
     let mut state = seed;
     let mut letters = String::with_capacity(bytes);
@@ -31,7 +31,7 @@ pub fn text(bytes: usize, seed: u64) -> String {
     letters
 }
 
-/// The objects of a content store in a folder, by name; what a killed upload left half written is none.
+/// The objects of a content store in a folder, by name; without the incomplete files of killed uploads.
 pub fn objects(content: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut by_name = BTreeMap::new();
     let Ok(folders) = std::fs::read_dir(content.join("sha256")) else { return Ok(by_name) };
@@ -47,7 +47,7 @@ pub fn objects(content: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     Ok(by_name)
 }
 
-/// The hash of the content that a run's record of this type names: `show`'s claim check.
+/// The content hash in the run's record of this type, from the reference that `show` returns.
 pub fn named(lines: &[Value], payload_type: &str) -> anyhow::Result<String> {
     let line =
         lines.iter().find(|line| line["payload_type"] == payload_type && line["payload"]["type"] == "stored_payload");
@@ -55,7 +55,7 @@ pub fn named(lines: &[Value], payload_type: &str) -> anyhow::Result<String> {
     Ok(line["payload"]["sha256"].as_str().context("a hash")?.to_owned())
 }
 
-/// moto's server, which speaks S3. Killed when it is dropped.
+/// moto's server, which implements S3. Dropping it kills it.
 #[derive(Debug)]
 pub struct S3 {
     child: Child,
@@ -78,18 +78,18 @@ impl S3 {
         let stderr = BufReader::new(server.child.stderr.take().context("stderr is piped")?);
         let (send, receive) = mpsc::channel();
         thread::spawn(move || {
-            // To the end, so that nobody has to wait for a full pipe.
+            // Reads to the end, so that the server never blocks on a full pipe.
             for line in stderr.lines().map_while(Result::ok) {
                 if let Some((_, url)) = line.split_once("Running on ") {
                     send.send(url.trim().to_owned()).ok();
                 }
             }
         });
-        server.endpoint = receive.recv_timeout(START_WAIT).context("moto's server did not come up")?;
+        server.endpoint = receive.recv_timeout(START_WAIT).context("moto's server did not start")?;
         Ok(server)
     }
 
-    /// Makes a bucket, and says what a store in it is opened with.
+    /// Creates a bucket, and returns the configuration of a store in it.
     pub async fn bucket(&self, name: &str) -> anyhow::Result<Config> {
         let made = client()?.put(format!("{}/{name}", self.endpoint)).send().await?;
         ensure!(made.status().is_success(), "the bucket was not made: {}", made.status());
@@ -103,10 +103,10 @@ impl S3 {
         Ok(Config { options, ..Config::new(format!("s3://{name}/runlog/content")) })
     }
 
-    /// Does something to an object behind the store's back; `method` is PUT or DELETE.
+    /// Changes an object without the store; `method` is PUT or DELETE.
     pub async fn meddle(&self, method: &str, bucket: &str, sha256: &str, body: Vec<u8>) -> anyhow::Result<()> {
         let url = format!("{}/{bucket}/runlog/content/sha256/{}/{sha256}", self.endpoint, &sha256[..2]);
-        // moto wants to see who it is, and does not check the signature.
+        // moto requires credentials, but does not check the signature.
         let who =
             "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
         let request = client()?.request(method.parse()?, url).header("Authorization", who).body(body);
@@ -118,7 +118,7 @@ impl S3 {
 
 impl Drop for S3 {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

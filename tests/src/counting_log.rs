@@ -12,22 +12,22 @@ use anyhow::Context;
 use runlog_log::{Ack, BoundsAnswer, EndAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
 use tokio::sync::watch;
 
-/// How many appends there were.
+/// Counts of appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appends {
-    /// That were sent.
+    /// Appends that were sent.
     pub sent: u64,
-    /// Of these, acknowledged or failed, or nobody waits for them any more.
+    /// Sent appends that were acknowledged, have failed, or whose future was dropped.
     pub ended: u64,
 }
 
 impl Appends {
-    /// Those that were sent and have not ended.
+    /// Appends that were sent and have not ended.
     pub fn in_flight(self) -> u64 {
         self.sent - self.ended
     }
 
-    /// The counts that a process left in a file, which may be dead; none where it appended nothing.
+    /// The counts in the file of a process, which may be dead; zero if it appended nothing.
     pub fn left_in(path: &Path) -> anyhow::Result<Self> {
         let mut bytes = [0; 16];
         let read = File::open(path)?.read_at(&mut bytes, 0)?;
@@ -40,7 +40,7 @@ impl Appends {
     }
 }
 
-/// Counts appends, if asked to in a file, too: there the counts outlive a process that is killed, as they were when it died.
+/// Counts appends, optionally also in a file. The file keeps the counts of a killed process.
 #[derive(Debug, Default)]
 pub struct Counter {
     appends: Mutex<Appends>,
@@ -49,12 +49,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts in a new file, too.
+    /// A counter that also writes a new file.
     pub fn in_file(path: &Path) -> anyhow::Result<Self> {
         Ok(Self { file: Some(File::create(path)?), ..Self::default() })
     }
 
-    /// Whether acknowledgements are held back from now on.
+    /// Starts or stops to hold acknowledgements back.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }
@@ -68,7 +68,7 @@ impl Counter {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Under the lock, so that the file has the counts in their order.
+    /// Writes the file under the lock, so that the counts are written in order.
     fn count(&self, change: impl FnOnce(&mut Appends)) {
         let mut appends = self.locked();
         change(&mut appends);
@@ -95,7 +95,7 @@ impl Drop for InFlight {
 }
 
 impl CountingLog {
-    /// Counts the appends to `log`: those that were sent and are not acknowledged, as far as somebody waits for it.
+    /// Counts the appends to `log`. An append whose future is dropped counts as ended.
     pub fn new(log: KafkaLog, counter: Arc<Counter>) -> Self {
         Self { log, counter }
     }

@@ -1,5 +1,5 @@
-//! A small disk that can be filled: a file system in memory, mounted over a folder, which needs root. And what a power cut
-//! leaves of a database.
+//! A small disk that can be filled: a tmpfs mounted over a folder, which needs root. Also simulates the effect of SIGKILL
+//! and of a power cut on a database's folder.
 
 use std::{
     collections::BTreeMap,
@@ -11,18 +11,18 @@ use std::{
 
 use anyhow::{Context, ensure};
 
-/// The file that takes all the room.
+/// The file that fills the disk.
 const BALLAST: &str = "ballast";
-/// It is written in pieces of these sizes, so that nothing is left.
+/// The sizes of its writes, bytes: the smallest fills the disk completely.
 const PIECES: [usize; 3] = [1 << 20, 4096, 1];
 
-/// How often a folder is copied anew.
+/// Copies of a folder at most.
 const COPIES_MAX: usize = 1000;
-/// Bytes of a manifest's first record that are its header and no more than the beginning of the rest.
+/// A length that cuts a manifest's first record after its header, bytes.
 const HALF_AN_EDIT: usize = 16;
 
-/// What `kill -9` leaves of a folder: a copy of it as it is at one moment. Made again, for as long as a database's own threads
-/// changed it meanwhile.
+/// Copies a folder as SIGKILL would leave it: as it is at one moment. Repeats the copy while threads of the database change
+/// the folder.
 pub fn killed(from: &Path, to: &Path) -> anyhow::Result<()> {
     for _ in 0..COPIES_MAX {
         let before = files(from)?;
@@ -36,10 +36,10 @@ pub fn killed(from: &Path, to: &Path) -> anyhow::Result<()> {
         }
         fs::remove_dir_all(to)?;
     }
-    anyhow::bail!("{} never stands still", from.display())
+    anyhow::bail!("{} changed during each of {COPIES_MAX} copies", from.display())
 }
 
-/// The files below a folder and how long they are; nothing of what is removed meanwhile.
+/// The files below a folder with their lengths, bytes; without files that are removed meanwhile.
 pub fn files(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -55,8 +55,8 @@ pub fn files(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
     Ok(found)
 }
 
-/// Leaves a database's folder as a power cut in the middle of a flush does: with a table that lacks its end, and half of what
-/// the manifest was to say of it.
+/// Changes a database's folder as a power cut during a flush would: adds a truncated table, and half of its entry in the
+/// manifest.
 pub fn cut_flush(dir: &Path) -> anyhow::Result<()> {
     let current = fs::read_to_string(dir.join("CURRENT"))?;
     let manifest = dir.join(current.trim());
@@ -73,10 +73,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Mounts one of so many bytes at `dir`, which is made where it is missing.
+    /// Mounts a disk of `bytes` at `dir`, and creates `dir` if it is missing.
     pub fn mount(dir: &Path, bytes: u64) -> anyhow::Result<Self> {
         fs::create_dir_all(dir)?;
-        // By this name scripts/test.sh unmounts the disks of test processes that are gone.
+        // scripts/test.sh finds the disks of dead test processes by this name, and unmounts them.
         let owner = process::id();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), &format!("runlog-test-{owner}")]).arg(dir);
@@ -86,7 +86,7 @@ impl Disk {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Leaves no room at all.
+    /// Fills the disk completely.
     pub fn fill(&self) -> anyhow::Result<()> {
         let mut ballast = File::options().create(true).append(true).open(self.dir.join(BALLAST))?;
         for piece in PIECES {
@@ -101,7 +101,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back what [`Disk::fill`] took.
+    /// Frees the space that [`Disk::fill`] took.
     pub fn make_room(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.dir.join(BALLAST))?)
     }

@@ -1,5 +1,5 @@
-//! Where effects happen: a file per run, with a line for each effect. It knows nothing of the journal, so what really
-//! happened is read there.
+//! The ledger of effects: a file per run, with a line for each effect. It is independent of the journal, so tests read
+//! there which effects happened.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +21,13 @@ pub struct EffectDesk {
     folder: PathBuf,
 }
 
-/// Appends a line in one write, so that a process that is killed leaves all of it or nothing.
+/// Appends a line in one write, so that a killed process leaves the whole line or no part of it.
 pub fn append_line(mut file: &File, line: &Value) -> io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
 impl EffectDesk {
-    /// The ledgers in `folder`, which is made.
+    /// The ledgers in `folder`, which is created.
     pub fn new(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
         fs::create_dir_all(&folder)?;
@@ -38,7 +38,7 @@ impl EffectDesk {
         self.folder.join(run)
     }
 
-    /// An effect: a booking with a number of its own, or for a key that is known, the number that it got.
+    /// An effect: a booking with a new number, or the earlier number if the key is known.
     pub fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
         let key = call.idempotency_key.as_deref();
         let booked = if key.is_some() && call.attempt > 1 { self.booked(run, call.id.as_str())? } else { None };
@@ -51,7 +51,7 @@ impl EffectDesk {
         Ok(result)
     }
 
-    /// What was booked for a call.
+    /// The booking of a call.
     pub fn booked(&self, run: &str, call: &str) -> anyhow::Result<Option<Value>> {
         let booking = lines(&self.path(run))?.into_iter().find(|line| line["call"] == call);
         Ok(booking.map(|line| line["result"].clone()))

@@ -12,7 +12,7 @@ use runlog_schemas::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The examples of a run's records except claims, sorted by id: a record follows the ones that it refers to.
+/// The examples of a run's records except claims, sorted by id: a record follows the records that it refers to.
 pub fn examples() -> anyhow::Result<Vec<JournalRecord>> {
     let mut records = Vec::new();
     for tag in Payload::TYPES {

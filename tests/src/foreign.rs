@@ -18,14 +18,14 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 
-/// What an append takes at the most.
+/// How long an append may take.
 const APPEND_WAIT: Duration = Duration::from_secs(30);
 
-/// Appends to the local log under a server's folder, while no server has it. The offsets, in order.
+/// Appends to the local log under a server's folder; no server may run on it. Returns the offsets, in order.
 pub fn append_local(dir: &Path, records: &[(PartitionId, Entry)]) -> anyhow::Result<Vec<Offset>> {
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
     let mut offsets = Vec::new();
-    // Enqueued together, they share the writes to disk.
+    // Appends that are queued together share writes to disk.
     for chunk in records.chunks(2000) {
         let acks: Vec<_> = chunk.iter().map(|(partition, entry)| log.append(*partition, vec![entry.clone()])).collect();
         for ack in acks {
@@ -35,7 +35,7 @@ pub fn append_local(dir: &Path, records: &[(PartitionId, Entry)]) -> anyhow::Res
     Ok(offsets)
 }
 
-/// Appends to a topic with a producer that knows nothing of journals. The offsets, in order.
+/// Appends to a topic with a plain Kafka producer. Returns the offsets, in order.
 pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> anyhow::Result<Vec<Offset>> {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", &config.brokers).set("message.max.bytes", "2000000");
@@ -48,19 +48,19 @@ pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> a
         if !entry.value.is_empty() {
             record = record.payload(&entry.value);
         }
-        producer.send(record).map_err(|(error, _)| error).context("the client does not take it")?;
+        producer.send(record).map_err(|(error, _)| error).context("the client refuses it")?;
     }
     producer.flush(APPEND_WAIT)?;
     let mut reports: Vec<(usize, Result<Offset, String>)> = receive.try_iter().collect();
     reports.sort_unstable_by_key(|(number, _)| *number);
     ensure!(reports.len() == records.len(), "{} of {} records were answered", reports.len(), records.len());
     let offset = |(number, report): (usize, Result<Offset, String>)| {
-        report.map_err(|error| anyhow!("the broker does not take record {number}: {error}"))
+        report.map_err(|error| anyhow!("the broker refuses record {number}: {error}"))
     };
     reports.into_iter().map(offset).collect()
 }
 
-/// Passes on where each record landed.
+/// Sends the offset or the error of each record.
 pub struct Reports(pub Sender<(usize, Result<Offset, String>)>);
 
 impl std::fmt::Debug for Reports {
@@ -83,7 +83,7 @@ impl ProducerContext for Reports {
     }
 }
 
-/// Waits on a runtime of its own: not to be called from within one.
+/// Waits on a new runtime; must not be called inside another one.
 fn wait<F: Future>(future: F) -> anyhow::Result<F::Output> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }

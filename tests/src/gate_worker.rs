@@ -1,5 +1,5 @@
-//! An agent that works on runs to their end, whatever happens to brokers, servers and itself: it reopens, retries and
-//! reconciles. What was acknowledged to it is in its list, what it did in the world is at the [`EffectDesk`].
+//! An agent that works on runs to their end despite faults of brokers, servers and itself: it reopens, retries and
+//! reconciles. Its list has its acknowledgements, the [`EffectDesk`] has its effects.
 //!
 //! ```text
 //!   open ─▶ reconcile ─▶ [ turn ─▶ reserve (with a key) and charge (without) ─▶ checkpoint, now and then ]* ─▶ end
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 
 use crate::effect_desk::{EffectDesk, append_line};
 
-/// How long an operation may fail in a row.
+/// How long an operation may keep failing.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// The pause before it is tried again.
+/// The pause before a retry.
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 /// Steps of a run, and between two checkpoints.
 const STEPS: u64 = 6;
@@ -30,7 +30,7 @@ const CHECKPOINT_EVERY: u64 = 3;
 /// Bytes of a turn that does not fit a record.
 const LARGE_TURN_BYTES: usize = 1_100_000;
 
-/// What was acknowledged: a file with a line for each.
+/// The acknowledgements: a file with a line for each.
 #[derive(Debug)]
 pub struct AckedList(File);
 
@@ -47,18 +47,18 @@ impl AckedList {
     }
 }
 
-/// What a worker works with.
+/// A worker and its connections.
 #[derive(Debug)]
 pub struct GateWorker<'a> {
     /// The producer.
     pub runlog: &'a Runlog,
     /// Sends decisions.
     pub http: reqwest::Client,
-    /// The URL that it sends them to.
+    /// The URL of the server that gets decisions.
     pub server: &'a str,
-    /// Where effects happen.
+    /// The ledger of effects.
     pub desk: &'a EffectDesk,
-    /// What was acknowledged.
+    /// The acknowledgements.
     pub acked: &'a AckedList,
     /// Whether turns are too large for a record.
     pub large: &'a AtomicBool,
@@ -66,7 +66,7 @@ pub struct GateWorker<'a> {
     pub answered: &'a AtomicU64,
 }
 
-/// What an attempt at a run came to.
+/// The result of an attempt at a run.
 enum Attempt {
     Ended,
     Lost,
@@ -96,7 +96,7 @@ impl GateWorker<'_> {
                 return Ok(Attempt::Lost);
             }
         }
-        // Whether it ended is found out by opening it again.
+        // The next open shows whether the run has ended.
         match run.end(Outcome::Completed).await {
             Ok(position) => self.acked.note(run_id, "end", json!({ "position": position }))?,
             Err(_) => return Ok(Attempt::Lost),
@@ -108,7 +108,7 @@ impl GateWorker<'_> {
         let id = run.id().as_str();
         let mut content = format!("step {step} of process {}", std::process::id());
         if self.large.load(Ordering::Relaxed) {
-            content.push_str(&" and on".repeat(LARGE_TURN_BYTES / 7));
+            content.push_str(&" filler".repeat(LARGE_TURN_BYTES / 7));
         }
         let Some(position) = self.insist(run, async || run.turn("assistant", &content).await).await? else {
             return Ok(None);
@@ -131,7 +131,7 @@ impl GateWorker<'_> {
         saved.map(|position| self.acked.note(id, "checkpoint", json!({ "position": position }))).transpose()
     }
 
-    /// A claim that was sent before may be appended between our look and our claim: then it is asked for again.
+    /// Opens a run. Retries, because an earlier claim may be appended between the read of the head and the new claim.
     async fn open(&self, run_id: &str) -> anyhow::Result<Run> {
         let started = Instant::now();
         loop {
@@ -144,7 +144,7 @@ impl GateWorker<'_> {
         }
     }
 
-    /// Does it until it succeeds; `None` if another process has the run.
+    /// Repeats an operation until it succeeds; returns `None` if another process has the run.
     async fn insist<T>(&self, run: &Run, operation: impl AsyncFn() -> Result<T, Error>) -> anyhow::Result<Option<T>> {
         let started = Instant::now();
         loop {
@@ -182,24 +182,25 @@ impl GateWorker<'_> {
         self.acked.note(id, "answer", answered(&answer)).map(Some)
     }
 
-    /// The effect. Before it is an acknowledgement: the intent was read back as applied.
+    /// The effect. It also lists an acknowledgement first: the intent was read back as applied.
     fn book(&self, id: &str, tool: &str, args: &Value, call: Call) -> Result<Json, Failure> {
         let noted = self.acked.note(id, "intent", json!({ "id": call.id }));
         let booked = noted.and_then(|()| self.desk.book(id, tool, args, &call));
-        // A desk that cannot write is no answer to record.
+        // A failed write at the desk is recorded as a failure of the call.
         booked.map(Json::from).map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })
     }
 
-    /// Decides the call that an error names, and no other: the effect of another may be about to happen in this process.
+    /// Decides only the call that an error names: the effect of another call may be about to happen in this process.
     async fn reconcile_call(&self, run_id: &str, error: &Error) -> anyhow::Result<()> {
-        // Where nobody answers, the next operation fails likewise.
+        // If no server answers, the next operation fails as well.
         let Ok(Some(recovery)) = self.runlog.recovery(run_id).await else { return Ok(()) };
         let named = error.subject().record_id.as_ref();
         let pending: Vec<_> = recovery.pending.into_iter().filter(|pending| Some(&pending.id) == named).collect();
         self.reconcile(run_id, &pending).await
     }
 
-    /// What an operator does, by the desk's ledger. One that is not taken is asked for again by the next operation.
+    /// Decides pending calls by the desk's ledger, as an operator would. After a refused decision, the next operation
+    /// requires it again.
     async fn reconcile(&self, run_id: &str, pending: &[answer::Pending]) -> anyhow::Result<()> {
         for pending in pending.iter().filter(|pending| pending.class == answer::Class::ReconcileRequired) {
             let mut body = match self.desk.booked(run_id, pending.id.as_str())? {
@@ -207,7 +208,7 @@ impl GateWorker<'_> {
                 None => json!({ "decision": "not_done" }),
             };
             self.acked.note(run_id, "decided", json!({ "decision": body["decision"] }))?;
-            // The call may be this process' own.
+            // The call may belong to this process.
             (body["revision"], body["force"]) = (pending.revision.into(), true.into());
             (body["who"], body["why"]) = ("the worker".into(), "by the desk's ledger".into());
             let url = format!("{}/v1/runs/{run_id}/effects/{}/resolution", self.server, pending.id);

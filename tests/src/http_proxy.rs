@@ -39,7 +39,7 @@ struct State {
     skips: AtomicU32,
     /// The responses to the next requests, and whether the server receives those requests.
     substitutes: Mutex<VecDeque<(String, bool)>>,
-    /// Whether requests are held, whatever their path.
+    /// Whether requests of any path are held.
     held: Mutex<bool>,
     released: Condvar,
 }
@@ -101,7 +101,7 @@ impl HttpProxy {
     }
 
     /// Responds to the next request with this text and closes the connection. The server receives the request only if `passed`.
-    /// Called again, it concerns the request after that.
+    /// A second call applies to the request after that.
     pub fn answer_next(&self, text: &str, passed: bool) {
         self.state.substitutes.lock().unwrap_or_else(PoisonError::into_inner).push_back((text.to_owned(), passed));
     }
@@ -111,7 +111,7 @@ impl HttpProxy {
         self.state.skips.fetch_add(requests, Ordering::SeqCst);
     }
 
-    /// Passes no request on, whatever its path, until the answer is dropped.
+    /// Holds the requests of any path until the returned value is dropped.
     #[must_use]
     pub fn hold(&self) -> HeldRequests {
         *self.state.held.lock().unwrap_or_else(PoisonError::into_inner) = true;

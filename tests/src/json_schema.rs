@@ -33,7 +33,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
         violations.push(format!("{at} is {value}, not {}", schema["type"]));
     }
     if schema["enum"].is_array() && !list(&schema["enum"]).contains(value) {
-        violations.push(format!("{at} is {value}, none of {}", schema["enum"]));
+        violations.push(format!("{at} is {value}, not in {}", schema["enum"]));
     }
     if let Value::Object(members) = value {
         let absent =
@@ -63,7 +63,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
     }
 }
 
-/// The members that an object's schema names; none where it takes any, or is judged by one of several.
+/// The members that an object's schema names; `None` if it allows any member or is one of several schemas.
 fn members<'a>(document: &'a Value, schema: &'a Value) -> Option<Map<String, Value>> {
     let mut all = schema["properties"].as_object().cloned().unwrap_or_default();
     let any =

@@ -1,4 +1,4 @@
-//! An issuer of JSON Web Tokens: keys, what it signs with them, and its key set over HTTPS.
+//! An issuer of JSON Web Tokens: keys, signed tokens, and a key set over HTTPS.
 
 use std::{
     net::SocketAddr,
@@ -29,13 +29,13 @@ use crate::certificates::Pair;
 
 /// A private key.
 pub enum SigningKey {
-    /// Of P-256.
+    /// A key of P-256.
     Es256(EcdsaKeyPair),
-    /// Of Ed25519.
+    /// A key of Ed25519.
     EdDsa(Ed25519KeyPair),
 }
 
-/// A private key is shown by nothing.
+/// Does not show the private key.
 impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SigningKey(…)")
@@ -58,7 +58,7 @@ impl SigningKey {
         Ok(Self::EdDsa(Ed25519KeyPair::from_pkcs8(made.as_ref()).map_err(|_| anyhow!("no key"))?))
     }
 
-    /// Its public key, with a name.
+    /// Its public key as a JWK, with a `kid`.
     pub fn jwk(&self, kid: &str) -> Value {
         match self {
             Self::Es256(pair) => {
@@ -71,7 +71,7 @@ impl SigningKey {
         }
     }
 
-    /// A JWT of these, signed.
+    /// A signed JWT with this header and these claims.
     pub fn sign(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
         let signature = match self {
@@ -84,7 +84,7 @@ impl SigningKey {
     }
 }
 
-/// Base64 as JWTs have it.
+/// Base64url without padding, as in JWTs.
 pub fn encode(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -92,14 +92,14 @@ pub fn encode(bytes: impl AsRef<[u8]>) -> String {
 /// An HTTPS server that gives every request the same answer, and counts them.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     answer: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
 }
 
 impl Site {
-    /// Serves until the runtime ends, with a certificate.
+    /// Serves with this certificate until the runtime ends.
     pub async fn start(pair: &Pair) -> anyhow::Result<Self> {
         let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).collect::<Result<_, _>>();
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
@@ -114,10 +114,10 @@ impl Site {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, site) = (acceptor.clone(), served.clone());
                 tokio::spawn(async move {
-                    // A client that does not trust it leaves.
+                    // A client that does not trust the certificate closes the connection.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
                     let (mut head, mut line) = (BufReader::new(&mut stream), String::new());
-                    // Up to the empty line.
+                    // Reads the head up to its empty line.
                     while head.read_line(&mut line).await.is_ok_and(|bytes| bytes > 2) {
                         line.clear();
                     }
@@ -131,7 +131,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Answers so from now on: a status, header lines, each with its end, and a body.
+    /// Sets the answer to later requests: status, header lines with their line ends, and body.
     pub fn answers(&self, status: &str, headers: &str, body: &str) {
         let answer =
             format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
@@ -140,7 +140,7 @@ impl Site {
         }
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }

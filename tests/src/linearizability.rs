@@ -1,22 +1,22 @@
-//! Whether what clients saw of one run can be explained by operations that happened one after the other, each between
-//! its call and its return: the search of Wing and Gong, with the states that were seen kept (Lowe).
+//! Checks whether a sequence of operations, each between its call and its return, explains the observations of clients on
+//! one run. The search is by Wing and Gong, with memoised states (Lowe).
 //!
 //! ```text
-//!   Event: [invoked ──── returned]   what it did, and whether that is certain
+//!   Event: [invoked ──── returned]   an operation, and whether it is certain
 //!   check: orders of all events that respect real time ─▶ one of them is legal for the sequential Run below
 //! ```
 //!
-//! The run is modelled here a third time, with three rules: an epoch is claimed once and they grow by one; a record takes
-//! effect only in its writer's epoch; a lookup tells the state of its call. It shares no code with the product.
+//! This is a third model of a run, with three rules. An epoch is claimed once, and epochs grow by one. A record takes
+//! effect only in its writer's epoch. A lookup returns the status of its call. It shares no code with the product.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Events of one history at the most: the search keeps a bit for each.
+/// Events of one history at most: the search keeps a bit for each.
 pub const EVENTS_MAX: usize = 128;
-/// States that the search visits at the most.
+/// States that the search visits at most.
 const STATES_MAX: usize = 2_000_000;
 
-/// What a lookup at `latest` says of a call.
+/// The status of a call in the answer of a lookup at `latest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
     /// It was never requested.
@@ -30,13 +30,13 @@ pub enum Status {
 /// An operation of a client on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Took the run over. With the epoch, if the client got it.
+    /// Took the run over; with the epoch if the client got the answer.
     Claim(Option<u64>),
     /// Appended the intent of a call as the writer of an epoch, and read it back as applied.
     Intent {
         /// The writer's epoch.
         epoch: u64,
-        /// The call. Each is requested once.
+        /// The call. Each call is requested once.
         call: u32,
     },
     /// Appended the result of a call. Acknowledged, not read back: it takes effect only if the epoch is still its writer's.
@@ -55,14 +55,14 @@ pub enum Operation {
     },
 }
 
-/// An operation, and when.
+/// An operation, with its times.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What.
+    /// The operation.
     pub operation: Operation,
-    /// When it was called, on a clock that all clients share.
+    /// The time of its call, on a clock that all clients share.
     pub invoked: u64,
-    /// When it returned. `None` if it may take effect at any later time, or never.
+    /// The time of its return. `None` if it may take effect at any later time, or never.
     pub returned: Option<u64>,
     /// False if it may have had no effect.
     pub certain: bool,
@@ -71,9 +71,9 @@ pub struct Event {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is an order.
+    /// A legal order exists.
     Linearizable,
-    /// There is none. The events that no order could place after the longest legal beginning.
+    /// No legal order exists. Contains the events that no order could place after the longest legal prefix.
     Violated(Vec<usize>),
     /// Too many events or states.
     Undecided,
@@ -86,7 +86,7 @@ struct Run {
 }
 
 impl Run {
-    /// The run after an operation; `None` if that cannot be what happened.
+    /// The run after an operation; `None` if the operation is illegal in this state.
     fn after(&self, operation: Operation) -> Option<Self> {
         let mut next = self.clone();
         match operation {
@@ -102,7 +102,7 @@ impl Run {
                 let previous = next.calls.insert(call, Status::Completed);
                 (previous == Some(Status::Pending)).then_some(next)
             }
-            // It is in the log, and refused.
+            // The result is in the log and refused.
             Operation::Result { .. } => Some(next),
             Operation::Lookup { call, found } => {
                 (self.calls.get(&call).copied().unwrap_or(Status::Unknown) == found).then_some(next)
@@ -114,11 +114,11 @@ impl Run {
 struct Search<'a> {
     events: &'a [Event],
     seen: HashSet<(u128, Run)>,
-    /// The events of the longest legal beginning so far.
+    /// The events of the longest legal prefix so far.
     longest: u128,
 }
 
-/// Whether some legal order explains the events of one run.
+/// Checks whether a legal order explains the events of one run.
 pub fn check(events: &[Event]) -> Verdict {
     if events.len() > EVENTS_MAX {
         return Verdict::Undecided;
@@ -151,7 +151,7 @@ impl Search<'_> {
         if placed.count_ones() > self.longest.count_ones() {
             self.longest = placed;
         }
-        // Nothing that was called after another one returned comes before that one.
+        // An event that was invoked after another event returned must follow it.
         let until = self.must_follow(placed).filter_map(|at| self.events[at].returned).min().unwrap_or(u64::MAX);
         for (at, event) in self.events.iter().enumerate() {
             if placed >> at & 1 == 1 || event.invoked > until {

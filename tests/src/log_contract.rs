@@ -1,6 +1,6 @@
 //! The contract that every adapter of [`Log`] passes: one function per claim, each on a fresh log of [`PARTITIONS`].
 //!
-//! `log_contract!(factory)` makes a test of each for one adapter.
+//! `log_contract!(factory)` makes a test of each claim for one adapter.
 
 use std::{
     future::Future,
@@ -14,14 +14,14 @@ pub mod appends;
 pub mod crash;
 pub mod reads;
 
-/// How many partitions the factory's logs have.
+/// The partitions of the factory's logs.
 pub const PARTITIONS: u32 = 4;
 
-/// What no healthy log takes that long for.
+/// How long an operation of a healthy log may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A test of each claim, for the adapter that `$factory: fn() -> (Arc<dyn Log>, impl Any)` makes; what it gives beside
-/// the log is kept until the test ends.
+/// A test of each claim, for the adapter that `$factory: fn() -> (Arc<dyn Log>, impl Any)` makes. The second value is
+/// kept until the test ends.
 #[macro_export]
 macro_rules! log_contract {
     ($factory:path) => {
@@ -63,7 +63,7 @@ macro_rules! log_contract {
     };
 }
 
-/// Waits for a future on a runtime of its own.
+/// Waits for a future on a new runtime.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(future)
@@ -81,7 +81,7 @@ pub fn append(log: &Arc<dyn Log>, partition: impl Into<PartitionId>, values: &[&
 
 /// A partition's bounds.
 pub fn bounds(log: &Arc<dyn Log>, partition: impl Into<PartitionId>) -> Bounds {
-    wait(log.bounds(partition.into(), PATIENCE)).expect("the log tells its bounds")
+    wait(log.bounds(partition.into(), PATIENCE)).expect("the log returns its bounds")
 }
 
 /// A reader from these positions.
@@ -93,7 +93,7 @@ where
     log.reader(&from.iter().copied().map(place).collect::<Vec<_>>()).expect("the log gives a reader")
 }
 
-/// A partition and an offset as the log has them.
+/// A partition and an offset in the log's types.
 pub fn place((partition, offset): (impl Into<PartitionId>, impl Into<Offset>)) -> (PartitionId, Offset) {
     (partition.into(), offset.into())
 }
@@ -104,13 +104,13 @@ pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
     let mut records = Vec::new();
     while records.len() < count {
         let left = PATIENCE.checked_sub(started.elapsed());
-        let left = left.unwrap_or_else(|| panic!("only {} of {count} records came", records.len()));
+        let left = left.unwrap_or_else(|| panic!("only {} of {count} records were delivered", records.len()));
         records.extend(reader.poll(count - records.len(), left).expect("the reader reads"));
     }
     records
 }
 
-/// Polls until a partition's position reaches `end`, and returns what came meanwhile from all partitions.
+/// Polls until a partition's position reaches `end`, and returns the records of all partitions.
 pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: impl Into<PartitionId>, end: Offset) -> Vec<Delivery> {
     let partition = partition.into();
     let started = Instant::now();
@@ -128,7 +128,7 @@ pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: impl Into<PartitionId
     records
 }
 
-/// Asserts that nothing more comes.
+/// Asserts that the reader has no more records.
 pub fn assert_drained(reader: &mut Box<dyn Reader>) {
     assert_eq!(reader.poll(1, Duration::from_millis(300)).expect("the reader reads"), []);
 }
@@ -138,7 +138,7 @@ pub fn texts(records: &[Delivery]) -> Vec<String> {
     records.iter().map(|record| String::from_utf8_lossy(&record.value).into_owned()).collect()
 }
 
-/// The kind of what must be an error.
+/// The kind of the error; panics if there is none.
 pub fn kind<T>(result: Result<T, Error>) -> Kind {
     match result {
         Ok(_) => panic!("an error was expected"),

@@ -1,4 +1,4 @@
-//! What older versions left: data folders and answers, under `tests/fixtures`.
+//! Data folders and answers of older versions, under `tests/fixtures`.
 
 use crate::programs::here;
 use serde_json::Value;
@@ -7,17 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The data folder that a version left, to be copied.
+/// The data folder of a version; tests must copy it.
 pub fn data(version: &str) -> PathBuf {
     here("fixtures").join(version).join("data")
 }
 
-/// What that version answered about it, by path.
+/// The answers of that version on its data folder, by path.
 pub fn answers(version: &str) -> anyhow::Result<BTreeMap<String, Value>> {
     Ok(serde_json::from_slice(&std::fs::read(here("fixtures").join(version).join("answers.json"))?)?)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -32,7 +32,7 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether `new` says all that `old` does; it may say more.
+/// Whether `new` contains all of `old`; it may contain more.
 pub fn says(new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {

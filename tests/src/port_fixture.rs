@@ -50,17 +50,17 @@ pub enum PortBackend {
 }
 
 impl PortBackend {
-    /// In the process that uses it.
+    /// A log in the process that uses it.
     pub fn local() -> anyhow::Result<Self> {
         Ok(Self::Local(tempfile::tempdir()?))
     }
 
-    /// Through a server on its own log.
+    /// A server on its own log.
     pub fn http() -> anyhow::Result<Self> {
         Ok(Self::Served(Box::new(Deployment::http()?)))
     }
 
-    /// On a topic of the shared broker.
+    /// A topic of the shared broker.
     pub fn kafka() -> anyhow::Result<Self> {
         Ok(Self::Served(Box::new(Deployment::kafka()?)))
     }
@@ -79,8 +79,8 @@ impl PortBackend {
         Ok(Config::new(Journal::parse(&journal, Some(&server)).context("a journal's URL")?, "test"))
     }
 
-    /// The same; after [`delay_next_append`], the next append takes longer than the operation timeout, so its outcome is
-    /// unknown.
+    /// A producer's configuration with a failpoint. After [`delay_next_append`], the next append takes longer than the
+    /// operation timeout, so its outcome is unknown.
     pub fn delaying_config(&self) -> anyhow::Result<Config> {
         Ok(Config { operation: OPERATION, failpoints: delay_append, ..self.config()? })
     }
@@ -135,7 +135,7 @@ pub fn row(n: u8) -> Uuid {
     Uuid::from_u128(u128::from(n) + 1)
 }
 
-/// A turn from a time on.
+/// A turn that is valid from a time on.
 pub fn turn(n: u8, at: i64) -> ConversationTurn {
     ConversationTurn {
         id: row(n),
@@ -148,7 +148,7 @@ pub fn turn(n: u8, at: i64) -> ConversationTurn {
     }
 }
 
-/// A request from a time on, of the message of `row(n / 4)`.
+/// A request that is valid from a time on, of the message of `row(n / 4)`.
 pub fn request(n: u8, at: i64) -> ToolCallReq {
     ToolCallReq {
         request_id: row(n),
@@ -162,7 +162,7 @@ pub fn request(n: u8, at: i64) -> ToolCallReq {
     }
 }
 
-/// How it ends, at a time.
+/// The result of [`request`], at a time.
 pub fn done(n: u8, at: i64) -> ToolCallDone {
     ToolCallDone {
         request_id: row(n),

@@ -1,4 +1,4 @@
-//! Programs that cargo built beside a test, programs that are not ours, and files of this crate that they are run with.
+//! Programs that cargo built beside a test, external programs, and the files of this crate that they need.
 
 use std::{
     env,
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 
-/// A file, its path given from this crate's folder.
+/// A file, by its path relative to this crate's folder.
 pub fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -27,7 +27,7 @@ pub fn test_process(name: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Runs a program to its end; what it printed, without the last line's end.
+/// Runs a program to its end; returns its stdout without the last line end.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let complaints = String::from_utf8_lossy(&output.stderr);
@@ -35,7 +35,7 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
-/// A Python with the libraries that our programs in it need.
+/// A Python interpreter with the libraries that our Python programs need.
 pub fn python() -> anyhow::Result<PathBuf> {
     output(&mut Command::new(here("python/venv.sh"))).map(PathBuf::from).context("no Python")
 }

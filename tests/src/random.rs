@@ -1,4 +1,4 @@
-//! Seeded randomness: a failure is repeated by naming its seed.
+//! Seeded randomness: the seed reproduces a failure.
 
 use std::{
     env,
@@ -15,10 +15,10 @@ impl Random {
         Self(seed)
     }
 
-    /// `RUNLOG_SEED`, or a seed that nobody chose.
+    /// `RUNLOG_SEED`, or a random seed.
     pub fn seed() -> u64 {
         let named = env::var("RUNLOG_SEED").ok().and_then(|seed| seed.parse().ok());
-        // The hasher's keys are the only randomness of the standard library.
+        // The keys of the hasher are random; the standard library has no other source.
         named.unwrap_or_else(|| RandomState::new().hash_one(0))
     }
 

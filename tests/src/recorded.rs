@@ -10,7 +10,7 @@ use serde_json::Value;
 
 pub mod check;
 
-/// A run as its file tells it.
+/// A run as its file describes it.
 #[derive(Debug)]
 pub struct Run {
     /// The id that it is imported under.
@@ -19,7 +19,7 @@ pub struct Run {
     pub messages: Vec<Value>,
     /// Its calls, in the order of their requests.
     pub calls: Vec<Call>,
-    /// How many messages each of its checkpoints holds, each number once.
+    /// The distinct message counts of its checkpoints.
     pub checkpoints: Vec<usize>,
     /// `completed`, `failed`, or `open`.
     pub status: &'static str,
@@ -27,20 +27,20 @@ pub struct Run {
     pub reason: String,
 }
 
-/// A call as its file tells it.
+/// A call as its file describes it.
 #[derive(Debug)]
 pub struct Call {
     /// The tool.
     pub tool: String,
     /// The arguments.
     pub arguments: Value,
-    /// The result, or what the failure said; none while it is pending.
+    /// The result, or the message of the failure; `None` while it is pending.
     pub outcome: Option<Result<Value, String>>,
 }
 
 /// The sample files of a format (`tau-bench`, `swe-agent`), sorted.
 ///
-/// Errors: where there are none. scripts/test.sh leaves the tests on them out then.
+/// Errors: if there are no samples. scripts/test.sh then leaves out the tests that need them.
 pub fn samples(format: &str) -> anyhow::Result<Vec<PathBuf>> {
     let folder = env::var_os("RUNLOG_SAMPLES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
@@ -126,7 +126,7 @@ fn tau_bench(run: &Value) -> anyhow::Result<Run> {
 fn swe_agent(stem: &str, top: &Value) -> anyhow::Result<Run> {
     let messages = list(&top["history"]).to_vec();
     let acts = |message: &Value| message["role"] == "assistant" && message["is_demo"] != true;
-    // Where a message asked for a call, and the call; those that no message asked for come last.
+    // Calls with the index of the message that requested them; calls without such a message come last.
     let mut calls: Vec<(usize, Call)> = Vec::new();
     if top["trajectory"].is_null() {
         for (at, message) in messages.iter().enumerate() {

@@ -36,10 +36,10 @@ const TOPIC: &str = "reference";
 const PARTITIONS: u32 = 4;
 /// The longest body, bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// What its log takes first, milliseconds since the Unix epoch.
+/// The log time of its first record, milliseconds since the Unix epoch.
 const LOG_CLOCK: i64 = 1_795_305_600_000;
 
-/// A running server, ended with the value.
+/// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct ReferenceServer {
     /// `http://HOST:PORT`.
@@ -49,7 +49,7 @@ pub struct ReferenceServer {
 }
 
 impl ReferenceServer {
-    /// Starts one in which the named rule of the suite does not hold, or a right one.
+    /// Starts a server that breaks the named rule of the suite, or a correct server.
     pub fn start(wrong: Option<&str>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -81,7 +81,7 @@ impl Drop for ReferenceServer {
     }
 }
 
-/// A rule of the model as the suite calls it: `RepeatOfApplied` is `repeat_of_applied`.
+/// The suite's name of a rule of the model: `RepeatOfApplied` is `repeat_of_applied`.
 pub fn name_of(rule: Rule) -> String {
     let mut name = String::new();
     for letter in format!("{rule:?}").chars() {
@@ -111,7 +111,7 @@ async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> R
     response.body(Body::from(reply.body)).unwrap_or_default()
 }
 
-/// A run's timeline as it grows.
+/// The stream of a run's tail, which follows new records.
 fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
     let Ok(appends) = state.lock().map(|state| state.appends.subscribe()) else { return Response::default() };
     let events = futures_util::stream::unfold((appends, 0), move |(mut appends, sent)| {
@@ -186,7 +186,7 @@ struct Reply {
     body: String,
 }
 
-/// An answer, or an error as one.
+/// An answer, or an error as an answer.
 type Answer = Result<Reply, Reply>;
 
 fn ok(body: &Value) -> Answer {
@@ -203,7 +203,7 @@ fn not_found(what: &str) -> Reply {
     problem(404, "not_found", what)
 }
 
-/// The log, by way of the model, and what is wrong with it.
+/// The log in the form of the model, and the broken rule.
 #[derive(Clone, Debug)]
 struct State {
     model: Model,
@@ -214,9 +214,9 @@ struct State {
     next: Vec<u64>,
     appended: u64,
     privacy: BTreeMap<(String, String), String>,
-    /// What was refused as a gap, by run and record.
+    /// Records that were refused as a gap, by run and record id.
     gaps: BTreeSet<(String, String)>,
-    /// Runs of which a batch was refused.
+    /// Runs with a refused batch.
     batches: BTreeSet<String>,
     /// The number of appends; the stream of a tail waits for its changes.
     appends: watch::Sender<u64>,
@@ -247,7 +247,7 @@ impl State {
         state
     }
 
-    /// Whether this is the rule that does not hold here.
+    /// Whether this server breaks this rule.
     fn is_wrong(&self, rule: &str) -> bool {
         self.wrong == rule
     }
@@ -259,12 +259,12 @@ impl State {
         partition_of(run_id, PARTITIONS)
     }
 
-    /// Appends one record; its offset.
+    /// Appends one record; returns its offset.
     fn deliver(&mut self, partition: u32, record: Value) -> u64 {
         self.deliver_in(partition, record, 1)
     }
 
-    /// The same in a version of the schema.
+    /// Appends one record in a schema version; returns its offset.
     fn deliver_in(&mut self, partition: u32, record: Value, version: u16) -> u64 {
         if ["default_is_latest", "latest_of_lists", "at_least_of_lists"].contains(&self.wrong.as_str()) {
             self.before_last = Some(self.model.clone());

@@ -11,14 +11,14 @@ use crate::{
     server::{Launch, Server},
 };
 
-/// The run of the examples: a record of every kind that a run has, but a claim.
+/// The run of the examples: a record of every kind of a run except a claim.
 pub const RUN: &str = "run-42";
 /// An imported run, with calls that ended and a checkpoint.
 pub const IMPORTED: &str = "tau-bench:1:0";
 /// A claimed run, with a call that is pending.
 pub const CLAIMED: &str = "claimed";
 
-/// A trajectory of tau-bench, of two calls.
+/// A trajectory of tau-bench with two calls.
 const TRAJECTORY: &str = r#"[{"task_id": 1, "trial": 0, "reward": 1.0, "traj": [
     {"role": "user", "content": "to London, please"},
     {"role": "assistant", "content": null, "tool_calls": [
@@ -39,7 +39,7 @@ pub fn start(dir: &Path) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Writes those runs, anomalies and that evidence to a server's journal; what is imported passes through a file in `dir`.
+/// Writes the runs, anomalies and evidence to a server's journal. The imported file is written to `dir`.
 pub fn fill(server: &Server, dir: &Path) -> anyhow::Result<()> {
     for example in examples()? {
         let run = example["run_id"].as_str().with_context(|| format!("{example}"))?;
@@ -51,7 +51,7 @@ pub fn fill(server: &Server, dir: &Path) -> anyhow::Result<()> {
     claimed(server)
 }
 
-/// A run that two writers claimed: the first one's result comes too late, and is evidence.
+/// A run that two writers claimed. The result of the first writer is too late, and is evidence.
 fn claimed(server: &Server) -> anyhow::Result<()> {
     let (records, claims) = (format!("/v1/runs/{CLAIMED}/records"), format!("/v1/runs/{CLAIMED}/claims"));
     let claim = post(server, &claims, &json!({ "claimed_by": "one" }))?;
@@ -69,7 +69,7 @@ fn claimed(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The examples of what a run has, in the order of their numbers: what follows from another one comes behind it.
+/// The examples of a run's records, in the order of their numbers: a record follows the records that it refers to.
 fn examples() -> anyhow::Result<Vec<Value>> {
     let mut examples = Vec::new();
     for tag in Payload::TYPES.iter().filter(|tag| !["run_claim", "stored_payload"].contains(tag)) {

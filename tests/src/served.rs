@@ -1,4 +1,4 @@
-//! A server inside the test's own process, on a port of its own. [`server`](crate::server) is one in a process that can be
+//! A server inside the test process, on its own port. [`server`](crate::server) starts a server process that can be
 //! killed.
 
 use std::{
@@ -19,10 +19,10 @@ use runlog_projector::{
 };
 use tokio::net::TcpListener;
 
-/// How long requests have at the server's end, which does not come.
+/// The grace period of the server's shutdown; unused, because the server never shuts down.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Serves until the runtime ends. Returns where.
+/// Serves until the runtime ends. Returns the address.
 pub async fn start(projector: Arc<Projector>, options: impl Into<Options>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("no free port")?;
     let address = listener.local_addr()?;
@@ -30,7 +30,7 @@ pub async fn start(projector: Arc<Projector>, options: impl Into<Options>) -> an
     Ok(address)
 }
 
-/// An id that this process gave to nothing else: for servers that append records of their own.
+/// An id that is unique in this process, for servers that append their own records.
 pub fn id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))

@@ -16,14 +16,14 @@ use serde_json::Value;
 
 use crate::command::{self, Ran, Runlog};
 
-/// How long a server may take to say where it listens.
+/// How long a server may take to report its address.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long a server that was told to end may take: what INTERFACE promises.
+/// How long a server may take to shut down, as its documentation promises.
 const END_WAIT: Duration = Duration::from_secs(10);
 /// How long an answer over HTTP may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// What a server is started with; the same value starts it again.
+/// The arguments of a server; the same value starts it again.
 #[derive(Clone, Debug)]
 pub struct Launch {
     dir: PathBuf,
@@ -55,7 +55,7 @@ impl Launch {
         self.with("--partitions").with(&count.to_string())
     }
 
-    /// Consuming nothing.
+    /// With a projector that does not consume.
     #[must_use]
     pub fn paused(self) -> Self {
         self.with("--paused")
@@ -72,7 +72,7 @@ impl Launch {
         Ok(command)
     }
 
-    /// Runs a server that does not come to serving.
+    /// Runs a server that exits before it serves.
     pub fn refused(&self) -> anyhow::Result<Ran> {
         command::run(self.command()?, format!("serve {}", self.arguments.join(" ")), "")
     }
@@ -91,7 +91,7 @@ impl Launch {
         let first = first.ok_or_else(|| {
             let status =
                 server.child.try_wait().ok().flatten().map_or("still running".to_owned(), |status| status.to_string());
-            anyhow!("the server did not come up, {status}: {}", server.stderr())
+            anyhow!("the server did not start, {status}: {}", server.stderr())
         })?;
         let says: Value = serde_json::from_str(&first).with_context(|| format!("its first line is {first}"))?;
         server.url = says["listening"].as_str().with_context(|| format!("no URL in {first}"))?.to_owned();
@@ -100,7 +100,7 @@ impl Launch {
     }
 }
 
-/// The first line of a stream; the rest is read so that nobody has to wait for a full pipe.
+/// The first line of a stream. Also reads the rest, so that the process never blocks on a full pipe.
 fn first_line(stdout: ChildStdout) -> mpsc::Receiver<String> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -118,7 +118,7 @@ fn first_line(stdout: ChildStdout) -> mpsc::Receiver<String> {
 pub struct Server {
     child: Child,
     complaints: PathBuf,
-    /// Where it listens: `http://HOST:PORT`, or `https://…` with TLS.
+    /// Its URL: `http://HOST:PORT`, or `https://…` with TLS.
     pub url: String,
     /// The journal's partition count.
     pub partitions: u32,
@@ -130,24 +130,24 @@ impl Server {
         self.child.id()
     }
 
-    /// Commands that ask this server.
+    /// Commands against this server.
     pub fn runlog(&self) -> Runlog {
         Runlog::at(&self.url)
     }
 
-    /// What it has complained of so far.
+    /// Its stderr so far.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(&self.complaints).unwrap_or_default()
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Sends SIGKILL; returns when the process has ended.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// SIGKILL, and another in its place, of the same data folder.
+    /// Sends SIGKILL and starts another server on the same data folder.
     pub fn restart(&mut self, launch: &Launch) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -155,7 +155,7 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM; returns the exit code and how long it took.
+    /// Sends SIGTERM; returns the exit code and the time until the exit.
     pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
         let started = Instant::now();
         self.signal("TERM")?;
@@ -163,12 +163,12 @@ impl Server {
         Ok((code, started.elapsed()))
     }
 
-    /// SIGHUP: it reads its certificates and tokens again.
+    /// Sends SIGHUP: the server reads its certificates and tokens again.
     pub fn hang_up(&self) -> anyhow::Result<()> {
         self.signal("HUP")
     }
 
-    /// Waits until it has complained of this.
+    /// Waits until its stderr contains `text`.
     pub fn await_complaint(&self, text: &str) -> anyhow::Result<()> {
         let started = Instant::now();
         while !self.stderr().contains(text) {
@@ -178,12 +178,12 @@ impl Server {
         Ok(())
     }
 
-    /// SIGSTOP: it neither answers nor closes connections.
+    /// Sends SIGSTOP: the server neither answers nor closes connections.
     pub fn stop(&self) -> anyhow::Result<()> {
         self.signal("STOP")
     }
 
-    /// SIGCONT: ends [`Server::stop`].
+    /// Sends SIGCONT: ends [`Server::stop`].
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal("CONT")
     }
@@ -194,12 +194,12 @@ impl Server {
         Ok(())
     }
 
-    /// Asks over HTTP; `path` begins with a slash and is encoded. The status and the body.
+    /// Sends GET; `path` begins with a slash and is encoded. Returns the status and the body.
     pub fn get(&self, path: &str) -> anyhow::Result<(u16, Value)> {
         exchange(client()?.get(format!("{}{path}", self.url)))
     }
 
-    /// Sends a JSON body likewise.
+    /// Sends POST with a JSON body; returns the status and the body.
     pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
         exchange(client()?.post(format!("{}{path}", self.url)).json(body))
     }
@@ -207,7 +207,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -218,14 +218,14 @@ pub fn client() -> anyhow::Result<reqwest::Client> {
     Ok(reqwest::Client::builder().no_proxy().timeout(ANSWER_WAIT).build()?)
 }
 
-/// On a runtime of its own: not to be called from within one.
+/// Sends the request on a new runtime; must not be called inside another one.
 fn exchange(request: reqwest::RequestBuilder) -> anyhow::Result<(u16, Value)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let response = request.send().await?;
         let status = response.status().as_u16();
         let body = response.text().await?;
-        // What is not JSON (health, metrics) is text.
+        // Answers that are not JSON (health, metrics) are returned as text.
         Ok((status, serde_json::from_str(&body).unwrap_or(Value::String(body))))
     })
 }

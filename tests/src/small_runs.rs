@@ -1,4 +1,4 @@
-//! Runs of small records, written to many at a time: for what needs many records rather than those of real agents.
+//! Many concurrent runs of small records, for tests that need many records rather than realistic ones.
 
 use crate::random::Random;
 use runlog_schemas::{
@@ -18,14 +18,14 @@ pub struct SmallRuns {
     made: u64,
 }
 
-/// What the runs are like.
+/// The shape of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Records of a run.
     pub of_a_run: u64,
-    /// Runs that are written to at a time, in turns, until all of them end.
+    /// Concurrent runs. They are written in turns until all of them end.
     pub at_a_time: u64,
-    /// Bytes of each text. Without any, ids are counted instead of random: the journal then takes as little disk as can be.
+    /// Bytes of each text. With 0, ids are counters instead of UUIDs, so that the journal takes the least disk.
     pub text_bytes: usize,
 }
 
@@ -37,7 +37,7 @@ struct Run {
 }
 
 impl SmallRuns {
-    /// Before its first record.
+    /// A journal before its first record.
     pub fn new(seed: u64, shape: Shape) -> Self {
         Self { random: Random::new(seed), shape, runs: Vec::new(), made: 0 }
     }

@@ -113,7 +113,7 @@ impl TcpProxy {
         open.len()
     }
 
-    /// Discards all bytes of the present connections, which stay open. New connections work.
+    /// Discards all bytes of the open connections, which stay open. New connections work.
     pub fn silence(&self) {
         self.state.connections().open.iter().for_each(|connection| connection.silent.store(true, Ordering::SeqCst));
     }

@@ -1,10 +1,10 @@
-//! Many agents write while the server or broker is killed and restarted. Each knows what it wrote, so the journal can
-//! be compared.
+//! Many agents write while the server or broker is killed and restarted. Each keeps its records, so that tests can compare
+//! the journal.
 //!
 //! ```text
 //!   Story (one run's script) ──batch──▶ send, again and again until it is acknowledged ──▶ Story
 //!                                                                                            │
-//!   compare: what the journal answers, record by record and call by call ◀───────────────────┘
+//!   compare: the journal's answers, record by record and call by call ◀──────────────────────┘
 //! ```
 
 use std::{
@@ -27,12 +27,12 @@ pub mod compare;
 pub mod http;
 pub mod kafka;
 
-/// Runs, each with a writer of its own.
+/// Runs, each with its own writer.
 pub const RUNS: usize = 120;
-/// What is offered, records per second. What of it was taken is printed, beside the 2,000 that the claim speaks of: it
-/// depends on what else the machine does.
+/// The offered rate, records per second. The test prints the accepted rate next to the claimed 2,000 and does not check
+/// it, because it depends on the load of the machine.
 const RATE: f64 = 4000.0;
-/// Records of a batch at the least.
+/// Records of a batch at least.
 const BATCH: usize = 10;
 
 /// A call that a story made.
@@ -42,17 +42,17 @@ pub struct Made {
     pub tool: &'static str,
     /// Its arguments.
     pub arguments: Value,
-    /// Result or failure; none while it is pending.
+    /// Result or failure; `None` while it is pending.
     pub outcome: Option<Result<Value, String>>,
     request_id: RecordId,
 }
 
-/// A run, and everything that its writer knows of it.
+/// A run, with all that its writer has written.
 #[derive(Clone, Debug)]
 pub struct Story {
     agent: Agent,
     random: Random,
-    /// Whether it takes the run over now and then.
+    /// Whether its writer sometimes claims the run again.
     claims: bool,
     /// Acknowledged records, in order.
     pub records: Vec<JournalRecord>,
@@ -62,7 +62,7 @@ pub struct Story {
 }
 
 impl Story {
-    /// The beginning of a run.
+    /// A run without records.
     pub fn new(number: usize, seed: u64, claims: bool) -> Self {
         let (agent, random) = (Agent::new(&format!("run-{number:03}")), Random::new(seed ^ (number as u64) << 32));
         Self { agent, random, claims, records: Vec::new(), calls: Vec::new(), batches: 0 }
@@ -73,7 +73,7 @@ impl Story {
         &self.agent.run_id
     }
 
-    /// What it does next: answers to calls of earlier batches, new calls, a checkpoint now and then.
+    /// The next batch: results of earlier calls, new calls, and sometimes a checkpoint.
     pub fn next_batch(&mut self) -> Vec<JournalRecord> {
         self.batches += 1;
         let mut batch = Vec::new();
@@ -84,7 +84,7 @@ impl Story {
             batch.push(self.agent.lifecycle("started"));
         }
         for at in 0..self.calls.len() {
-            // The last calls of an agent stay pending for a while.
+            // Some calls stay pending for a few batches.
             if self.calls[at].outcome.is_none() && self.random.between(0, 3) > 0 {
                 batch.push(self.answer(at));
             }
@@ -110,7 +110,7 @@ impl Story {
         record
     }
 
-    /// Every answer is another one, so that a wrong one is told from the right one.
+    /// The result of a call. All results differ, so that a wrong result is detected.
     fn answer(&mut self, at: usize) -> JournalRecord {
         let (call, said) = (&mut self.calls[at], format!("{at} {:x}", self.random.number()));
         if self.random.between(0, 5) == 0 {
@@ -123,16 +123,16 @@ impl Story {
     }
 }
 
-/// Where batches go.
+/// The target of batches.
 pub trait Sink: Send + Sync + 'static {
-    /// Appends a run's batch. `Ok(true)`: acknowledged; `Ok(false)`: nobody knows, send it again; an error ends the test.
+    /// Appends a run's batch. `Ok(true)`: acknowledged; `Ok(false)`: outcome unknown, send it again; an error ends the test.
     fn send<'a>(&'a self, run_id: &'a str, batch: &'a [JournalRecord]) -> BoxFuture<'a, anyhow::Result<bool>>;
 
-    /// Waits until it makes sense to send again.
+    /// Waits until the target may accept batches again.
     fn recovered(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Writers under way.
+/// The running writers.
 #[derive(Debug)]
 pub struct Writers {
     tasks: JoinSet<anyhow::Result<Story>>,
@@ -143,12 +143,12 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Begins all stories. Call it within a runtime.
+    /// Starts all stories. Must be called inside a runtime.
     pub fn start(stories: Vec<Story>, sink: &Arc<impl Sink>) -> Self {
         Self::start_at(RATE, stories, sink)
     }
 
-    /// Begins them with so many records offered in a second.
+    /// Starts all stories with this rate, records per second.
     pub fn start_at(rate: f64, stories: Vec<Story>, sink: &Arc<impl Sink>) -> Self {
         let mut writers = Self {
             tasks: JoinSet::new(),
@@ -171,7 +171,7 @@ impl Writers {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// How long they have been at work.
+    /// The time since the start.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -181,12 +181,12 @@ impl Writers {
         self.repeated.load(Ordering::Relaxed)
     }
 
-    /// Whether one has failed: there is no sense in going on.
+    /// Whether a writer has failed.
     pub fn failed(&self) -> bool {
         self.tasks.len() < RUNS
     }
 
-    /// Lets each finish the batch it is at; the stories, in order.
+    /// Waits until each writer has finished its batch; returns the stories, in order.
     pub async fn finish(mut self) -> anyhow::Result<Vec<Story>> {
         self.ending.store(true, Ordering::Relaxed);
         let mut stories = Vec::new();
@@ -209,7 +209,7 @@ async fn write(
     while !ending.load(Ordering::Relaxed) {
         ticks.tick().await;
         let batch = story.next_batch();
-        // An acknowledgement that never reached its writer looks like this: everything once more.
+        // Sends some batches twice, like a writer that never got the acknowledgement.
         let twice = story.random.between(0, 20) == 0;
         for sending in 0..if twice { 2 } else { 1 } {
             repeated.fetch_add(sending, Ordering::Relaxed);

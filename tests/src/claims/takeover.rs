@@ -87,7 +87,7 @@ pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -
             agent.run_to_failpoint("head_read", &json!({ "open": { "run": run } }))?;
             agents.push(agent);
         }
-        agents.iter_mut().try_for_each(|agent| agent.send(&json!("go on")))?;
+        agents.iter_mut().try_for_each(|agent| agent.send(&json!("continue")))?;
         let answers: Vec<Value> = agents.iter().map(AgentProcess::receive).collect::<anyhow::Result<_>>()?;
         let won: Vec<usize> = (0..count).filter(|at| answers[*at]["opened"]["epoch"] == 1).collect();
         let lost = answers.iter().filter(|answer| answer["error"] == "claim_lost").count();

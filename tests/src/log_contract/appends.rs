@@ -1,4 +1,4 @@
-//! What holds of appending.
+//! Claims about appends.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -38,7 +38,7 @@ pub fn keys_values_headers_and_timestamps_are_carried(log: &Arc<dyn Log>) {
 pub fn the_largest_record_is_taken(log: &Arc<dyn Log>) {
     let largest = Entry {
         key: vec![b'k'; LABEL_BYTES_MAX - 4],
-        // Nothing that compresses well, so that it is as large on the wire.
+        // Incompressible bytes, so that the value is equally large on the wire.
         value: (0..log.value_bytes_max() as u64)
             .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
             .collect(),
@@ -101,12 +101,12 @@ pub fn concurrent_appenders_keep_their_order_in_each_partition(log: &Arc<dyn Log
             let numbers: Vec<u32> = here.iter().filter_map(of).map(|number| number.unwrap()).collect();
             assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{appender}: {numbers:?}");
         }
-        // A batch's records stand together.
+        // The records of a batch are adjacent.
         assert!(here.chunks(entries as usize).all(|batch| batch.iter().all(|text| text[..2] == batch[0][..2])));
     }
 }
 
-/// Appends batches without waiting in between, then looks at the offsets that they got.
+/// Appends batches without waiting in between, then checks their offsets.
 fn append_batches(log: &Arc<dyn Log>, appender: u32, batches: u32, entries: u32) {
     let mut acks = Vec::new();
     for batch in 0..batches {

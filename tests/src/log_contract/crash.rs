@@ -1,7 +1,7 @@
-//! What was acknowledged survives `kill -9` of the process that appended it.
+//! Acknowledged records survive SIGKILL of the process that appended them.
 //!
-//! The appending process is this very test binary, started again to run one ignored test that calls
-//! [`append_until_killed`]. It says on stdout what was acknowledged, and is killed at a random moment.
+//! The appending process is this test binary, started again to run one ignored test that calls [`append_until_killed`].
+//! It prints acknowledgements to stdout, and is killed at a random moment.
 
 use std::{
     collections::HashMap,
@@ -15,23 +15,23 @@ use runlog_log::{Log, Offset, PartitionId};
 
 use super::{bounds, entry, read_up_to, reader, wait};
 
-/// Something the killed process knew to be in the log.
+/// A record that was acknowledged to the killed process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// Where.
+    /// Its partition.
     pub partition: PartitionId,
-    /// Where.
+    /// Its offset.
     pub offset: Offset,
-    /// What.
+    /// Its value.
     pub value: String,
 }
 
 const PREFIX: &str = "acked ";
 
-/// Several at a time, so that the kill meets appends in every state.
-const UNDER_WAY: usize = 32;
+/// Appends in flight, so that the kill finds appends in every state.
+const IN_FLIGHT: usize = 32;
 
-/// Appends to all partitions and says what was acknowledged, until the process is killed.
+/// Appends to all partitions and prints the acknowledgements, until the process is killed.
 pub fn append_until_killed(log: &Arc<dyn Log>) {
     thread::scope(|scope| {
         for partition in PartitionId::all(log.partitions()) {
@@ -43,7 +43,7 @@ pub fn append_until_killed(log: &Arc<dyn Log>) {
 fn append_and_say(log: &Arc<dyn Log>, partition: PartitionId) {
     for round in 0_u64.. {
         let value = |number| format!("{} {round} {number}", std::process::id());
-        let acks: Vec<_> = (0..UNDER_WAY).map(|number| log.append(partition, vec![entry(value(number))])).collect();
+        let acks: Vec<_> = (0..IN_FLIGHT).map(|number| log.append(partition, vec![entry(value(number))])).collect();
         for (number, ack) in acks.into_iter().enumerate() {
             let Ok(offsets) = wait(ack) else { continue };
             let line = format!("{PREFIX}{partition} {} {}\n", offsets[0], value(number));
@@ -52,8 +52,8 @@ fn append_and_say(log: &Arc<dyn Log>, partition: PartitionId) {
     }
 }
 
-/// Runs the ignored test `name` of this binary in a process of its own, kills that with SIGKILL once it has told of
-/// `count` acknowledgements, and returns all it told of.
+/// Runs the ignored test `name` of this binary in a separate process. Sends SIGKILL once it has printed `count`
+/// acknowledgements, and returns all printed acknowledgements.
 pub fn kill_after(name: &str, environment: &[(&str, &str)], count: usize) -> Vec<Acked> {
     let mut child = Command::new(std::env::current_exe().expect("this binary has a path"))
         .args(["--exact", name, "--ignored", "--nocapture"])
@@ -71,7 +71,7 @@ pub fn kill_after(name: &str, environment: &[(&str, &str)], count: usize) -> Vec
     }
     child.kill().expect("the child is ours");
     child.wait().expect("the child is ours");
-    // What it had told before it died counts as well, but for a line cut short.
+    // The lines printed until the kill count as well, except an incomplete last line.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).expect("the child writes text");
     acked.extend(rest.split_inclusive('\n').filter_map(parse));
@@ -85,7 +85,7 @@ fn parse(line: &str) -> Option<Acked> {
     Some(Acked { partition: next()?.parse().ok()?, offset: next()?.parse().ok()?, value: next()?.into() })
 }
 
-/// Asserts that the log holds each of these where it was said to be, and nothing twice.
+/// Asserts that the log has each of these records at its offset, and delivers no record twice.
 pub fn assert_holds(log: &Arc<dyn Log>, acked: &[Acked]) {
     let mut values = HashMap::new();
     for partition in PartitionId::all(log.partitions()) {
@@ -101,7 +101,7 @@ pub fn assert_holds(log: &Arc<dyn Log>, acked: &[Acked]) {
     }
 }
 
-/// A number from `low` up to twice that, another one each time.
+/// A random number from `low` up to twice `low`.
 pub fn about(low: usize) -> usize {
     low + (uuid::Uuid::new_v4().as_u128() % low as u128) as usize
 }

@@ -1,4 +1,4 @@
-//! What holds of reading.
+//! Claims about reads.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -60,7 +60,7 @@ pub fn many_ask_for_bounds_at_once(log: &Arc<dyn Log>) {
 
 pub fn a_waiting_reader_is_woken_by_an_append(log: &Arc<dyn Log>) {
     let mut reader = reader(log, &[(0, 0), (1, 0)]);
-    // The first poll connects, so that what is measured is the waking.
+    // The first poll connects, so that the test measures only the wake-up.
     assert_drained(&mut reader);
     let (waits, waiting) = mpsc::channel();
     let woken = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Whether a journal answers for a recorded run as its file does.
+//! Compares a journal's answers about a recorded run with its file.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Call, Run};
 use crate::{command::Runlog, random::Random};
 
-/// Compares everything that is asked of one run: its timeline, its checkpoints, each of its calls, its recovery.
+/// Compares the timeline, the checkpoints, each call and the recovery of one run.
 pub fn run(runlog: &Runlog, run: &Run, random: &mut Random) -> anyhow::Result<()> {
     let lines = runlog.json(&["show", &run.id, "--raw"])?.exits(0)?.documents()?;
     timeline(run, &lines).with_context(|| format!("timeline of {}", run.id))?;
@@ -41,8 +41,8 @@ fn timeline(run: &Run, lines: &[Value]) -> anyhow::Result<()> {
     let mut before = (0, Value::Null);
     for checkpoint in of_type(lines, "loop_checkpoint") {
         let messages = checkpoint["messages"].as_array().context("messages")?;
-        ensure!(checkpoint["base"] == before.1, "it builds on the one before: {checkpoint}");
-        ensure!(run.messages[before.0..].starts_with(messages), "a checkpoint brings what came since: {checkpoint}");
+        ensure!(checkpoint["base"] == before.1, "its base is the previous checkpoint: {checkpoint}");
+        ensure!(run.messages[before.0..].starts_with(messages), "a checkpoint contains the new messages: {checkpoint}");
         before = (before.0 + messages.len(), checkpoint["checkpoint_id"].clone());
         saved.push(before.0);
     }
@@ -65,7 +65,7 @@ fn checkpoint(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()>
         latest["messages"].as_array().is_some_and(|loaded| loaded == &run.messages[..*count]),
         "the latest's messages"
     );
-    // The one before the latest that covers less, asked for by what it covers.
+    // The last checkpoint that covers less than the latest, queried by a covered number.
     let saved = of_type(lines, "loop_checkpoint");
     let covers = |checkpoint: &Value| checkpoint["covers_journal_seq"].as_u64();
     if let Some(at) = saved.iter().rposition(|earlier| covers(earlier) < covers(&latest)) {
@@ -94,7 +94,7 @@ fn lookup(runlog: &Runlog, run: &Run, at: usize, random: &mut Random) -> anyhow:
     let arguments = respelled(&call.arguments, random);
     let mut arguments_of = vec!["lookup", &run.id, "--tool", &call.tool, "--args", &arguments];
     let number = occurrence.to_string();
-    // The last is found without its number.
+    // The last occurrence is looked up without its number.
     if occurrence < occurrences {
         arguments_of.extend(["--occurrence", &number]);
     }
@@ -112,7 +112,7 @@ fn lookup(runlog: &Runlog, run: &Run, at: usize, random: &mut Random) -> anyhow:
     Ok(())
 }
 
-/// The same value in another spelling: members in another order, white space where it may be.
+/// The same value with its members in another order and with random white space.
 fn respelled(value: &Value, random: &mut Random) -> String {
     let space = |random: &mut Random| [" ", "", "\n", "\t ", "  "][random.between(0, 5) as usize];
     match value {

@@ -1,4 +1,4 @@
-//! What the journal answers, against what its writers know.
+//! Compares the journal's answers with the records of its writers.
 
 use anyhow::{Context, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::Story;
 use crate::server::Server;
 
-/// Questions under way at once.
+/// Queries in flight at most.
 const CONCURRENCY: usize = 8;
 /// How long the server may take to catch up.
 const CATCH_UP: &str = "deadline_ms=120000";
 
-/// Every acknowledged record once and in order, every call with its own outcome, nothing refused, and the indices what
-/// the log says.
+/// Fails unless every acknowledged record is there once and in order, every call has its own outcome, no record is
+/// refused, and the indices equal a rebuild from the log.
 pub fn everything(server: &Server, stories: &[Story]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let http = crate::server::client()?;
@@ -59,7 +59,7 @@ async fn run(http: &reqwest::Client, url: &str, story: &Story) -> anyhow::Result
     Ok(())
 }
 
-/// A run's records as the journal has them, whole and in order.
+/// The records of a run in the journal, whole and in order.
 pub(crate) async fn lines(http: &reqwest::Client, base: &str) -> anyhow::Result<Vec<Value>> {
     let mut lines = Vec::new();
     let mut cursor = String::new();
@@ -75,7 +75,7 @@ async fn records(http: &reqwest::Client, base: &str, story: &Story) -> anyhow::R
     let lines = lines(http, base).await?;
     for (line, record) in lines.iter().zip(&story.records) {
         let (id, place) = (&record.body.record_id, &record.place);
-        ensure!(line["record_id"] == id.as_str(), "{} stands where {id} was written", line["record_id"]);
+        ensure!(line["record_id"] == id.as_str(), "{} is at the position of {id}", line["record_id"]);
         ensure!(line["payload"] == serde_json::to_value(&record.payload)?, "{id} has other content: {line}");
         ensure!(
             line["journal_seq"] == place.journal_seq.get() && line["epoch"] == place.writer_epoch.get(),

@@ -10,18 +10,18 @@ use tokio::sync::watch;
 
 use super::Sink;
 
-/// How long a writer waits for the server to come back before it looks again.
+/// The pause between two checks of the server's URL.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What the server is to fill in for runs that leave it to the server.
+/// The members that the server fills in for runs that leave their numbers to it.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
 
-/// The server, wherever it is now.
+/// A server whose URL changes.
 #[derive(Debug)]
 pub struct Http {
     client: reqwest::Client,
     url: watch::Receiver<String>,
-    /// Whether a run's numbers are the server's to give.
+    /// Whether the server numbers the records of a run.
     leaves_numbers: fn(&str) -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! Batches straight to a topic, whether or not anybody projects it.
+//! Appends batches directly to a topic, with or without a projector.
 
 use futures_util::{FutureExt, future::BoxFuture};
 use runlog_log::{Kind, Log, kafka::KafkaLog};

@@ -10,7 +10,7 @@
 //!   {"work": {"runs": ["r"], "acknowledged": "F"}}  works on all of them until a line comes, then ends them
 //! ```
 //!
-//! Effects write a line to the ledger, which knows nothing of the journal: what really happened is read there.
+//! Effects write a line to the ledger, which is independent of the journal: tests read there which effects happened.
 
 use std::{
     fs::File,
@@ -28,19 +28,19 @@ use runlog_tests::deployment::lines;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Agents are held up by tests for as long as that takes: it must not make a read-back late.
+/// Longer than tests hold an agent at a failpoint, so that no read-back times out.
 const READ_BACK: Duration = Duration::from_secs(60);
-/// What a process ends with that lost its parent.
+/// The exit code of a process that lost its parent.
 const ORPHANED: i32 = 4;
-/// How often an agent that another was faster than asks for its run again.
+/// Attempts to claim a run, if other agents claim it first.
 const CLAIMS: usize = 5;
 
 /// Steps between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 3;
 
-/// The failpoint that holds this process up next.
+/// The failpoint at which this process stops next.
 static STOP_AT: sync::Mutex<Option<String>> = sync::Mutex::new(None);
-/// Whether the work is to come to its end.
+/// Whether the work must end at the next checkpoint.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +54,7 @@ enum Command {
         tool: String,
         args: Value,
         key: Option<String>,
-        /// Holds the effect up when it has happened.
+        /// Stops the process after the effect has happened.
         #[serde(default)]
         hold: bool,
     },
@@ -80,12 +80,12 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
 }
 
 fn answer_with(what: &Value) {
-    // Nobody listens any more: the next read of stdin ends this.
+    // If the parent has ended, the next read of stdin ends this process.
     let _ = writeln!(io::stdout().lock(), "{what}");
     let _ = io::stdout().lock().flush();
 }
 
-/// The next line; without one, this process ends.
+/// The next line; exits the process at the end of stdin.
 fn next_line() -> String {
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
@@ -163,7 +163,7 @@ fn answered(answer: &runlog_producer::Answer) -> Value {
     json!({ "result": result, "failure": failure, "recorded": answer.recorded, "position": answer.position })
 }
 
-/// Makes a call whose effect is at the desk.
+/// Makes a call whose effect is a booking at the desk.
 async fn book(
     run: &Run,
     desk: &Desk,
@@ -187,13 +187,13 @@ async fn book(
     call.once(effect).await
 }
 
-/// Where effects happen: a file with a line for each.
+/// The ledger: a file with a line for each effect.
 struct Desk {
     ledger: PathBuf,
 }
 
 impl Desk {
-    /// A booking with a number of its own; the same number again for a key that it knows.
+    /// A booking with a new number, or the earlier number if the key is known.
     fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
         let key = call.idempotency_key.as_deref();
         let booked = if key.is_some() && call.attempt > 1 { self.booked(call.id.as_str())? } else { None };
@@ -206,19 +206,19 @@ impl Desk {
         Ok(result)
     }
 
-    /// What was booked for a call.
+    /// The booking of a call.
     fn booked(&self, call: &str) -> anyhow::Result<Option<Value>> {
         let booking = lines(&self.ledger)?.into_iter().find(|line| line["call"] == call);
         Ok(booking.map(|line| line["result"].clone()))
     }
 }
 
-/// One write, so that a process that is killed leaves a line or none.
+/// Appends a line in one write, so that a killed process leaves the whole line or no part of it.
 fn append(mut file: &File, line: &Value) -> io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-/// What was acknowledged to this process.
+/// The acknowledgements of this process.
 struct List(File);
 
 impl List {
@@ -238,7 +238,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Takes a run over, finds out what its last life left open, and works on it.
+    /// Takes a run over, decides the calls that the previous process left open, and works on it.
     async fn live(&self, id: &str) -> anyhow::Result<()> {
         let run = self.open(id).await?;
         for pending in &run.recovery().pending {
@@ -261,7 +261,7 @@ impl Worker<'_> {
             }
             let state = LoopState { state: Some(json!({ "step": step }).into()), ..LoopState::default() };
             self.list.note(id, "checkpoint", json!({ "position": run.checkpoint(&state).await? }))?;
-            // Only here it has asked again for all that its last life may have left behind.
+            // Only here has it repeated all calls that the previous process may have left open.
             if ENDING.load(Ordering::Relaxed) {
                 self.list.note(id, "end", json!({ "position": run.end(Outcome::Completed).await? }))?;
                 return Ok(());
@@ -269,7 +269,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A claim of the process before may land between our look and our claim: then it is asked for again.
+    /// Opens a run. Retries, because a claim of the previous process may be appended between the read of the head and the new
+    /// claim.
     async fn open(&self, id: &str) -> anyhow::Result<Run> {
         for _ in 1..CLAIMS {
             match self.runlog.open(id).await {
@@ -287,7 +288,7 @@ impl Worker<'_> {
         let effect = async |call: Call| {
             let noted = self.list.note(run.id().as_str(), "intent", json!({ "id": call.id }));
             let booked = noted.and_then(|()| self.desk.book(run.id().as_str(), tool, &args, &call));
-            // A desk that cannot write is no answer to record.
+            // A failed write at the desk is recorded as a failure of the call.
             booked.map(Json::from).map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })
         };
         let answer = call.once(effect).await?;
@@ -295,7 +296,7 @@ impl Worker<'_> {
         self.list.note(run.id().as_str(), "answer", answered(&answer))
     }
 
-    /// What an operator does, by the desk's ledger: the process that made the call is dead.
+    /// Decides a pending call by the desk's ledger, as an operator would: the process that made the call is dead.
     async fn reconcile(&self, run: &str, pending: &answer::Pending) -> anyhow::Result<()> {
         let body = match self.desk.booked(pending.id.as_str())? {
             Some(result) => json!({ "decision": "done", "result": result }),
@@ -303,7 +304,7 @@ impl Worker<'_> {
         };
         self.list.note(run, "decided", json!({ "decision": body["decision"] }))?;
         let mut body = body;
-        // The call may be this process' own.
+        // The call may belong to this process.
         (body["revision"], body["force"]) = (pending.revision.into(), true.into());
         (body["who"], body["why"]) = ("the worker".into(), "by the desk's ledger".into());
         let url = format!("{}/v1/runs/{run}/effects/{}/resolution", self.server, pending.id);

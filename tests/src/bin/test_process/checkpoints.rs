@@ -1,5 +1,5 @@
-//! What checkpoints after every turn cost, `make checkpoints`: for ways of keeping a conversation and numbers of turns, and
-//! for the recorded runs in `RUNLOG_SAMPLES`. Every checkpoint is loaded and compared.
+//! Measures the cost of checkpoints after every turn (`make checkpoints`): for several stories and numbers of turns, and
+//! for the recorded runs in `RUNLOG_SAMPLES`. Loads and compares every checkpoint.
 
 use runlog_tests::{
     checkpoints::{Costs, Recorded, measure, recorded_file, stories::Story},
@@ -7,7 +7,7 @@ use runlog_tests::{
     recorded,
 };
 
-#[allow(clippy::print_stdout, reason = "the figures are what it is for")]
+#[allow(clippy::print_stdout, reason = "its purpose is to print figures")]
 pub(crate) fn run() -> anyhow::Result<()> {
     let seed = Random::seed();
     let most = std::env::var("RUNLOG_BENCH_TURNS").ok().map(|turns| turns.parse()).transpose()?.unwrap_or(5000);
@@ -33,7 +33,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 const HEADER: &str = "checkpoints                                  messages      whole        log  log/messages  a record over  \
                       message rows  list rows  a list's row  read: rows over  bytes over  seeks";
 
-#[allow(clippy::print_stdout, reason = "the figures are what it is for")]
+#[allow(clippy::print_stdout, reason = "its purpose is to print figures")]
 fn row(name: &str, costs: &Costs) {
     let kib = |bytes: u64| bytes as f64 / 1024.0;
     println!(

@@ -4,7 +4,7 @@
 //! ```text
 //!   test_process killed-agent BROKERS TOPIC SERVER FOLDER SLOT
 //!   "at NAME"    stops at that failpoint when it is next reached with appends in flight, and says so: {"at": …, "in_flight": 2}
-//!   "anywhere"   says so when appends are in flight, and goes on
+//!   "anywhere"   says so when appends are in flight, and continues
 //!   "end"        ends its runs, and exits with status 0
 //! ```
 
@@ -32,10 +32,11 @@ use runlog_tests::{
 };
 use serde_json::json;
 
-/// How long a failpoint waits for an append in flight. Without one the process goes on, and stops at the next time.
+/// How long a failpoint waits for an append in flight. Without one the process continues and waits again at its next
+/// arrival.
 const IN_FLIGHT_WAIT: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_micros(100);
-/// How long an effect may stay unread: servers are killed meanwhile.
+/// How long a read-back may take: servers are killed meanwhile.
 const READ_BACK: Duration = Duration::from_secs(10);
 
 /// The failpoint at which this process stops.
@@ -47,7 +48,7 @@ static LARGE: AtomicBool = AtomicBool::new(false);
 
 fn say(what: &serde_json::Value) {
     let mut stdout = io::stdout().lock();
-    // Nobody listens any more: then stdin ends, too.
+    // If the parent has ended, stdin ends, too.
     let _ = writeln!(stdout, "{what}").and_then(|()| stdout.flush());
 }
 
@@ -65,7 +66,7 @@ fn in_flight() -> Option<u64> {
 
 fn reached(name: &'static str) {
     let stop_at = || STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
-    // Taken, so that the other threads go on: it is their appends that are in flight.
+    // Disarms the point, so that the other threads continue: their appends are in flight.
     if stop_at().take_if(|armed| armed.as_str() == name).is_none() {
         return;
     }
@@ -115,7 +116,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
         ..Config::new(journal, "kill-agent")
     };
     thread::spawn(listen);
-    // A thread for each run: one may stand at a failpoint, and the others go on.
+    // A thread for each run: one may be stopped at a failpoint while the others continue.
     let threads: Vec<_> = (0..RUNS_AT_ONCE)
         .map(|task| {
             let (config, server, folder, slot) = (config.clone(), server.clone(), folder.to_owned(), slot.clone());
@@ -128,7 +129,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
     threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
 }
 
-/// One run after the other. What was ended is remembered for the next life.
+/// Works on one run after the other. A file keeps the number of ended runs for the next process.
 async fn work(config: &Config, server: &str, folder: &Path, slot: &str, task: usize) -> anyhow::Result<()> {
     let (desk, acked) =
         (EffectDesk::new(folder.join("desk"))?, AckedList::open(&folder.join(format!("acked-{slot}")))?);

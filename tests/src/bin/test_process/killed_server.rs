@@ -66,7 +66,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = arguments.next();
     thread::spawn(|| {
         for line in io::stdin().lines().map_while(Result::ok) {
-            // Said under the lock: before it stops there.
+            // Answers under the lock, so that the process cannot stop at the point before.
             let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
             tracing::info!(line, "is to stop");
             say(&json!({ "armed": line }));

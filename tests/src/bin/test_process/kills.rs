@@ -1,5 +1,5 @@
-//! Kills agents and servers with SIGKILL at every named failpoint while appends are in flight, on Kafka; then compares what
-//! was acknowledged, the ledger of effects and the journal. `test_process kills KILLS`, 1000 by default.
+//! Kills agents and servers with SIGKILL at every named failpoint while appends are in flight, on Kafka. Then compares the
+//! acknowledgements, the ledger of effects and the journal. `test_process kills KILLS`, 1000 by default.
 
 use anyhow::Context;
 use runlog_tests::{kafka::Broker, kill_fleet, random::Random};

@@ -1,5 +1,5 @@
-//! The processes that tests start and kill, and the long runs of `make`: one program, since each more is linked with RocksDB and
-//! librdkafka once more. `test_process NAME ARGUMENT...`; each module describes its arguments and what it reads and writes.
+//! The processes that tests start and kill, and the long runs of `make`. They are one program, because each program links
+//! RocksDB and librdkafka. `test_process NAME ARGUMENT...`; each module describes its arguments, input and output.
 
 mod agent;
 mod checkpoints;

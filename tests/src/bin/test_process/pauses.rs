@@ -24,7 +24,7 @@ const DISK_MIB: u32 = 192;
 const RESUME_WAIT: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What the server does when the pause begins.
+/// The work of the server when the pause begins.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     Start,
@@ -98,7 +98,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     Ok(())
 }
 
-/// One pause of a fresh cluster; how long after it records were applied on every partition.
+/// Pauses a fresh cluster once. Returns how long after the pause records were applied on every partition.
 fn round(kafka: &Kafka, moment: Moment, pause: Duration, random: &mut Random) -> anyhow::Result<Duration> {
     let (folder, config) = (tempfile::tempdir()?, kafka.config());
     admin::create_topic(&config, PARTITIONS)?;
@@ -167,7 +167,7 @@ fn start_run(server: &Server, run: &str) -> anyhow::Result<(u16, Value)> {
     server.post(&format!("/v1/runs/{run}/records"), &record)
 }
 
-/// Waits until records are applied on every partition and the server is ready; how long that took.
+/// Waits until records are applied on every partition and the server is ready; returns how long that took.
 fn resumes(server: &Server) -> anyhow::Result<Duration> {
     let started = Instant::now();
     let (mut applied, mut last) = (std::collections::BTreeSet::new(), Value::Null);

@@ -30,7 +30,7 @@ enum Command {
 /// The result of a command, or the error and whether another process took the run over.
 type Done = Result<Value, (String, bool)>;
 
-/// The ports that are open.
+/// The open ports.
 #[derive(Default)]
 struct Ports {
     bob_core: Option<bob_core::Port>,

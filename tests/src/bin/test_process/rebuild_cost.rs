@@ -1,8 +1,8 @@
-//! What building the indices from a local log costs: `test_process rebuild-cost DIR RECORDS live|bulk|verify [OF_A_RUN]`.
+//! Measures the build of the indices from a local log: `test_process rebuild-cost DIR RECORDS live|bulk|verify [OF_A_RUN]`.
 //!
-//! Makes a journal of so many records in DIR if there is none: a third each of turns, requests and results of 500 bytes
-//! with words in them, OF_A_RUN (300) a run, 200 runs at a time, run ids as UUIDs. `live` and `bulk` delete the indices and build
-//! them again, `verify` compares those that are there. Prints CPU and resident memory of this process.
+//! Makes a journal of RECORDS records in DIR if there is none: a third each of turns, requests and results of 500 bytes of
+//! words. 200 runs are written at a time, with OF_A_RUN (300) records each; run ids are UUIDs. `live` and `bulk` delete
+//! and rebuild the indices, `verify` compares the present ones. Prints CPU and resident memory of this process.
 
 use anyhow::{Context, ensure};
 use runlog_log::{
@@ -44,7 +44,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     let (begun, before) = (Instant::now(), cpu_seconds()?);
     let projector = runtime.block_on(open::local(config))?;
     if how == "verify" {
-        ensure!(projector.verify()?.equal, "the indices are not what the log says");
+        ensure!(projector.verify()?.equal, "the indices differ from the log");
     } else {
         for partition in PartitionId::all(PARTITIONS) {
             runtime.block_on(projector.wait(partition, Consistency::Latest, WAIT))?;
@@ -52,7 +52,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     }
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds()? - before);
     let micros = cpu * 1e6 / records as f64;
-    #[allow(clippy::print_stdout, reason = "the figures are what it is for")]
+    #[allow(clippy::print_stdout, reason = "its purpose is to print figures")]
     {
         println!(
             "{how}: {micros:.2} µs of CPU a record, {:.0} records/s, {:.0} MiB resident at most",
@@ -69,7 +69,7 @@ fn config(dir: &Path) -> Config {
 
 /// Appends the journal.
 fn make(runtime: &Runtime, dir: &Path, records: u64, of_a_run: u64) -> anyhow::Result<()> {
-    // The genesis records.
+    // Starts a projector once, which appends the genesis records.
     drop::<Projector>(runtime.block_on(open::local(config(dir)))?);
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
     let at_a_time = AT_A_TIME.min(records.div_ceil(of_a_run));

@@ -1,5 +1,5 @@
-//! Starts the broker that the tests of one run share, prints its address, and removes it when stdin ends: with the script
-//! that started this, however that ends.
+//! Starts the broker that the tests of one run share, prints its address, and removes it when stdin ends. Stdin ends when
+//! the script that started this process exits or is killed.
 
 use std::io::{Read, Write, stdin, stdout};
 

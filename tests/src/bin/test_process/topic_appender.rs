@@ -27,17 +27,17 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// Orders that wait for their acknowledgement.
-const UNDER_WAY_MAX: usize = 1024;
+/// Orders in flight at most.
+const IN_FLIGHT_MAX: usize = 1024;
 /// How long a transaction's steps may take.
 const STEP_WAIT: Duration = Duration::from_secs(30);
-/// More than our own clients take.
+/// Larger than the limit of our own clients, bytes.
 const MESSAGE_BYTES_MAX: &str = "2000000";
 
-/// What is on its way, in the order of the orders.
+/// An order in flight.
 enum Waiting {
     Log(usize, Ack),
-    /// Waits until all before it is acknowledged; `Ok` is sent when it is done.
+    /// Waits until all earlier orders are acknowledged; sends `()` when it is done.
     Foreign(Order, SyncSender<()>),
 }
 
@@ -46,25 +46,25 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
         .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC"))?;
     let config = KafkaConfig::new(brokers, topic);
     let log = KafkaLog::connect(config.clone())?;
-    let (send, waiting) = mpsc::sync_channel(UNDER_WAY_MAX);
+    let (send, waiting) = mpsc::sync_channel(IN_FLIGHT_MAX);
     let listener = thread::spawn(move || listen(&log, &send));
     let foreign = Foreign { runtime: Runtime::new()?, config };
     acknowledge(&waiting, &foreign)?;
     listener.join().map_err(|_| anyhow!("the listener panicked"))?
 }
 
-/// Appends each order as it comes.
+/// Appends each order as it arrives.
 fn listen(log: &KafkaLog, send: &SyncSender<Waiting>) -> anyhow::Result<()> {
     for line in io::stdin().lines() {
         let order: Order = serde_json::from_str(&line?)?;
         if order.how == How::Log {
             let entry = Entry { value: bytes(&order.value)?, ..Entry::default() };
             let ack = log.append(PartitionId::new(order.partition)?, vec![entry]);
-            send.send(Waiting::Log(order.number, ack)).map_err(|_| anyhow!("nobody waits any more"))?;
+            send.send(Waiting::Log(order.number, ack)).map_err(|_| anyhow!("the waiting thread has ended"))?;
         } else {
             let (done, is_done) = mpsc::sync_channel(0);
-            send.send(Waiting::Foreign(order, done)).map_err(|_| anyhow!("nobody waits any more"))?;
-            is_done.recv().context("nobody waits any more")?;
+            send.send(Waiting::Foreign(order, done)).map_err(|_| anyhow!("the waiting thread has ended"))?;
+            is_done.recv().context("the waiting thread has ended")?;
         }
     }
     Ok(())
@@ -91,13 +91,13 @@ fn acknowledge(waiting: &Receiver<Waiting>, foreign: &Foreign) -> anyhow::Result
     Ok(())
 }
 
-/// Clients that are not ours.
+/// Clients other than ours.
 struct Foreign {
     runtime: Runtime,
     config: KafkaConfig,
 }
 
-/// One whose transactions have the topic's name, and what it hears of its records.
+/// A producer whose transactional id is the topic's name, and its delivery reports.
 struct Transactional {
     producer: BaseProducer<Reports>,
     reports: Receiver<(usize, Result<Offset, String>)>,
@@ -127,7 +127,7 @@ impl Foreign {
         Ok(landed.map_err(|error| anyhow!(error))?.get())
     }
 
-    /// By the id a transaction that a killed process left open is aborted.
+    /// Initialises transactions. The shared transactional id aborts a transaction that a killed process left open.
     fn transactional(&self) -> anyhow::Result<Transactional> {
         let (send, reports) = mpsc::channel();
         let mut client = ClientConfig::new();

@@ -182,7 +182,7 @@ impl GateWorker<'_> {
         self.acked.note(id, "answer", answered(&answer)).map(Some)
     }
 
-    /// The effect. It also lists an acknowledgement first: the intent was read back as applied.
+    /// The effect. Lists the intent as acknowledged first, because it was read back as applied.
     fn book(&self, id: &str, tool: &str, args: &Value, call: Call) -> Result<Json, Failure> {
         let noted = self.acked.note(id, "intent", json!({ "id": call.id }));
         let booked = noted.and_then(|()| self.desk.book(id, tool, args, &call));

@@ -25,7 +25,7 @@ pub struct Shape {
     pub of_a_run: u64,
     /// Concurrent runs. They are written in turns until all of them end.
     pub at_a_time: u64,
-    /// Bytes of each text. With 0, ids are counters instead of UUIDs, so that the journal takes the least disk.
+    /// Bytes of each text. With 0, record ids have no random part, so that the journal compresses well.
     pub text_bytes: usize,
 }
 

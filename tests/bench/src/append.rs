@@ -24,17 +24,17 @@ use crate::{
 };
 
 const PARTITIONS: u32 = 4;
-/// Appends whose acknowledgement is awaited, and records of an append.
+/// Appends in flight at most, and records of an append.
 const OUTSTANDING: usize = 256;
 const BATCH: usize = 64;
-/// Records before the clock starts: by then both have connected and know the topic.
+/// Records before the measurement, so that both clients have connected and have the topic's metadata.
 const WARM_UP: usize = 20_000;
-/// Different records; a round goes through them as often as its time allows.
+/// Different records; a round repeats them until its time is over.
 const RECORDS: u64 = 100_000;
 
 type Entries = [(PartitionId, Entry)];
 
-/// Records a second that the tool in Java is given, which ends by their number and not by time.
+/// Records per second of a round's time for the Java tool, which ends after a number of records, not after a time.
 const TOOL_RATE: u64 = 80_000;
 
 pub(crate) fn run(
@@ -94,7 +94,7 @@ async fn append(config: &KafkaConfig, entries: &Entries, round: Duration) -> any
     writer.finish().await?;
     let (watch, mut records) = (Stopwatch::start()?, 0);
     for (partition, entry) in entries.iter().cycle() {
-        // Looking at the clock costs.
+        // Reading the clock is slow.
         if records % 1024 == 0 && watch.elapsed() >= round {
             break;
         }
@@ -137,7 +137,7 @@ fn append_raw(config: &KafkaConfig, entries: &Entries, round: Duration) -> anyho
     watch.stop(records)
 }
 
-/// Appends record by record, in batches, with a bounded number of them under way.
+/// Collects records in batches and appends them, with a bounded number of appends in flight.
 pub(crate) struct Writer<'a> {
     log: &'a dyn Log,
     waiting: VecDeque<Ack>,

@@ -24,11 +24,11 @@ use crate::{
 };
 
 const PARTITIONS: u32 = 4;
-/// Records a second of a round's time: a consumer ends by their number and not by time.
+/// Records per second of a round's time: a consumer ends after a number of records, not after a time.
 const RATE: u64 = 200_000;
-/// Records of a poll, as the projector asks for them at the most.
+/// Records of a poll at most, as in the projector.
 const POLL: usize = 4096;
-/// How long records may fail to come.
+/// How long the next record may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(
@@ -89,7 +89,7 @@ fn read(topic: &KafkaConfig, count: u64) -> anyhow::Result<Cost> {
     let (watch, mut records) = (Stopwatch::start()?, first);
     while records < count {
         let deliveries = reader.poll(POLL, DEADLINE)?;
-        ensure!(!deliveries.is_empty() || watch.elapsed() < DEADLINE, "{records} of {count} records came");
+        ensure!(!deliveries.is_empty() || watch.elapsed() < DEADLINE, "{records} of {count} records were delivered");
         records += deliveries.len() as u64;
     }
     watch.stop(records - first)

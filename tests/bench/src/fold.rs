@@ -1,5 +1,5 @@
-//! The fold of one partition, and the rebuild of its index, from memory to disk, beside RocksDB alone: writing the very batches
-//! that the fold wrote, and taking in the same rows as sorted files. The limits of what any projection into RocksDB can reach.
+//! The fold of one partition, and the rebuild of its index, from memory to disk. RocksDB alone is the upper limit of any
+//! projection: it writes the same batches as the fold, or ingests the same rows as sorted files.
 
 use anyhow::{Context, ensure};
 use runlog_log::{
@@ -34,17 +34,17 @@ use crate::{
     report::{Figure, Goal, Row, Unit},
 };
 
-/// Records of a batch, as the live loop reads them at the most.
+/// Records of a batch at most, as in the live loop.
 const BATCH: usize = 4096;
 pub(crate) const MEMORY_BYTES: usize = 128 << 20;
-/// Bytes of a sorted file's key and value before the next one.
+/// Bytes of keys and values in a sorted file before the next file begins.
 const FILE_BYTES: u64 = 64 << 20;
 /// Records of an append to the log in memory.
 const APPEND: usize = 1000;
 /// How long a rebuild may take.
 const REBUILD_MAX: Duration = Duration::from_secs(3600);
 
-/// Rows of a commit as they are on disk, one after the other.
+/// The rows of a commit in their form on disk, concatenated.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -155,7 +155,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale) -> anyhow::Result<Figure> {
     })
 }
 
-/// A journal of one partition: its genesis, and so many records, each of which is shown.
+/// A journal of one partition: its genesis, and `count` records. Calls `show` with each record.
 pub(crate) fn deliveries_of(
     mut journal: Journal,
     count: u64,
@@ -165,7 +165,7 @@ pub(crate) fn deliveries_of(
     deliveries_in(records)
 }
 
-/// Likewise, of these records.
+/// A journal of one partition with these records.
 pub(crate) fn deliveries_in(
     records: impl Iterator<Item = anyhow::Result<JournalRecord>>,
 ) -> anyhow::Result<Vec<Delivery>> {
@@ -207,7 +207,7 @@ fn recorded(deliveries: &[Delivery]) -> anyhow::Result<Vec<Batch>> {
         Ok(ControlFlow::Break(()))
     })?;
     ensure!(refused.is_none(), "a record of the benchmark is refused: {refused:?}");
-    let recorded = Arc::into_inner(recorded).context("nobody else has it")?;
+    let recorded = Arc::into_inner(recorded).context("the store is still shared")?;
     Ok(recorded.batches.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -219,7 +219,7 @@ fn fold(deliveries: &[Delivery], dir: &Path) -> anyhow::Result<Cost> {
     watch.stop(deliveries.len() as u64)
 }
 
-/// A log in memory that has these records.
+/// A log in memory with these records.
 async fn log_of(deliveries: &[Delivery]) -> anyhow::Result<MemoryLog> {
     let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
     for batch in deliveries.chunks(APPEND) {
@@ -229,7 +229,7 @@ async fn log_of(deliveries: &[Delivery]) -> anyhow::Result<MemoryLog> {
     Ok(log)
 }
 
-/// Builds the index of an empty folder, until it answers for the last record.
+/// Builds an index in an empty folder, until the last record is applied.
 async fn rebuild(log: &MemoryLog, dir: &Path, records: u64) -> anyhow::Result<Cost> {
     let config = Config { memory_bytes: MEMORY_BYTES, ..Config::new(dir, || 0, || "bench".to_owned()) };
     let last = Consistency::AtLeast(PartitionId::ZERO, Offset::new(records)?);
@@ -239,7 +239,7 @@ async fn rebuild(log: &MemoryLog, dir: &Path, records: u64) -> anyhow::Result<Co
     watch.stop(records)
 }
 
-/// The options of a database of its own.
+/// The options of a separate database.
 fn options() -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_bloom_filter(10.0, false);
@@ -262,7 +262,7 @@ fn family(database: &rocksdb::DB, area: Area) -> anyhow::Result<&rocksdb::Column
     database.cf_handle(area.name()).context("its column family")
 }
 
-/// Writes the batches, with a write-ahead log that is not synced, or without one; and with 64 MiB for memtables, as `serve` has.
+/// Writes the batches with an unsynced write-ahead log or without one, and with 64 MiB for memtables, like `serve`.
 fn replay(batches: &[Batch], dir: &Path, records: u64, is_logged: bool) -> anyhow::Result<Cost> {
     let mut options = options();
     options.set_write_buffer_size(16 << 20);
@@ -288,12 +288,12 @@ fn replay(batches: &[Batch], dir: &Path, records: u64, is_logged: bool) -> anyho
     watch.stop(records)
 }
 
-/// Sorts rows that come in log order, writes them to files, and lets a database take the files in.
+/// Sorts the rows, which are in log order, writes them to files, and ingests the files into a database.
 fn bulk(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
     let options = options();
     let watch = Stopwatch::start()?;
     let mut rows: Vec<OnDiskRow<'_>> = batches.iter().flat_map(Batch::rows).collect();
-    // Stable: of equal keys the last one is the newest.
+    // A stable sort: the last of equal keys is the newest.
     rows.sort_by_key(|(area, key, _)| (*area, *key));
     let database = open(&options, &dir.join("database"))?;
     let mut ingest = rocksdb::IngestExternalFileOptions::default();

@@ -1,5 +1,5 @@
-//! A tool call through the gate: intent, acknowledgement, read-back, an effect that takes no time, result. Alone, and several at
-//! once, as models ask for them.
+//! A tool call through the gate: intent, acknowledgement, read-back, an effect that takes no time, result. One call at a
+//! time, and several concurrent calls, as models request them.
 
 use futures_util::future::try_join_all;
 use runlog_producer::{Config, Journal, Runlog};
@@ -13,9 +13,9 @@ use crate::{
     report::{Figure, Goal, Row, Unit},
 };
 
-/// Calls before those that count.
+/// Calls before the measurement.
 const WARM_UP: u32 = 20;
-/// Calls that are made at once.
+/// Concurrent calls.
 const AT_ONCE: u32 = 8;
 
 pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
@@ -49,7 +49,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure
     })
 }
 
-/// Each latency is that of so many calls.
+/// Each latency is the time of `at_once` concurrent calls.
 async fn calls(journal: Journal, run: &str, at_once: u32, scale: &Scale) -> anyhow::Result<Latencies> {
     let runlog = Runlog::connect(Config::new(journal, "bench")).await?;
     let run = runlog.open(run).await?;

@@ -20,14 +20,14 @@ pub(crate) struct KafkaTools {
 }
 
 impl KafkaTools {
-    /// Fetches them. Payloads have 500 bytes that do not compress: of text, since the tool reads lines.
+    /// Fetches the tools. Payloads have 500 incompressible bytes of text, because the tool reads lines.
     pub(crate) fn install() -> anyhow::Result<Self> {
         let jars = peers::jars()?;
         let (mut payloads, mut random) = (tempfile::NamedTempFile::new()?, Random::new(5));
         let lines = (0..PAYLOADS).map(|_| records::incompressible(&mut random, 500));
         payloads.write_all(lines.collect::<Vec<_>>().join("\n").as_bytes())?;
         let tools = Self { jars, payloads };
-        // Says what is missing, a Java for one, before anything is measured.
+        // Fails before any measurement if a program is missing, for example Java.
         output(tools.tool("ConsumerPerformance").arg("--version"))?;
         Ok(tools)
     }
@@ -39,28 +39,29 @@ impl KafkaTools {
         java
     }
 
-    /// Sends `records` records, and before them `warm_up` that do not count. The time is the tool's own, from the first record
-    /// that counts to the last acknowledgement; the CPU time is that of the whole process, shared out over all records.
+    /// Sends `warm_up` uncounted records, then `records` records. The time is measured by the tool, from the first counted
+    /// record to the last acknowledgement. The CPU time of the whole process is divided over all records.
     pub(crate) fn produce(&self, topic: &KafkaConfig, warm_up: u64, records: u64) -> anyhow::Result<Cost> {
         let mut tool = self.tool("ProducerPerformance");
         let all = warm_up + records;
         tool.args(["--topic", &topic.topic, "--bootstrap-server", &topic.brokers, "--throughput", "-1"]);
         tool.args(["--num-records", &all.to_string(), "--warmup-records", &warm_up.to_string()]);
         tool.arg("--payload-file").arg(self.payloads.path());
-        // As librdkafka has them: batches of at most 1,000,000 bytes, and room for 100,000 records.
+        // The defaults of librdkafka: batches of at most 1,000,000 bytes, and a buffer of 100,000 records.
         tool.args(["--command-property", "acks=all", "enable.idempotence=true", "linger.ms=0", "compression.type=lz4"]);
         tool.args(["batch.size=1000000", "buffer.memory=67108864"]);
         let before = cpu_of_children()?;
         let printed = output(&mut tool)?;
         let cpu = cpu_of_children()?.saturating_sub(before);
-        let (sent, rate) = steady_state(&printed).with_context(|| format!("not what the tool prints: {printed}"))?;
+        let (sent, rate) =
+            steady_state(&printed).with_context(|| format!("unexpected output of the tool: {printed}"))?;
         ensure!(sent == records, "{sent} of {records} records were sent: {printed}");
         let share = records as f64 / all as f64;
         Ok(Cost { records, wall: Duration::from_secs_f64(records as f64 / rate), cpu: cpu.mul_f64(share) })
     }
 
-    /// Consumes `records` records. The time is the tool's own and begins when the consumer has its partitions; the CPU time is
-    /// that of the whole process.
+    /// Consumes `records` records. The time is measured by the tool, from the partition assignment. The CPU time is of the
+    /// whole process.
     pub(crate) fn consume(&self, topic: &KafkaConfig, records: u64) -> anyhow::Result<Cost> {
         let mut tool = self.tool("ConsumerPerformance");
         tool.args(["--topic", &topic.topic, "--bootstrap-server", &topic.brokers, "--hide-header"]);
@@ -68,7 +69,7 @@ impl KafkaTools {
         let before = cpu_of_children()?;
         let printed = output(&mut tool)?;
         let cpu = cpu_of_children()?.saturating_sub(before);
-        let (read, wall) = fetched(&printed).with_context(|| format!("not what the tool prints: {printed}"))?;
+        let (read, wall) = fetched(&printed).with_context(|| format!("unexpected output of the tool: {printed}"))?;
         ensure!(read >= records, "{read} of {records} records were read: {printed}");
         Ok(Cost { records: read, wall, cpu })
     }
@@ -82,7 +83,7 @@ fn steady_state(printed: &str) -> Option<(u64, f64)> {
     Some((sent.trim().parse().ok()?, rate.parse().ok()?))
 }
 
-/// Records, and the time to fetch them: start, end, MB, MB/s, **records**, records/s, rebalance ms, **fetch ms**, and rates.
+/// Records, and the fetch time, from the line: start, end, MB, MB/s, **records**, records/s, rebalance ms, **fetch ms**, rates.
 fn fetched(printed: &str) -> Option<(u64, Duration)> {
     let fields: Vec<&str> = printed.lines().last()?.split(", ").collect();
     let [_, _, _, _, records, _, _, fetch_millis, _, _] = fields[..] else { return None };

@@ -1,4 +1,4 @@
-//! A server that answers and takes appends while it projects what others append: beside the same without the rest.
+//! A server that answers lookups and accepts appends, with and without the projection of other appends at the same time.
 
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, KafkaLog};
@@ -26,14 +26,14 @@ use crate::{
     served::{Call, PARTITIONS, fill, look_up, ready},
 };
 
-/// Lookups a second, and appends a second.
+/// Lookups per second, and appends per second.
 const RATE: u32 = 1_000;
-/// Records a second that others append, and how many at once.
+/// Records per second of the other appends, and records of each.
 const PROJECTED: u64 = 20_000;
 const TOGETHER: u64 = 100;
-/// Runs that the appends are of.
+/// Runs of the appends.
 const RUNS: u32 = 200;
-/// Records before that, in which the lookups find their calls.
+/// Records before the measurement, which contain the calls of the lookups.
 const BEFORE: u64 = 100_000;
 
 pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
@@ -60,7 +60,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure
         loaded[0].push(looked_up);
         loaded[1].push(appended.0);
         refused.push(f64::from(appended.1) / f64::from(count));
-        // All of it is applied before the next round is begun alone.
+        // Waits until all records are applied, before the next round without load.
         ready(&server).await?;
     }
     server.terminate()?;
@@ -91,7 +91,7 @@ async fn lookups(server: &Server, calls: &Arc<Vec<Call>>, count: u32) -> anyhow:
     open_loop(RATE, count, work).await
 }
 
-/// Their latencies, and how many were refused for now.
+/// Sends appends; returns their latencies, and the number of refused ones.
 async fn appends(server: &Server, count: u32) -> anyhow::Result<(Latencies, u32)> {
     let (client, url, round, refused) = (client()?, server.url.clone(), id(), Arc::new(AtomicU32::new(0)));
     let work = |nth: u32| {
@@ -115,7 +115,7 @@ async fn appends(server: &Server, count: u32) -> anyhow::Result<(Latencies, u32)
     Ok((latencies, refused.load(Ordering::Relaxed)))
 }
 
-/// Appends at the rate until it is to end; returns the rate that it had.
+/// Appends at the rate of [`PROJECTED`] until `ending`; returns the actual rate.
 fn append_paced(topic: &KafkaConfig, seed: u64, ending: &AtomicBool) -> anyhow::Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let log = KafkaLog::connect(topic.clone())?;

@@ -1,4 +1,4 @@
-//! What the figures were measured on and with.
+//! The machine and the versions of a measurement.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, fs, process::Command, thread};
@@ -9,11 +9,11 @@ pub(crate) struct Machine {
     pub cores: usize,
     pub memory: String,
     pub system: String,
-    /// The commit, with `+` where files differ from it.
+    /// The commit, with `+` if files differ from it.
     pub runlog: String,
     pub librdkafka: String,
     pub rustc: String,
-    /// The average of running processes over the minute before the run: what else used the machine.
+    /// The load average of the minute before the run: the use of the machine by other processes.
     pub load_before: String,
 }
 

@@ -1,7 +1,7 @@
-//! `make bench`: Runlog's figures, each beside what people would use instead, in one run. Needs Docker and the Kafka image.
+//! `make bench`: Runlog's figures, each with an alternative, in one run. Needs Docker and the Kafka image.
 //!
-//! Ways alternate from round to round; what counts are the ratios of one round, since machines are noisy, and CPU time beside wall
-//! time. `bench compare` says which ratios of two reports differ beyond their spread.
+//! Ways alternate from round to round. Machines are noisy, so the ratios of one round count, and CPU time is reported next
+//! to wall time. `bench compare` shows which ratios of two reports differ beyond their spread.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures of a command")]
 
@@ -37,14 +37,14 @@ use std::{
 };
 use streams::Streams;
 
-/// As the binary has it, so that both allocate alike.
+/// The same allocator as the binary's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Of the projected journal, about.
+/// Approximate records of a run of the projected journal.
 const RECORDS_PER_RUN: u64 = 100;
 
-/// For records that a projector itself writes: the benchmarks have one, the genesis.
+/// The time of records that a projector itself writes: only the genesis here.
 fn clock() -> u64 {
     1_700_000_000_000
 }
@@ -67,30 +67,30 @@ enum Command {
         /// Under five minutes: fewer and shorter rounds, fewer records.
         #[arg(long, env = "QUICK", value_parser = clap::builder::FalseyValueParser::new())]
         quick: bool,
-        /// Only this figure; may be given again.
+        /// Only this figure; repeatable.
         #[arg(long = "only", value_enum)]
         only: Vec<Subject>,
-        /// Leave this peer out; may be given again, or several with commas between them. Without it the run fails in the end if a
-        /// peer could not be installed.
+        /// Leave this peer out; repeatable, or several separated by commas. Otherwise the run fails at its end if a peer could
+        /// not be installed.
         #[arg(long, env = "WITHOUT", value_enum, value_delimiter = ',')]
         without: Vec<Peer>,
         /// Records of the projected journal.
         #[arg(long, env = "RUNLOG_BENCH_RECORDS")]
         records: Option<u64>,
-        /// Where the report goes.
+        /// The folder of the report.
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
     },
-    /// Project small records at full speed, and say each minute how much memory the server has.
+    /// Project small records at full speed, and print the memory of the server each minute.
     Soak {
-        /// How long.
+        /// The duration in minutes.
         #[arg(long, default_value_t = 60)]
         minutes: u64,
-        /// A folder for the indices, on the disk that is to be measured. One of its own in the system's temporary folder without it.
+        /// The folder of the indices, on the measured disk. Default: a new folder in the system's temporary folder.
         #[arg(long)]
         data: Option<PathBuf>,
     },
-    /// Say which ratios of two reports differ beyond their spread.
+    /// Print which ratios of two reports differ beyond their spread.
     Compare {
         /// A report's folder, or its report.json.
         before: PathBuf,
@@ -118,15 +118,15 @@ impl Subject {
     }
 }
 
-/// How much is measured.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     rounds: usize,
-    /// How long a round of one way takes, where time bounds it.
+    /// The duration of a round of one way, if time bounds it.
     round: Duration,
     /// Records of the projected journal.
     records: u64,
-    /// Questions of a round.
+    /// Queries of a round.
     questions: u32,
     /// Threads of each of LangGraph's savers.
     threads: u32,
@@ -163,7 +163,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The report, which is in `out` after each figure: a run that does not come to its end leaves what it measured.
+/// Measures, and writes the report to `out` after each figure, so that an interrupted run keeps its figures.
 fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow::Result<Report> {
     let machine = machine::Machine::here();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -174,7 +174,7 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow
         report.figures.push(figure);
         report.write(out)
     };
-    // First, while no broker runs beside them.
+    // These run first, before a broker uses the machine.
     if wanted(Subject::Fold) {
         done(fold::run(&runtime, scale)?)?;
     }
@@ -218,7 +218,7 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow
     Ok(report)
 }
 
-/// The command line, with what the environment adds to it.
+/// The command line, with the variables of the environment that change the run.
 fn command() -> String {
     let set =
         |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| format!("{name}={value}"));

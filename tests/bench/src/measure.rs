@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a piece of work took.
+/// The cost of a piece of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub records: u64,
@@ -28,18 +28,18 @@ impl Cost {
     }
 }
 
-/// Of each round.
+/// The rate of each round, records per second.
 pub(crate) fn rates(rounds: &[Cost]) -> Vec<f64> {
     rounds.iter().map(Cost::per_second).collect()
 }
 
-/// Of each round.
+/// The CPU time of each round, µs per record.
 pub(crate) fn cpu_micros(rounds: &[Cost]) -> Vec<f64> {
     rounds.iter().map(Cost::cpu_micros).collect()
 }
 
-/// What each of `N` ways measured, round by round. They run one after another, in the other order every second round, so that
-/// none always has a machine that the same one has warmed up, or worn.
+/// Runs `N` ways one after another in each round, and returns their results. Every second round has the reverse order, so
+/// that no way always runs after the same one.
 pub(crate) fn alternating<T, const N: usize>(
     rounds: usize,
     mut run: impl FnMut(usize) -> anyhow::Result<T>,
@@ -76,17 +76,17 @@ impl Stopwatch {
     }
 }
 
-/// The CPU time that a process has used, user and system, of all its threads: `/proc/PID/stat`, proc(5).
+/// The CPU time of a process, user and system, of all its threads: `/proc/PID/stat`, proc(5).
 pub(crate) fn cpu(pid: &str) -> anyhow::Result<Duration> {
     cpu_at(pid, 11)
 }
 
-/// Likewise, of all processes that this one has started and waited for.
+/// The CPU time of all processes that this process has started and waited for.
 pub(crate) fn cpu_of_children() -> anyhow::Result<Duration> {
     cpu_at("self", 13)
 }
 
-/// User and system time, in the fields from `nth` on behind the program's name.
+/// User and system time, from the two fields at `nth` after the program's name.
 fn cpu_at(pid: &str, nth: usize) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -97,12 +97,12 @@ fn cpu_at(pid: &str, nth: usize) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// The most resident memory that a process had, MiB.
+/// The peak resident memory of a process, MiB.
 pub(crate) fn peak_mib(pid: u32) -> anyhow::Result<f64> {
     memory_mib(pid, "VmHWM:")
 }
 
-/// The resident memory that a process has, MiB.
+/// The resident memory of a process, MiB.
 pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<f64> {
     memory_mib(pid, "VmRSS:")
 }
@@ -121,7 +121,7 @@ pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        // Microseconds up to a minute, three digits.
+        // Microseconds up to a minute, with three significant digits.
         Self(Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are legal"))
     }
 
@@ -139,9 +139,9 @@ pub(crate) fn quantiles(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
     rounds.iter().map(|round| round.millis_at(quantile)).collect()
 }
 
-/// Begins `count` pieces of work, one each `1/rate` seconds, whether or not the earlier ones have ended, and measures each from
-/// when it should have begun: what a slow answer delays counts. A thread of its own keeps the time, since tokio's timers have
-/// a millisecond's resolution.
+/// Begins `count` pieces of work, one each `1/rate` seconds, even if earlier ones have not ended. Measures each from its
+/// due time, so that delays by slow answers count. A separate thread keeps the time, because tokio's timers have a
+/// resolution of a millisecond.
 pub(crate) async fn open_loop<W, F>(rate: u32, count: u32, work: W) -> anyhow::Result<Latencies>
 where
     W: Fn(u32) -> F,
@@ -174,7 +174,7 @@ where
     Ok(latencies)
 }
 
-/// Pieces of work one after the other.
+/// Does and measures `count` pieces of work one after the other.
 pub(crate) async fn one_by_one<F>(count: u32, mut work: impl FnMut(u32) -> F) -> anyhow::Result<Latencies>
 where
     F: Future<Output = anyhow::Result<()>>,

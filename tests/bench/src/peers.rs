@@ -1,4 +1,4 @@
-//! What people would use instead of Runlog, and how a benchmark gets it. A peer that cannot be had is named in the report.
+//! Alternatives to Runlog, and their installation. The report names a peer that cannot be installed.
 
 use clap::ValueEnum;
 use runlog_tests::programs::{here, output};
@@ -46,12 +46,12 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// All but those of `without`.
+    /// All peers except `without`.
     pub(crate) fn new(without: Vec<Peer>) -> Self {
         Self { without, not_run: RefCell::default() }
     }
 
-    /// What `install` returns; none where the peer is left out or cannot be installed, which the report will say.
+    /// The result of `install`; `None` if the peer is left out or cannot be installed. The report then names it.
     pub(crate) fn get<T>(&self, peer: Peer, install: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
         let left_out = self.without.contains(&peer);
         let failed = if left_out {
@@ -59,7 +59,7 @@ impl Peers {
         } else {
             match install() {
                 Ok(installed) => return Some(installed),
-                // In one line: what a program complains of may have several.
+                // The error in one line; the output of a program may have several.
                 Err(error) => format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "),
             }
         };
@@ -78,7 +78,7 @@ impl Peers {
     }
 }
 
-/// The folder of the pinned jars, fetched where they are not there yet.
+/// The folder of the pinned jars, which are fetched if missing.
 pub(crate) fn jars() -> anyhow::Result<PathBuf> {
     output(Command::new(here("java/jars.sh")).arg(here("peers"))).map(PathBuf::from)
 }

@@ -1,5 +1,5 @@
-//! Questions to the indices in process, without a server: what a lookup and a recovery take when all is in memory, and when
-//! the data is four times the block cache.
+//! Queries of the indices in process, without a server: a lookup and a recovery with all data in memory, and with data four
+//! times as large as the block cache.
 
 use anyhow::{Context, ensure};
 use runlog_log::Delivery;
@@ -25,14 +25,14 @@ use crate::{
     served::mebibytes,
 };
 
-/// Records of the index that lookups are asked of, at the most.
+/// Records of the index of the lookups at most.
 const RECORDS_MAX: u64 = 300_000;
-/// Calls that are asked for again and again.
+/// Calls that are looked up repeatedly.
 const HOT: usize = 1_000;
-/// Lookups of a round, and recoveries.
+/// Lookups of a round, and recoveries of a round.
 const LOOKUPS: usize = 20_000;
 const RECOVERIES: usize = 100;
-/// Records of the run that is recovered.
+/// Records of the recovered run.
 const OF_RUN: usize = 10_000;
 const PLACE: TopicPartition<'static> = TopicPartition { topic: "bench", partition: PartitionId::ZERO };
 
@@ -47,7 +47,7 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
             calls.extend(run.zip(fingerprint).map(|(run, fingerprint)| (run.to_owned(), fingerprint.to_owned())));
         }
     })?;
-    // The last request of a run may have no answer yet.
+    // The last request of a run may have no result yet.
     calls.truncate(calls.len() * 9 / 10);
     let store = filled(&deliveries, dir.path(), MEMORY_BYTES)?;
     drop(deliveries);
@@ -116,7 +116,7 @@ fn filled(deliveries: &[Delivery], dir: &Path, memory_bytes: usize) -> anyhow::R
 fn looked_up(store: &Store, calls: &[Call]) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::new();
     for nth in 0..LOOKUPS {
-        // All over them, and not in their order.
+        // A stride over all calls, not in their order.
         let (run, fingerprint) = calls.get(nth * 7919 % calls.len()).context("a call")?;
         let started = Instant::now();
         let call = lookup::one(&store.view(), &Contents::none(), PLACE, run.borrow(), fingerprint.borrow(), None)?;

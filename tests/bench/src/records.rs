@@ -1,7 +1,7 @@
-//! Records as agents write them: seeded, in the shape of the recorded runs of tau-bench, many runs at a time.
+//! Seeded records like those of agents: many concurrent runs in the shape of tau-bench's recorded runs.
 //!
-//! A run is `started`, then rounds of turn, request, result, with a checkpoint after each fourth, then its end. Text is made
-//! of words that nobody speaks, about as compressible as prose: its lengths follow the quantiles below.
+//! A run has a start, then rounds of turn, request and result, with a checkpoint after every fourth round, then its end.
+//! Text consists of artificial words and is about as compressible as prose. Its lengths follow the quantiles below.
 
 use anyhow::Context;
 use runlog_log::Entry;
@@ -25,7 +25,7 @@ const ARGUMENTS: [u64; 6] = [27, 27, 31, 120, 286, 542];
 const RESULTS: [u64; 6] = [5, 314, 677, 776, 939, 4057];
 const TURNS: [u64; 6] = [57, 90, 147, 289, 611, 6155];
 
-/// Runs that are written to at the same time.
+/// Concurrent runs.
 const ACTIVE: usize = 64;
 
 /// The tool of every call.
@@ -47,15 +47,15 @@ struct Run {
     writer: String,
     /// The writer's number of the last record.
     seq: u64,
-    /// The journal's number of the last record that has one.
+    /// The journal number of the last numbered record.
     journal_seq: JournalSeq,
     rounds_left: u64,
     next: Next,
-    /// The request that is not answered.
+    /// The request without a result.
     request: Option<RecordId>,
-    /// What the next checkpoint brings.
+    /// The new messages of the next checkpoint.
     messages: Vec<Json>,
-    /// Of all messages that a checkpoint has brought.
+    /// The hashes of the messages of all checkpoints so far.
     hashes: Vec<Sha256>,
     checkpoints: u64,
 }
@@ -71,14 +71,14 @@ enum Next {
 }
 
 impl Journal {
-    /// Runs of `records_per_run`, about.
+    /// Runs with about `records_per_run` records.
     pub(crate) fn new(seed: u64, records_per_run: u64) -> Self {
-        // A round has 3 records and a quarter; a start and an end.
+        // A round has 3.25 records on average; the start and the end are two more.
         let rounds = (records_per_run.saturating_sub(2) * 4 / 13).max(1);
         Self { random: Random::new(seed), rounds, active: VecDeque::new(), made: 0 }
     }
 
-    /// The next record. Each is the next one of its run.
+    /// The next record, of a random active run.
     pub(crate) fn record(&mut self) -> anyhow::Result<JournalRecord> {
         while self.active.len() < ACTIVE {
             let run = self.run()?;
@@ -179,9 +179,9 @@ impl Journal {
         Ok(ToolCallCompleted { request_record_id, result: Some(result), latency_ms: None })
     }
 
-    /// Words, as many bytes as one of the recorded texts has.
+    /// Words with the length of a recorded text.
     fn text(&mut self, quantiles: &[u64; 6]) -> String {
-        // Uniform within the two quantiles around a uniform number.
+        // Picks two adjacent quantiles by a uniform number, then a uniform length between them.
         let share = self.random.between(0, 100);
         let (from, to) = match share {
             0..10 => (1, quantiles[0]),
@@ -194,7 +194,7 @@ impl Journal {
         let wanted = usize::try_from(self.random.between(from, to + 1)).unwrap_or(1);
         let mut text = String::with_capacity(wanted + 8);
         while text.len() < wanted {
-            // Of 4,096 words: prose compresses about so well.
+            // With 4,096 words, the text compresses about as well as prose.
             let mut word = Random::new(self.random.between(0, 4096)).number();
             for _ in 0..3 + word % 6 {
                 word = word.rotate_left(5);
@@ -207,7 +207,7 @@ impl Journal {
     }
 }
 
-/// What came since the last one, on top of it.
+/// A checkpoint with the new messages, based on the last checkpoint.
 fn checkpoint(run: &mut Run) -> LoopCheckpoint {
     run.checkpoints += 1;
     let name = |nth: u64| format!("checkpoint-{nth}");
@@ -234,14 +234,14 @@ fn checkpoint(run: &mut Run) -> LoopCheckpoint {
     checkpoint
 }
 
-/// A record as it is appended, and the partition of its run.
+/// The partition of a record's run, and the entry to append.
 pub(crate) fn entry(record: &JournalRecord, partitions: u32) -> anyhow::Result<(PartitionId, Entry)> {
     let run_id = record.body.run_id.borrow().context("a record of a run")?;
     let entry = Entry { key: run_id.as_str().into(), value: codec::encode(record), headers: Vec::new() };
     Ok((partition_of(run_id, partitions), entry))
 }
 
-/// A record of exactly 500 bytes when it is encoded, whose text does not compress.
+/// A record of exactly 500 encoded bytes with incompressible text.
 pub(crate) fn of_500_bytes(random: &mut Random, seq: u64) -> anyhow::Result<JournalRecord> {
     let make = |filling: String| -> anyhow::Result<JournalRecord> {
         let turn = ConversationTurn {
@@ -258,12 +258,12 @@ pub(crate) fn of_500_bytes(random: &mut Random, seq: u64) -> anyhow::Result<Jour
         record.place.timestamp_millis = 1_700_000_000_000 + seq;
         Ok(record)
     };
-    // The filling's own length takes two bytes, as that of any text from 64 to 8,191 bytes.
+    // The length prefix takes two bytes for any text from 64 to 8,191 bytes, so also for the filler.
     let bare = codec::encode(&make("x".repeat(100))?).len() - 100;
     make(incompressible(random, 500 - bare))
 }
 
-/// Random text, six bits a byte: with 64 kB of it before, hardly four bytes are found again, which LZ4 would compress.
+/// Random text with six bits per byte: LZ4 hardly finds four repeated bytes in its window of 64 kB.
 pub(crate) fn incompressible(random: &mut Random, bytes: usize) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes + 10);

@@ -1,4 +1,4 @@
-//! What a run measured: kept as JSON, shown as markdown.
+//! The report of a run, as JSON and as Markdown.
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use crate::{machine::Machine, peers::NotRun};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub machine: Machine,
-    /// The command line that made it.
+    /// The command line of the run.
     pub command: String,
     #[serde(default)]
     pub not_run: Vec<NotRun>,
     pub figures: Vec<Figure>,
 }
 
-/// One subject: what was done in several ways, in alternating rounds.
+/// One subject, measured in several ways in alternating rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub title: String,
-    /// How it was measured, in a sentence or two.
+    /// The method of measurement, in a sentence or two.
     pub method: String,
     pub rows: Vec<Row>,
 }
@@ -35,19 +35,19 @@ pub(crate) struct Row {
     pub goal: Option<Goal>,
 }
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Unit {
     #[serde(rename = "records/s")]
     RecordsPerSecond,
-    /// Of CPU time, of all threads.
+    /// CPU time of all threads, µs.
     #[serde(rename = "µs of CPU/record")]
     CpuMicrosPerRecord,
     #[serde(rename = "ms")]
     Millis,
     #[serde(rename = "MiB")]
     Mebibytes,
-    /// Of two ways in the same round. Only these are compared between runs: the rest depends on the machine.
+    /// The ratio of two ways in the same round. Only ratios are compared between runs: other values depend on the machine.
     #[serde(rename = "ratio")]
     Ratio,
 }
@@ -64,7 +64,7 @@ impl Unit {
     }
 }
 
-/// What a median should be.
+/// The goal of a median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
@@ -86,7 +86,7 @@ impl Row {
         Self { name: name.into(), unit, values, goal: None }
     }
 
-    /// Round by round, `of` over `over`.
+    /// The ratio `of` / `over` of each round.
     pub(crate) fn ratio(name: impl Into<String>, of: &[f64], over: &[f64]) -> Self {
         Self::new(name, Unit::Ratio, of.iter().zip(over).map(|(of, over)| of / over).collect())
     }
@@ -127,7 +127,7 @@ impl Report {
         Ok(())
     }
 
-    /// Reads what [`Report::write`] wrote.
+    /// Reads a report that [`Report::write`] wrote.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let path = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
         let bytes = std::fs::read(&path).with_context(|| format!("{}", path.display()))?;
@@ -175,7 +175,7 @@ fn plot_name(figure: &Figure) -> String {
     format!("{name}.svg")
 }
 
-/// Three significant digits; all of a larger number before its point.
+/// Formats with three significant digits, and with all digits before the decimal point.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,5 +1,5 @@
-//! LangGraph's checkpointers at equal durability: `RunlogSaver` beside those for SQLite and PostgreSQL, each saving and loading
-//! a long thread. `clients/python/tests/saver_latency.py` measures them.
+//! LangGraph's checkpointers at equal durability: `RunlogSaver`, and the savers for SQLite and PostgreSQL. Each saves and
+//! loads a long thread. `clients/python/tests/saver_latency.py` measures them.
 
 use anyhow::Context;
 use runlog_tests::programs::{here, output};
@@ -15,12 +15,12 @@ use crate::{
 /// Turns of a thread; the last fifty are measured.
 const TURNS: u32 = 500;
 
-/// What the program prints.
+/// The output of the program.
 #[derive(Debug, Deserialize)]
 struct Printed {
-    /// Of each peer, and of what it stores in.
+    /// The versions of each peer and of its store.
     versions: BTreeMap<String, String>,
-    /// Its rounds by the saver's name.
+    /// The rounds of each saver, by its name.
     savers: BTreeMap<String, Vec<Thread>>,
 }
 
@@ -33,13 +33,13 @@ struct Thread {
     bytes: f64,
 }
 
-/// The figure; none if both peers are missing.
+/// The figure; `None` if both peers are missing.
 pub(crate) fn run(scale: &Scale, peers: &Peers) -> anyhow::Result<Option<Figure>> {
     let sqlite = peers.get(Peer::Sqlite, || importable("langgraph.checkpoint.sqlite.aio"));
     let postgres = peers.get(Peer::Postgres, || {
         importable("langgraph.checkpoint.postgres.aio")?;
         output(Command::new(here("../scripts/setup.sh")).arg("postgres"))?;
-        // The script installs nothing elsewhere than on Debian.
+        // The script installs PostgreSQL only on Debian.
         output(Command::new("sh").args(["-c", "command -v initdb || ls /usr/lib/postgresql/*/bin/initdb"])).map(drop)
     });
     if sqlite.is_none() && postgres.is_none() {
@@ -101,7 +101,7 @@ fn python(mode: &str) -> Command {
     command
 }
 
-/// Makes the environment where it is not there yet, and sees that it has a module.
+/// Creates the Python environment if it is missing, and fails unless it has the module.
 fn importable(module: &str) -> anyhow::Result<()> {
     output(python("run").args(["-c", &format!("import {module}")])).map(drop)
 }

@@ -23,14 +23,14 @@ use crate::{
 };
 
 pub(crate) const PARTITIONS: u32 = 4;
-/// Questions a second.
+/// Queries per second.
 const RATE: u32 = 500;
-/// Calls that are asked for.
+/// Calls of the lookups.
 const CALLS: usize = 10_000;
 /// How long a rebuild or a verification may take.
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 
-/// A call that the journal has, and knows the result of.
+/// A call of the journal that has a result.
 #[derive(Debug)]
 pub(crate) struct Call {
     run: String,
@@ -39,7 +39,7 @@ pub(crate) struct Call {
 
 pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Figure>> {
     let (topic, dir) = (broker.unique_topic(), tempfile::tempdir()?);
-    // The genesis.
+    // Starts a server once, which appends the genesis.
     Launch::kafka(&dir.path().join("first"), &topic).partitions(PARTITIONS).start()?.kill()?;
     let calls = Arc::new(fill(&topic, scale.records).await?);
     let (mut rates, mut cpus, mut resident, mut verified, mut over) = (vec![], vec![], vec![], vec![], vec![]);
@@ -112,7 +112,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
     Ok(vec![rebuild, lookups])
 }
 
-/// Fills a journal; returns calls in it whose result it has.
+/// Fills a journal; returns calls of it that have a result.
 pub(crate) async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<Call>> {
     let (mut calls, mut open, mut nth) = (Vec::new(), std::collections::HashMap::new(), 0);
     let each = (count / 4 / CALLS as u64).max(1);
@@ -136,7 +136,7 @@ pub(crate) async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<
     Ok(calls)
 }
 
-/// Appends the first records of a journal, each of which is shown.
+/// Appends the first records of a journal. Calls `show` with each record.
 pub(crate) async fn append_journal(
     topic: &KafkaConfig,
     seed: u64,
@@ -175,7 +175,7 @@ fn client_for_long() -> anyhow::Result<reqwest::Client> {
     Ok(reqwest::Client::builder().no_proxy().timeout(LONG).build()?)
 }
 
-/// `/healthz`, or lookups at a consistency.
+/// Measures `/healthz`, or lookups at a consistency.
 async fn measure_way(
     server: &Server,
     calls: &Arc<Vec<Call>>,
@@ -199,7 +199,7 @@ async fn measure_way(
     open_loop(RATE, count, work).await
 }
 
-/// Looks one of the calls up: they are all over the journal, and not asked for in its order.
+/// Looks up one of the calls, with a stride over the whole journal, not in its order.
 pub(crate) async fn look_up(
     client: reqwest::Client,
     url: String,
@@ -215,7 +215,7 @@ pub(crate) async fn look_up(
     Ok(())
 }
 
-/// Of a folder's files, on disk.
+/// The disk usage of a folder's files, MiB.
 pub(crate) fn mebibytes(dir: &Path) -> anyhow::Result<f64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {

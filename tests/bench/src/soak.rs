@@ -1,7 +1,7 @@
 //! `bench soak`: the memory of a server that projects at full speed for a given time.
 //!
-//! Others append small records as fast as the server projects them, with a bounded lag. Each minute has a line; the most resident
-//! memory of the first third and that of the last one say whether it grows.
+//! An appender appends small records as fast as the server projects them, with a bounded lag. Prints a line per minute. The
+//! peaks of resident memory in the first and in the last third show whether it grows.
 
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, KafkaLog};
@@ -28,13 +28,13 @@ use crate::{
     served::{PARTITIONS, mebibytes, ready},
 };
 
-/// Records that may be appended and not projected.
+/// Appended records that are not projected yet, at most.
 const LAG_MAX: u64 = 300_000;
-/// An hour's index fits on a small disk.
+/// Small records, so that the index of an hour fits on a small disk.
 const SHAPE: Shape = Shape { of_a_run: 300, at_a_time: 200, text_bytes: 0 };
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What the samples tell the appender.
+/// The state that the sampler shares with the appender.
 #[derive(Debug, Default)]
 struct Shared {
     applied: AtomicU64,
@@ -85,7 +85,7 @@ async fn sample(server: &Server, minutes: u64, data: &Path, shared: &Shared) -> 
         }
         let (before, used_before) = (applied, used);
         (applied, used) = (shared.applied.load(Ordering::Relaxed), cpu(&pid.to_string())?);
-        ensure!(applied > before, "nothing was projected for a minute: {}", server.stderr());
+        ensure!(applied > before, "no record was projected for a minute: {}", server.stderr());
         println!(
             "| {minute} | {applied} | {:.0} | {:.1} | {:.0} | {:.0} |",
             (applied - before) as f64 / begun.elapsed().as_secs_f64(),

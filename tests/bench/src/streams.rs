@@ -1,5 +1,5 @@
-//! The same indices with Kafka Streams (`tests/peers/StreamsIndex.java`), beside `runlog serve`: from a full topic until all of it
-//! is applied, and until the state is back where it was deleted. No figure counts unless both give the same answers.
+//! The same indices with Kafka Streams (`tests/peers/StreamsIndex.java`) and with `runlog serve`. Measures the time from a
+//! full topic until all records are applied, and the restore of deleted state. Fails unless both give the same answers.
 
 mod application;
 mod questions;
@@ -24,7 +24,7 @@ use questions::{Answer, Journal};
 
 pub(crate) use application::Streams;
 
-/// Of a round of one way.
+/// The costs of one way in one round.
 #[derive(Debug)]
 struct Round {
     applied: Cost,
@@ -35,7 +35,7 @@ struct Round {
 pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale, streams: &Streams) -> anyhow::Result<Figure> {
     let (topic, dir) = (broker.unique_topic(), tempfile::tempdir()?);
     let genesis_dir = dir.path().join("begun");
-    // The genesis, and an index that has nothing else.
+    // Appends the genesis, and makes an index that contains only the genesis.
     let server = Launch::kafka(&genesis_dir, &topic).partitions(PARTITIONS).start()?;
     runtime.block_on(ready(&server))?;
     server.terminate()?;
@@ -63,7 +63,7 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale, streams: &S
     Ok(figure(&rounds, &journal))
 }
 
-/// Runs a server on a folder until all is applied.
+/// Runs a server on a folder until all records are applied.
 fn serve(runtime: &Runtime, journal: &Journal, dir: &Path) -> anyhow::Result<(Round, Server)> {
     let started = Instant::now();
     let server = Launch::kafka(dir, &journal.topic).start()?;
@@ -73,7 +73,7 @@ fn serve(runtime: &Runtime, journal: &Journal, dir: &Path) -> anyhow::Result<(Ro
     Ok((Round { applied, restored: None, peak_mib: peak_mib(server.pid())? }, server))
 }
 
-/// Runs the application until all is applied, and where it has changelogs once more without its folder.
+/// Runs the application until all records are applied. If it has changelogs, also measures the restore without its folder.
 fn apply(streams: &Streams, journal: &Journal, guarantee: Guarantee, answers: &[Answer]) -> anyhow::Result<Round> {
     let state = State::new(guarantee)?;
     let running = streams.start(journal, &state, journal.records)?;
@@ -81,7 +81,7 @@ fn apply(streams: &Streams, journal: &Journal, guarantee: Guarantee, answers: &[
     let before: u64 = from.rest.parse().context("records that were applied before")?;
     ensure!(
         before < journal.records,
-        "{before} records were applied before all threads had their share: too few to measure"
+        "{before} records were applied before all threads had partitions: too few remain to measure"
     );
     let applied = from.cost_until(&running.says("applied")?, journal.records - before);
     let peak_mib = running.peak_mib()?;

@@ -1,4 +1,4 @@
-//! From an append to its being in the indices, beside a bare client's from send to consumption.
+//! The latency from an append until the record is in the indices, and a bare client's latency from send to consumption.
 
 use anyhow::Context;
 use rdkafka::{
@@ -28,7 +28,7 @@ use crate::{
 
 const PARTITIONS: u32 = 4;
 const RATE: u32 = 1_000;
-/// Appends before those that count.
+/// Appends before the measurement.
 const WARM_UP: u32 = 500;
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -57,7 +57,7 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
     })
 }
 
-/// The same records in both ways.
+/// The records of both ways.
 fn made(count: u32) -> anyhow::Result<Vec<(runlog_log::PartitionId, runlog_log::Entry)>> {
     let mut journal = Journal::new(3, crate::RECORDS_PER_RUN);
     (0..WARM_UP + count).map(|_| records::entry(&journal.record()?, PARTITIONS)).collect()
@@ -93,7 +93,7 @@ async fn append_and_apply(
     Ok(())
 }
 
-/// Those who wait for a record, by its key.
+/// The waiting senders, by the key of their record.
 type Arrivals = Mutex<HashMap<u32, oneshot::Sender<()>>>;
 
 async fn consumed(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {

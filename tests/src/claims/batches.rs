@@ -1,6 +1,6 @@
 //! Batches, and records that are written unchanged.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::backend::{Backend, FaultOutcome};
 
-/// How long an outcome is waited for.
+/// How long a record may take to be applied.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Text that makes two of it too large for a record.
+/// Bytes of a text; two such texts are too large for a record.
 const HALF: usize = 600 << 10;
 
 fn draft_turn(run: &Run, text: &str) -> JournalRecord {
@@ -30,7 +30,7 @@ fn draft_turn(run: &Run, text: &str) -> JournalRecord {
     .expect("a draft")
 }
 
-/// A commit that nobody staged.
+/// A commit of a change that is not staged.
 fn unstaged(run: &Run) -> JournalRecord {
     run.draft(WriteBackCommitted { txn: 7, at: "2026-11-22T00:00:00Z".into() }).expect("a draft")
 }
@@ -40,7 +40,7 @@ async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
     records.filter(|(kind, _)| kind == "conversation_turn").map(|(_, mut turn)| turn["content"].take()).collect()
 }
 
-/// And what comes behind it is numbered behind all of it, refused or not.
+/// Later records are numbered after all records of the batch, whether it is applied or refused.
 pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     let run = backend.open("batch").await;
     let positions =
@@ -49,7 +49,7 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     assert_eq!(offsets, (0..3).map(|index| (positions[0].offset, index)).collect::<Vec<_>>());
     run.turn("user", "d").await.expect("a turn");
     run.flush().await.expect("applied");
-    // Over HTTP the answer says so at once.
+    // Over HTTP the answer already reports the refusal.
     let refused = run.batch(vec![draft_turn(&run, "e"), unstaged(&run), draft_turn(&run, "f")]).await;
     let error = match refused {
         Err(error) => error,
@@ -63,7 +63,7 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     assert_eq!(turns(backend, "batch").await, ["a", "b", "c", "d", "g"]);
 }
 
-/// Nothing of it is numbered, and the handle goes on.
+/// The record gets no number, and the handle stays ready.
 pub async fn an_invalid_record_is_refused_before_it_is_numbered(backend: &Backend) {
     let run = backend.open("refused").await;
     let other = backend.open("refused other").await;
@@ -83,7 +83,7 @@ pub async fn an_invalid_record_is_refused_before_it_is_numbered(backend: &Backen
     assert_eq!(turns(backend, "refused").await, ["d"]);
 }
 
-/// Whatever became of its append.
+/// Covers every outcome of the append.
 pub async fn reopen_finds_a_whole_batch_or_sends_it_whole(backend: &Backend) {
     for fault in backend.faults {
         let id = format!("batch-{fault:?}");
@@ -106,7 +106,7 @@ pub async fn reopen_finds_a_whole_batch_or_sends_it_whole(backend: &Backend) {
     }
 }
 
-/// And is known again by its own fingerprint, and by Runlog's.
+/// The call is still recognised by its own fingerprint and by Runlog's.
 pub async fn a_record_written_unchanged_is_redacted_like_others(backend: &Backend) {
     let redaction = Redaction::new("keys").texts(|text| text.replace("hunter2", "[redacted]").into());
     let runlog = backend.connect(|config| config.redaction = Some(redaction)).await;
@@ -130,8 +130,8 @@ pub async fn a_record_written_unchanged_is_redacted_like_others(backend: &Backen
     assert!(!text.contains("hunter2") && text.contains("hello, [redacted]"), "{text}");
 }
 
-/// It has no number of its own, whether the handle or another one wrote the first, alone or in a batch, and whatever became
-/// of that append. What follows is numbered right: its results are applied and not only acknowledged.
+/// The first write may be by this handle or another one, alone or in a batch, with any outcome. The repeat gets no number,
+/// and later records get the right numbers: their results are applied, not only acknowledged.
 pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     let book = async |run: &Run, seat: u32| {
         let booked = async |_| Ok(Json::from(json!(seat)));
@@ -147,7 +147,7 @@ pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     let run = backend.open("repeats").await;
     let (a, b, c, d) = (draft_turn(&run, "a"), draft_turn(&run, "b"), draft_turn(&run, "c"), draft_turn(&run, "d"));
     let first = run.record(a.clone()).await.expect("a record");
-    assert_eq!(run.record(a.clone()).await.expect("a repeat"), first, "where the first one is");
+    assert_eq!(run.record(a.clone()).await.expect("a repeat"), first, "the position of the first write");
     run.applied(&first, PATIENCE).await.expect("applied");
     book(&run, 1).await;
     let fault = backend.faults[0];
@@ -156,17 +156,18 @@ pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     run.record(b.clone()).await.expect("there, or written now");
     book(&run, 2).await;
     let positions = run.batch(vec![c.clone(), b.clone(), a.clone()]).await.expect("a batch");
-    assert_eq!(positions[2], first, "where the first one is");
+    assert_eq!(positions[2], first, "the position of the first write");
     for position in &positions {
         run.applied(position, PATIENCE).await.expect("applied");
     }
     book(&run, 3).await;
-    let refused = run.batch(vec![a.clone(), d.clone()]).await.expect_err("what follows a repeat has the wrong number");
+    let refused =
+        run.batch(vec![a.clone(), d.clone()]).await.expect_err("the record after a repeat has a wrong number");
     assert_eq!((refused.kind(), refused.action()), (ErrorKind::Conflict, Action::Reopen), "{refused}");
     run.reopen().await.expect("reopened");
     run.record(d.clone()).await.expect("a record");
     let next = backend.open("repeats").await;
-    assert_eq!(next.record(c.clone()).await.expect("a repeat"), positions[0], "another handle's");
+    assert_eq!(next.record(c.clone()).await.expect("a repeat"), positions[0], "a repeat of another handle's record");
     let repeats = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
     assert_eq!(repeats, [positions[1].clone(), first, positions[0].clone()]);
     book(&next, 4).await;

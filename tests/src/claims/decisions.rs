@@ -9,12 +9,12 @@ fn call(tool: &str, hold: bool) -> Value {
     json!({ "call": { "tool": tool, "args": { "amount": 7 }, "hold": hold } })
 }
 
-/// What an answer says of a call, without its position.
+/// The result, the failure and `recorded` of an answer.
 fn answer(said: &Value) -> (&Value, &Value, &Value) {
     (&said["result"], &said["failure"], &said["recorded"])
 }
 
-/// Leaves a run with a pending call whose effect happened: its agent is killed in the middle of it.
+/// Leaves a run with a pending call whose effect happened: its agent is killed during the call.
 fn pending(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProcess, String)> {
     let mut a = deployment.agent()?;
     a.open(run)?;
@@ -23,7 +23,7 @@ fn pending(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProcess, 
     taken_over(deployment, run)
 }
 
-/// The next agent, which may do nothing before the pending call is decided on.
+/// The next agent, whose calls are refused until the pending call is decided.
 fn taken_over(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProcess, String)> {
     let mut b = deployment.agent()?;
     let opened = b.open(run)?;
@@ -45,7 +45,7 @@ fn resolve(deployment: &Deployment, run: &str, id: &str, decision: &[&str]) -> a
     Ok(())
 }
 
-/// The agent that has the run gets `expected`, and so does the next one; what is new runs again.
+/// The agent that has the run gets `expected`, and so does the next agent; only a new call runs its effect.
 fn both_get(
     deployment: &Deployment,
     run: &str,
@@ -66,7 +66,7 @@ fn both_get(
     Ok(())
 }
 
-/// Done with a result, adopted, not done, given up.
+/// Covers the decisions `done`, `not_done` and `given_up`.
 pub fn agents_get_the_decided_result(deployment: &Deployment) -> anyhow::Result<()> {
     let (mut b, id) = pending(deployment, "done")?;
     resolve(deployment, "done", &id, &["--done", r#"{"receipt": 12345678901234567890}"#])?;
@@ -90,7 +90,7 @@ pub fn agents_get_the_decided_result(deployment: &Deployment) -> anyhow::Result<
     deployment.verified()
 }
 
-/// An agent that lost its run while its effect happened still leaves what came of it.
+/// An agent that lost its run during its effect leaves the result as evidence.
 pub fn the_evidence_of_a_fenced_result_can_be_adopted(deployment: &Deployment) -> anyhow::Result<()> {
     let mut a = deployment.agent()?;
     a.open("adopted")?;
@@ -102,7 +102,7 @@ pub fn the_evidence_of_a_fenced_result_can_be_adopted(deployment: &Deployment) -
     let adopt = ["effects", "resolve", "adopted", &id, "--adopt", "--who", "test", "--why", "it says so", "--yes"];
     let early = deployment.server.runlog().json(&adopt)?;
     ensure!(early.code != Some(0), "{}", early.stdout);
-    // Where the backend tells no more than that its result was acknowledged, it learns of its loss with what it does next.
+    // A backend that reports only the acknowledgement lets the call succeed; the next operation of the handle fails.
     let reply = a.resume()?;
     ensure!(reply["error"] == "fenced" || reply["result"] == happened, "{reply}");
     let reply = a.request(&call("mail", false))?;

@@ -1,7 +1,7 @@
 //! The gate's claims for an agent that restarts. A crash here is a dropped handle and a reopened run;
 //! `killed_producers` kills real processes.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use runlog_producer::{LoopState, Run, Runlog};
 use runlog_schemas::{
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{deployment::Deployment, http_proxy::HttpProxy};
 
-/// An effect that counts how often it ran.
+/// Counts the runs of an effect.
 #[derive(Default)]
 struct Desk(AtomicU32);
 
@@ -47,7 +47,7 @@ async fn checkpoint(run: &Run) {
     run.checkpoint(&LoopState::default()).await.expect("checkpoint");
 }
 
-/// The effect is given up in its middle.
+/// Drops a call during its effect.
 async fn abandon(run: &Run, key: Option<&str>, args: &Value) {
     let tool = run.tool("book", args);
     let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
@@ -59,7 +59,7 @@ async fn abandon(run: &Run, key: Option<&str>, args: &Value) {
     tokio::select! { _ = effect => panic!("the effect has no end"), begun = begun => begun.expect("begun") }
 }
 
-/// After one crash, and after two with a checkpoint between them that does not cover what was not asked for again.
+/// Covers one crash, and two crashes with a checkpoint in between that does not cover a call that was not repeated.
 pub async fn a_call_after_the_checkpoint_is_answered_from_the_journal_after_every_crash(runlog: &Runlog) {
     let (seat, meal) = (json!({"seat": 1}), json!({"meal": 1}));
     for crashes in [1, 2] {
@@ -77,7 +77,7 @@ pub async fn a_call_after_the_checkpoint_is_answered_from_the_journal_after_ever
     }
 }
 
-/// Asked for again behind the checkpoint, it is a new call.
+/// A repeat after the checkpoint is a new call.
 pub async fn a_poll_before_and_after_a_checkpoint_runs_twice(runlog: &Runlog) {
     let (desk, poll) = (Desk::default(), json!({"price": "HAT136"}));
     let run = open(runlog, "poll").await;
@@ -85,13 +85,13 @@ pub async fn a_poll_before_and_after_a_checkpoint_runs_twice(runlog: &Runlog) {
     checkpoint(&run).await;
     let run = resume(runlog, "poll").await;
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
-    // Behind the last checkpoint there is one: that one answers once.
+    // One recorded call follows the last checkpoint: it answers once.
     let run = resume(runlog, "poll").await;
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
     assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(3)));
 }
 
-/// A key wins over where the agent resumes.
+/// A key identifies its call independently of the checkpoint at which the agent resumes.
 pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &Runlog) {
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));
     let run = open(runlog, "key").await;
@@ -104,7 +104,7 @@ pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &R
     assert_eq!(desk.ran(), 1);
 }
 
-/// By the same process, and by the next one.
+/// Covers the same process and the next one.
 pub async fn a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again(runlog: &Runlog) {
     let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
     let run = open(runlog, "keyless").await;
@@ -123,7 +123,7 @@ pub async fn a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_a
     assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(2)));
 }
 
-/// The same within one process.
+/// Both writers are in one process.
 pub async fn a_writer_that_was_taken_over_runs_no_effect(runlog: &Runlog) {
     let desk = Desk::default();
     let a = open(runlog, "taken").await;
@@ -133,7 +133,7 @@ pub async fn a_writer_that_was_taken_over_runs_no_effect(runlog: &Runlog) {
     assert_eq!(desk.ran(), 1);
 }
 
-/// The claims above, each as a test on the journal that `$journal` makes: something to keep, and a `Runlog`.
+/// The claims above, each as a test on the journal that `$journal` makes: a value to keep alive, and a `Runlog`.
 #[macro_export]
 macro_rules! gate_claims {
     ($journal:path) => {
@@ -192,7 +192,7 @@ macro_rules! served_claims {
     };
 }
 
-/// The answer of the journal breaks off once, by the same process and the same handle asked again.
+/// The journal's answer is truncated once; the same handle queries again.
 pub async fn a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_not_run(deployment: &Deployment) {
     let proxy = HttpProxy::start(&deployment.server.url, "/calls/").expect("a proxy");
     let runlog = deployment.connect_by(&proxy.url).await.expect("a journal");
@@ -205,13 +205,13 @@ pub async fn a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_no
         let cut = proxy.truncated();
         proxy.truncate_next_response();
         assert_eq!(desk.call(&run, key, &seat).await, Err(ErrorKind::Unavailable));
-        assert_eq!(proxy.truncated(), cut + 1, "the answer broke off");
+        assert_eq!(proxy.truncated(), cut + 1, "the answer was truncated");
         assert_eq!(desk.call(&run, key, &seat).await, expected);
         assert_eq!(desk.ran(), before + 1);
     }
 }
 
-/// A call that its own process gave up, decided on as done: asked for again by that process, it is the decision.
+/// A call that its process abandoned is decided as done. The decision answers its repeat by that process.
 pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(deployment: &Deployment) {
     let runlog = deployment.connect().await.expect("a journal");
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));

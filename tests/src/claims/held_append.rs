@@ -9,7 +9,7 @@ use runlog_producer::failpoint;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
-    /// The next append is held.
+    /// The next append will be held.
     Armed,
     Held,
 }

@@ -1,7 +1,7 @@
 //! Calls of one handle that are cancelled, reopened and ended at chosen points while other operations of it are in
 //! progress.
 //!
-//! These panic where a claim does not hold.
+//! Each function panics if its claim does not hold.
 
 use std::{
     pin::pin,
@@ -24,27 +24,27 @@ fn value(answer: Answer) -> Option<Value> {
     answer.result.map(|result| result.to_value())
 }
 
-/// Cancelled while its next attempt waits for the send buffer, a pending call is still the one that answers the same call:
-/// another would run the effect, and leave this one to the next process, which would run it once more.
+/// A call is cancelled while its next attempt waits for the send buffer. Its repeat must still be the pending call. As a
+/// new call it would run the effect, and the next process would run the effect of the pending call once more.
 pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backend: &Backend) {
     let _alone = held_append::exclusive().await;
     let small = |config: &mut Config| (config.buffer_records, config.failpoints) = (1, held_append::hold_if_armed);
     let runlog = backend.connect(small).await;
     let (run, other) = (runlog.open("retried").await.expect("open"), runlog.open("other").await.expect("open"));
     let ran = AtomicU32::new(0);
-    // The intent is acknowledged and its effect never starts: the next operation records that, and the call is safe to retry.
+    // The intent is acknowledged and its effect never starts. The next operation records that, and the call is safe to retry.
     backend.hold("retried");
     assert!(dropped_after(1, book(&run, &ran)).await.is_none(), "it waits for its read-back");
     backend.release("retried");
     run.turn("user", "settles it").await.expect("a turn");
-    // The buffer has room for one record, and another handle's takes it.
+    // The buffer holds one record, and another handle fills it.
     held_append::arm();
-    let other = tokio::spawn(async move { other.turn("user", "takes the room").await });
+    let other = tokio::spawn(async move { other.turn("user", "fills the buffer").await });
     held_append::wait_until_held();
     let retried = dropped_after(1, tokio::task::unconstrained(book(&run, &ran))).await;
     held_append::release();
     other.await.expect("no panic").expect("a turn");
-    assert!(retried.is_none(), "it waits for room");
+    assert!(retried.is_none(), "it waits for the buffer");
     let attempt = async |call: runlog_producer::Call| {
         ran.fetch_add(1, Ordering::SeqCst);
         Ok(Json::from(json!(call.attempt)))
@@ -56,8 +56,8 @@ pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backen
     assert_eq!((backend.count("retried", "tool_call_requested").await, ran.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// The read-back of an intent may answer after the same handle's next claim, applied or still under way: that is no other
-/// process.
+/// A read-back of an intent may be answered after the next claim of the same handle, applied or in flight. That claim is
+/// not a takeover by another process.
 pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(backend: &Backend) {
     for polls in 1.. {
         let (ran, id) = (AtomicU32::new(0), format!("reopened-{polls}"));
@@ -73,7 +73,7 @@ pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(bac
             assert_eq!(error.side_effect(), runlog_producer::SideEffect::Held, "{polls} polls: {error}");
         }
         run.reopen().await.unwrap_or_else(|error| panic!("{polls} polls: {error}"));
-        run.turn("user", "goes on").await.expect("a turn");
+        run.turn("user", "after").await.expect("a turn");
         run.flush().await.expect("applied");
         assert_eq!((run.held(), ran.load(Ordering::SeqCst)), ((0, 0), 1), "{polls} polls");
         let next = backend.open(&id).await;

@@ -2,8 +2,8 @@
 //! over. Everything acknowledged to any of them is in the journal, and ledger and journal agree.
 //!
 //! ```text
-//!   agent ──▶ journal, through the producer           agent ──▶ ledger: what really happened
-//!     └─────▶ its own list: what was acknowledged to it
+//!   agent ──▶ journal, through the producer           agent ──▶ ledger: its effects
+//!     └─────▶ its own list: its acknowledgements
 //!   compare: every line of every list in the journal; every call of the journal once in the ledger, with its result
 //! ```
 
@@ -24,7 +24,7 @@ use crate::{
     random::Random,
 };
 
-/// How often each process is killed, unless `RUNLOG_KILLS` says otherwise.
+/// Kills of each process, unless `RUNLOG_KILLS` is set.
 const KILLS: u32 = 5;
 /// Processes at a time.
 const PROCESSES: usize = 4;
@@ -33,11 +33,11 @@ const RUNS_EACH: usize = 30;
 /// How long the last processes may take to end their runs.
 const END_WAIT: Duration = Duration::from_secs(120);
 
-/// The processes at work, and those before them.
+/// The running processes, and counts of all processes.
 struct Fleet<'a> {
     deployment: &'a Deployment,
     agents: Vec<AgentProcess>,
-    /// How many there were of each.
+    /// The number of processes so far, by slot.
     lives: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Fleet<'_> {
         Ok(agent)
     }
 
-    /// Kills each at a moment of its own, and starts another in its place.
+    /// Kills each process at a random moment, and starts another in its place.
     fn kill_round(&mut self, random: &mut Random) -> anyhow::Result<()> {
         let mut moments: Vec<(Duration, usize)> =
             (0..PROCESSES).map(|process| (Duration::from_millis(random.between(200, 2000)), process)).collect();
@@ -62,7 +62,7 @@ impl Fleet<'_> {
         let started = Instant::now();
         for (moment, process) in moments {
             sleep(moment.saturating_sub(started.elapsed()));
-            // It is gone before the next one looks at what it left.
+            // The process has ended before the next one opens its runs.
             self.agents.remove(process).kill().with_context(|| format!("process {process}"))?;
             let next = self.start(process)?;
             self.agents.insert(process, next);
@@ -70,7 +70,7 @@ impl Fleet<'_> {
         Ok(())
     }
 
-    /// The lists of all, each line with what was acknowledged.
+    /// The acknowledgements of all processes, by run.
     fn acknowledged(&self) -> anyhow::Result<HashMap<String, Vec<Value>>> {
         let mut lists: HashMap<String, Vec<Value>> = HashMap::new();
         for (process, lives) in self.lives.iter().enumerate() {
@@ -106,13 +106,13 @@ pub fn acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice(
         agent.wait_for_exit(END_WAIT)?;
     }
     let lists = fleet.acknowledged()?;
-    let journal = compared(deployment, &lists)?;
+    let journal = check_lists(deployment, &lists)?;
     audit::effects(deployment.ledger()?, &journal.calls)?;
     deployment.verified()?;
     figures(deployment, kills, &lists, &journal)
 }
 
-/// Says what was shown; an error where nothing was.
+/// Prints the figures; fails if no kill met a call.
 #[allow(clippy::print_stdout, reason = "the figures of a test")]
 fn figures(
     deployment: &Deployment,
@@ -138,7 +138,7 @@ fn figures(
         count("answer", &|line| line["recorded"] == true),
         deployment.ledger()?.len()
     );
-    ensure!(safe > 0 && unsafe_ones > 0, "no kill met a call: that proves nothing");
+    ensure!(safe > 0 && unsafe_ones > 0, "no kill left a pending call of each class");
     Ok(())
 }
 
@@ -148,11 +148,11 @@ struct Journal {
     calls: Calls,
 }
 
-/// Finds every line of the lists in the journal, which is returned.
-fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
+/// Fails unless the journal has every line of the lists; returns the journal.
+fn check_lists(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
     let runs: Vec<String> = (0..PROCESSES).flat_map(runs_of).collect();
     let silent: Vec<&String> = runs.iter().filter(|run| !lists.contains_key(*run)).collect();
-    ensure!(silent.is_empty(), "nothing was acknowledged to {silent:?}");
+    ensure!(silent.is_empty(), "no record of {silent:?} was acknowledged");
     let calls = audit::acknowledged(&deployment.server.url, lists)?;
     let runlog = deployment.server.runlog();
     let listed = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
@@ -160,7 +160,7 @@ fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> any
     ensure!(listed.len() == runs.len() && listed.iter().all(|run| run["status"] == "completed"), "{listed:?}");
     let refused = runlog.answer(&["anomalies", "--consistency", "latest", "--limit", "100000"])?;
     let refused = refused["anomalies"].as_array().context("anomalies")?;
-    // What a killed process still had on its way.
+    // Appends that a killed process had in flight.
     ensure!(refused.iter().all(|record| record["reason"] == "fenced"), "{refused:?}");
     Ok(Journal { runs: listed.len(), calls })
 }

@@ -1,4 +1,4 @@
-//! bob-core's tool journal: what its trait promises.
+//! bob-core's tool journal: the promises of its trait.
 
 use anyhow::{Context, ensure};
 use bob_core::{
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use crate::port_fixture::{PortBackend, append_was_delayed, delay_next_append};
 
-/// Writers at a time, and what each writes.
+/// Concurrent writers, and the entries of each.
 const WRITERS: usize = 8;
 const ENTRIES_EACH: usize = 15;
 /// Processes that are killed, one after another.
 const KILLS: usize = 6;
-/// More than a record holds.
+/// More than a record can hold, bytes.
 const LARGE_BYTES: usize = 2 << 20;
 
 /// An entry of a call.
@@ -28,7 +28,7 @@ fn entry(session: &str, tool: &str, arguments: Value, result: Value, timestamp_m
     JournalEntry { session_id, call_fingerprint, tool_name, arguments, result, is_error: false, timestamp_ms }
 }
 
-/// Everything of an entry, doubles to the bit.
+/// All of an entry as text, with the exact bits of doubles.
 fn whole(entry: &JournalEntry) -> String {
     format!("{entry:?}")
 }
@@ -49,7 +49,7 @@ async fn journal(backend: &PortBackend) -> anyhow::Result<ToolJournal> {
 
 /// Entries whose values are hard to keep.
 fn hard() -> Vec<JournalEntry> {
-    // The double is one that serde_json reads as its neighbour.
+    // serde_json reads this double as a neighbouring one.
     let numbers =
         json!([u64::MAX, i64::MIN, 493.212_266_839_229_47, -0.0, 1e23, 5e-324, 1.0, 1, 123_456_789_012_345_680_000.0]);
     let deep = (0..59).fold(json!([[]]), |inner, _| json!({ "": [inner] }));
@@ -79,7 +79,7 @@ pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &Po
             let read = journal.lookup(&entry.session_id, &entry.call_fingerprint).await?;
             same(&[read.context("it was appended")?], std::slice::from_ref(entry))?;
         }
-        // The same call of many sessions, twice in each: another result.
+        // The same call in many sessions, twice in each, with different results.
         let call = |session: usize, nth: u64| {
             entry(&format!("s{session}"), "search", json!({ "q": "x" }), json!([session, nth]), nth)
         };
@@ -101,7 +101,7 @@ pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &Po
     })
 }
 
-/// What no record holds is refused, and nothing is appended.
+/// Entries that no record can hold are refused, and no record is appended.
 async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
     let kind = |error: &StoreError| match error {
         StoreError::Other(error) => error.downcast_ref::<Error>().map(Error::kind),
@@ -179,7 +179,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
             writer.await??;
         }
         let entries = journal.entries(&"shared".into()).await?;
-        // Each writer's own in the order in which it wrote them.
+        // The entries of each writer are in the order in which it wrote them.
         for writer in 0..WRITERS {
             let own: Vec<_> = entries.iter().filter(|entry| entry.arguments[0] == writer).cloned().collect();
             let wrote: Vec<_> =
@@ -239,7 +239,7 @@ pub fn only_the_process_that_took_over_appends(backend: &PortBackend) -> anyhow:
     first.expect_taken_over(&append(3))?;
     first.expect_taken_over(&append(4))?;
     second.run(&append(5))?;
-    // Who lost the run still reads it.
+    // A process that lost the run can still read it.
     let expected = json!([call(1), call(2), call(5)]);
     for process in [&mut first, &mut second] {
         let read = process.run(&json!({ "bob_core": { "entries": "wanted" } }))?;

@@ -1,4 +1,4 @@
-//! codetether's write-back journal: what the crate promises of it, and that it is durable.
+//! codetether's write-back journal: the crate's promises, and durability.
 
 use anyhow::{Context, bail, ensure};
 use runlog_ports::{
@@ -22,13 +22,13 @@ use crate::{
     port_fixture::{PortBackend, PortProcess, append_was_delayed, delay_next_append},
 };
 
-/// What the crate itself wrote of the operations of [`the_export_is_the_crates_byte_for_byte`].
+/// The crate's own export of the operations of [`the_export_is_the_crates_byte_for_byte`].
 const GOLDEN: &str = include_str!("../../../ports/golden/codetether-agent-4.7.4.jsonl");
-/// The time of its first entry, and how far the next one is from it.
+/// The time of its first entry, and the interval to the next one.
 const GOLDEN_MILLIS: u64 = 1_760_000_000_000;
 const GOLDEN_STEP_MILLIS: u64 = 500;
 
-/// Writers at a time, and what each stages.
+/// Concurrent writers, and the changes that each stages.
 const WRITERS: u64 = 8;
 const STAGED_EACH: u64 = 6;
 
@@ -81,7 +81,7 @@ pub fn the_export_is_the_crates_byte_for_byte(backend: &PortBackend) -> anyhow::
     let exported = journal.to_jsonl()?;
     ensure!(exported == GOLDEN, "{exported}\n{GOLDEN}");
     let read: Result<Vec<JournalEntry>, _> = GOLDEN.lines().map(serde_json::from_str).collect();
-    ensure!(read? == journal.entries()?, "what the crate wrote is read");
+    ensure!(read? == journal.entries()?, "the crate's export is readable");
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub fn only_what_is_staged_and_passes_its_checks_is_committed(backend: &PortBack
     for ended in [grows, resets, saves, upload] {
         ensure!(matches!(refused(journal.commit(ended))?, RejectReason::SchemaMismatch { .. }), "{ended:?} has ended");
     }
-    // A rejection is always taken, and a commit stands.
+    // A rejection is always accepted, and a commit stays committed.
     journal.reject(saves, RejectReason::DestructiveOp)?;
     journal.reject(TxnId(99), RejectReason::DestructiveOp)?;
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
@@ -128,9 +128,9 @@ pub fn only_what_is_staged_and_passes_its_checks_is_committed(backend: &PortBack
         ["rejected", 99],
     ]);
     ensure!(json!(phases) == expected, "{phases:?}");
-    // What was rejected without being staged has taken its number.
+    // A rejection of an unstaged change used a number.
     ensure!(journal.stage(Op::Save)?.0 == 4, "the next number of this life");
-    nothing_stands_open(backend, "checked", &journal, 1)
+    assert_none_open(backend, "checked", &journal, 1)
 }
 
 fn phase(entry: &JournalEntry) -> anyhow::Result<(String, u64)> {
@@ -139,8 +139,8 @@ fn phase(entry: &JournalEntry) -> anyhow::Result<(String, u64)> {
     Ok((phase.to_owned(), line["txn"].as_u64().context("a transaction")?))
 }
 
-/// What the journal itself says stands open.
-fn nothing_stands_open(
+/// Fails unless the journal itself has no open transactions.
+fn assert_none_open(
     backend: &PortBackend,
     session: &str,
     journal: &WritebackJournal,
@@ -198,7 +198,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
     ensure!(numbers == (0..count).collect(), "{numbers:?}");
     let phases: BTreeSet<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     ensure!(phases.len() as u64 == 2 * count && journal.entries()?.len() == phases.len(), "{phases:?}");
-    // Opened and dropped inside a runtime, too.
+    // A journal can also be opened and dropped inside a runtime.
     drop(journal);
     single.block_on(async { opened(backend, "shared", still, Checks::default()).map(drop) })
 }
@@ -211,7 +211,7 @@ pub fn staged_changes_survive_a_claim_of_their_own_process(backend: &PortBackend
     delay_next_append();
     let late = journal.stage(Op::Save)?;
     ensure!(append_was_delayed(), "the append was in time");
-    // Each was staged in an epoch before this one, and is itself all the same.
+    // Each change was staged in an earlier epoch, and can still be committed.
     journal.commit(first[0])?;
     journal.reject(first[1], RejectReason::DestructiveOp)?;
     journal.commit(late)?;
@@ -229,13 +229,13 @@ pub fn staged_changes_survive_a_claim_of_their_own_process(backend: &PortBackend
         ["committed", 2],
     ]);
     ensure!(json!(phases) == expected, "{phases:?}");
-    nothing_stands_open(backend, "late", &journal, 0)
+    assert_none_open(backend, "late", &journal, 0)
 }
 
-/// The claim: whether that commit is in the log or not.
+/// The claim, with the commit in the log and without.
 pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> anyhow::Result<()> {
     let deployment = Deployment::http()?;
-    // Appends alone, a claim among them.
+    // The proxy concerns only appends, including a claim.
     let proxy = HttpProxy::start(&deployment.server.url, "/records?deadline_ms")?;
     let blocking = Blocking::connect(deployment.config(&proxy.url)?)?;
     let journal = WritebackJournal::open(blocking, "unknown", still, Checks::default())?;
@@ -246,7 +246,7 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
         } else {
             proxy.drop_next_request();
         }
-        // Neither is it found out when it is written again, which is tried twice.
+        // The two retries of the write do not find out the outcome either.
         proxy.drop_next_request();
         proxy.drop_next_request();
         match journal.commit(txn) {
@@ -255,8 +255,8 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
         }
         proxy.drop_next_request();
         let rejected = journal.reject(txn, RejectReason::DestructiveOp);
-        ensure!(matches!(&rejected, Err(Error::Journal(_))), "nobody can say what it came to: {rejected:?}");
-        ensure!(journal.pending_count() == 1, "it is as it was");
+        ensure!(matches!(&rejected, Err(Error::Journal(_))), "the outcome of the commit is unknown: {rejected:?}");
+        ensure!(journal.pending_count() == 1, "the transaction stays pending");
         let rejected = journal.reject(txn, RejectReason::DestructiveOp);
         let reported =
             if landed { matches!(&rejected, Err(Error::Committed(of)) if *of == txn) } else { rejected.is_ok() };
@@ -264,15 +264,15 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
     }
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     ensure!(json!(phases) == json!([["staged", 0], ["committed", 0], ["staged", 1], ["rejected", 1]]), "{phases:?}");
-    nothing_stands_open(&PortBackend::Served(Box::new(deployment)), "unknown", &journal, 0)
+    assert_none_open(&PortBackend::Served(Box::new(deployment)), "unknown", &journal, 0)
 }
 
 fn order(order: &Value) -> Value {
     json!({ "codetether": ["killed", order] })
 }
 
-/// A process that says what is left open before anything else.
-fn life(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
+/// Starts a process, and fails unless `left` are its open transactions.
+fn start_with_open(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
     let mut process = backend.process()?;
     let open = process.run(&order(&json!("left_open")))?;
     ensure!(open == *left, "{open} is left open, and not {left}");
@@ -282,26 +282,26 @@ fn life(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
 /// The claim.
 pub fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "save" } }));
-    let mut process = life(backend, &json!([]))?;
+    let mut process = start_with_open(backend, &json!([]))?;
     ensure!(process.run(&stage)? == 0, "the first number");
     process.kill()?;
-    let mut process = life(backend, &json!([0]))?;
+    let mut process = start_with_open(backend, &json!([0]))?;
     let answer = process.request(&order(&json!({ "commit": 0 })))?;
     ensure!(answer["error"].as_str().is_some_and(|error| error.contains("TxnId(0) is not pending")), "{answer}");
     ensure!(process.run(&stage)? == 1, "a number is given once");
     process.kill()?;
-    // Taken over, and killed before it said how it ended: it is as it was.
-    let mut process = life(backend, &json!([0, 1]))?;
+    // The process took the session over and was killed before it ended the transaction, which stays open.
+    let mut process = start_with_open(backend, &json!([0, 1]))?;
     process.run(&order(&json!({ "reconcile": 0 })))?;
     process.kill()?;
-    let mut process = life(backend, &json!([0, 1]))?;
+    let mut process = start_with_open(backend, &json!([0, 1]))?;
     process.run(&order(&json!({ "reconcile": 0 })))?;
     process.run(&order(&json!({ "commit": 0 })))?;
     process.kill()?;
-    let mut process = life(backend, &json!([1]))?;
+    let mut process = start_with_open(backend, &json!([1]))?;
     process.run(&order(&json!({ "reject": [1, { "reason": "destructive_op" }] })))?;
     process.kill()?;
-    let mut process = life(backend, &json!([]))?;
+    let mut process = start_with_open(backend, &json!([]))?;
     ensure!(process.run(&stage)? == 2, "a number is given once");
     process.run(&order(&json!({ "commit": 2 })))?;
     process.kill()?;
@@ -310,15 +310,15 @@ pub fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned(backend
     let expected =
         json!([["staged", 0], ["staged", 1], ["committed", 0], ["rejected", 1], ["staged", 2], ["committed", 2]]);
     ensure!(json!(phases) == expected, "{phases:?}");
-    nothing_stands_open(backend, "killed", &journal, 0)
+    assert_none_open(backend, "killed", &journal, 0)
 }
 
 /// The claim.
 pub fn only_the_process_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "reset" } }));
-    let mut first = life(backend, &json!([]))?;
+    let mut first = start_with_open(backend, &json!([]))?;
     ensure!(first.run(&stage)? == 0, "the first number");
-    let mut second = life(backend, &json!([0]))?;
+    let mut second = start_with_open(backend, &json!([0]))?;
     first.expect_taken_over(&order(&json!({ "commit": 0 })))?;
     first.expect_taken_over(&stage)?;
     second.run(&order(&json!({ "reconcile": 0 })))?;

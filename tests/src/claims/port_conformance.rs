@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::port_fixture::{PortBackend, PortProcess, done, request};
 
-/// Rounds of writing, where the suite takes that long: the rows of a store are numbered by a byte.
+/// Rounds of writing at most: the rows of a store are numbered by a byte.
 const ROUNDS_MAX: u8 = 250;
 
 /// The entry of a round.
@@ -36,7 +36,7 @@ fn observability(order: Value) -> Value {
     json!({ "observability": ["workspace", order] })
 }
 
-/// Has a process write by every port until it is `over`: how many rounds.
+/// Lets a process write by every port until `over`; returns the number of rounds.
 fn write(backend: &PortBackend, over: &AtomicBool) -> anyhow::Result<u8> {
     let mut process = backend.process()?;
     for round in 0..ROUNDS_MAX {
@@ -53,7 +53,7 @@ fn write(backend: &PortBackend, over: &AtomicBool) -> anyhow::Result<u8> {
     Ok(ROUNDS_MAX)
 }
 
-/// That a process reads what so many rounds wrote, and nothing else.
+/// Fails unless a process reads the records of so many rounds, and no others.
 fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
     let entries: Vec<Value> = (0..rounds).map(entry).collect();
     let answer = process.run(&json!({ "bob_core": { "entries": "session" } }))?;
@@ -76,9 +76,9 @@ fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The claim. The rules of partitions are left out: they take records away from under whoever writes.
+/// The claim, without the rules of partitions: they void records while the ports write.
 pub fn every_rule_holds_on_a_journal_that_ports_write_to(backend: &PortBackend) -> anyhow::Result<()> {
-    let PortBackend::Served(deployment) = backend else { bail!("nobody serves {backend:?}") };
+    let PortBackend::Served(deployment) = backend else { bail!("{backend:?} has no server") };
     let over = AtomicBool::new(false);
     let (ran, rounds) = thread::scope(|scope| {
         let writer = scope.spawn(|| write(backend, &over));

@@ -1,4 +1,4 @@
-//! The observability store: what its contract says, and that it is durable.
+//! The observability store: its contract, and durability.
 
 use anyhow::{Context, ensure};
 use runlog_ports::{
@@ -17,11 +17,11 @@ use std::{
 
 use crate::port_fixture::{PortBackend, done, request, row, turn};
 
-/// Writers at a time, and the calls of each.
+/// Concurrent writers, and the calls of each.
 const WRITERS: u8 = 8;
 const CALLS_EACH: u8 = 6;
-/// How long a callback may take to be called.
-const TOLD_WAIT: Duration = Duration::from_secs(30);
+/// How long a change may take to reach a callback.
+const CALLBACK_WAIT: Duration = Duration::from_secs(30);
 
 const WHOLE: Config = Config { content: true };
 
@@ -48,7 +48,7 @@ pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::
 
     let never = store.record_tool_call_done(done(0, 20));
     ensure!(matches!(never, Err(DbError::NotRequested { .. })), "{never:?}");
-    ensure!(store.get_tool_call(row(0), "call")?.is_none(), "nobody asked for it");
+    ensure!(store.get_tool_call(row(0), "call")?.is_none(), "it was not requested");
     for n in 0..6 {
         store.record_tool_call_requested(request(n, 10 + i64::from(n)))?;
         store.record_tool_call_requested(request(n, 10 + i64::from(n)))?;
@@ -60,7 +60,7 @@ pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::
         let refused = store.record_tool_call_done(other);
         ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
     }
-    // Other fields of a call that has ended: it stays ended.
+    // An update of other fields of an ended call: it stays ended.
     let mut moved = request(0, 10);
     (moved.vendor, moved.parent_id) = ("anthropic".into(), row(40));
     store.record_tool_call_requested(moved.clone())?;
@@ -75,13 +75,13 @@ pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::
         store.record_tool_call_done(ToolCallDone { outcome_json: Some("no JSON".into()), ..done(9, 20) })
     });
     ensure!(matches!(invalid, Err(DbError::Invalid(_))), "{invalid:?}");
-    // Each row once: what said nothing new was not written.
+    // Each row was written once: repeats without a change were not written.
     let records = records(backend, &store)?;
     ensure!(records.is_none_or(|records| records == 1 + 4 + 7 + 2 + 1), "{records:?} records");
     Ok(())
 }
 
-/// How many records the run has, its claim among them.
+/// The number of records of the run, with its claim.
 fn records(backend: &PortBackend, _store: &Store) -> anyhow::Result<Option<u64>> {
     let PortBackend::Served(deployment) = backend else { return Ok(None) };
     let run = deployment.server.runlog().answer(&["runs", "--prefix", "workspace", "--consistency", "latest"])?;
@@ -96,7 +96,7 @@ pub fn content_is_stored_if_the_store_is_configured_to(backend: &PortBackend) ->
     let (req, ended) = store.get_tool_call(row(0), "call")?.context("it was requested")?;
     ensure!((req.arguments_json, req.args_sha256) == (None, request(0, 10).args_sha256), "the hash alone");
     ensure!(ended.context("it ended")?.outcome_json.is_none(), "the hash alone");
-    // By its hash another outcome is still another one.
+    // The hash still distinguishes another outcome.
     store.record_tool_call_done(done(0, 20))?;
     let other = ToolCallDone { outcome_json: Some("[1,2]".into()), ..done(0, 20) };
     ensure!(matches!(store.record_tool_call_done(other), Err(DbError::Ended { .. })), "another outcome");
@@ -116,9 +116,9 @@ pub fn a_row_as_of_a_time_has_what_was_stated_up_to_it(backend: &PortBackend) ->
     ensure!(at(10)? == Some((request(1, 10), None)) && at(19)? == at(10)?, "requested");
     ensure!(at(20)? == Some((request(1, 10), Some(done(1, 20)))) && at(29)? == at(20)?, "ended");
     ensure!(at(30)?.is_none() && store.get_tool_call(row(1), "call")?.is_none(), "retracted");
-    // Asserted again at the very time: the assertion counts, and what ended stays ended.
+    // An assertion at the time of the retraction: the assertion counts, and the ended call stays ended.
     store.record_tool_call_requested(request(1, 30))?;
-    // It does not start after its end.
+    // Its start is not after its end.
     ensure!(at(30)? == Some((request(1, 10), Some(done(1, 20)))), "{:?}", at(30)?);
     store.retract_tool_call(row(1), "call", 30, "an auditor", "too late for that time")?;
     ensure!(at(30)?.is_some(), "an assertion of the same time counts, whichever came first");
@@ -149,7 +149,7 @@ pub fn corrections_of_past_rows_are_stored(backend: &PortBackend) -> anyhow::Res
     let store = opened(backend, WHOLE)?;
     let says = |content: &str, at: i64| ConversationTurn { content: content.into(), ..turn(1, at) };
     let from = |vendor: &str, at: i64| ToolCallReq { vendor: vendor.into(), ..request(1, at) };
-    // The last one says again what was said first, and changes what holds from 10 on, and nothing from 20 on.
+    // The last statement repeats the first. It changes the row as of 10, but not as of 20.
     for (what, at) in [("one", 10), ("two", 10), ("now", 20), ("one", 10)] {
         store.upsert_conversation_turn(says(what, at))?;
         store.record_tool_call_requested(from(what, at))?;
@@ -161,7 +161,7 @@ pub fn corrections_of_past_rows_are_stored(backend: &PortBackend) -> anyhow::Res
     let before = records(backend, &store)?;
     store.upsert_conversation_turn(says("one", 10))?;
     store.record_tool_call_requested(from("one", 10))?;
-    ensure!(records(backend, &store)? == before, "what changes nothing at any time is not written");
+    ensure!(records(backend, &store)? == before, "a statement without a change at any time is not written");
     Ok(())
 }
 
@@ -173,14 +173,14 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend)
     let revived = store.record_tool_call_done(done(1, 40));
     ensure!(matches!(revived, Err(DbError::Retracted { at: 40, .. })), "{revived:?}");
     ensure!(store.get_tool_call(row(1), "call")?.is_none(), "it stays retracted");
-    // Its end before that is a correction of the past.
+    // An end before the retraction corrects the past.
     store.record_tool_call_done(done(1, 20))?;
     ensure!(store.get_tool_call_at(row(1), "call", 29)? == Some((request(1, 10), Some(done(1, 20)))), "it had ended");
     ensure!(store.get_tool_call(row(1), "call")?.is_none(), "it stays retracted");
     let early = store.retract_tool_call(row(1), "call", 9, "an auditor", "before it was there");
     ensure!(matches!(early, Err(DbError::NotThere)), "{early:?}");
 
-    // A retraction from a time before the end: the end does not revive the call.
+    // The retraction holds from a time before the end: the end does not restore the call.
     store.record_tool_call_requested(request(3, 10))?;
     store.record_tool_call_done(done(3, 40))?;
     store.retract_tool_call(row(3), "call", 30, "an auditor", "it was a drill")?;
@@ -205,20 +205,23 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend)
 pub fn a_group_takes_effect_together_or_not_at_all(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, WHOLE)?;
     store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
-    ensure!(store.get_tool_call(row(0), "call")? == Some((request(0, 10), Some(done(0, 20)))), "each behind the last");
+    ensure!(
+        store.get_tool_call(row(0), "call")? == Some((request(0, 10), Some(done(0, 20)))),
+        "applied in their order"
+    );
     let refused =
         store.atomically(vec![Write::Turn(turn(1, 10)), Write::Requested(request(1, 10)), Write::Done(failed(0, 30))]);
     ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
-    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10)], "none of it");
-    ensure!(store.get_tool_call(row(1), "call")?.is_none(), "none of it");
-    // Again: nothing of it is new.
+    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10)], "the turn of the refused group is absent");
+    ensure!(store.get_tool_call(row(1), "call")?.is_none(), "the request of the refused group is absent");
+    // A repeat of the first group changes no row.
     store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
     store.atomically(Vec::new())?;
     let large = ConversationTurn { content: "x".repeat(2 << 20), ..turn(2, 10) };
     let refused = store.atomically(vec![Write::Turn(large), Write::Turn(turn(3, 10))]);
     ensure!(matches!(refused, Err(DbError::Journal(_))), "a group is within a record");
     store.upsert_conversation_turn(turn(4, 30))?;
-    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10), turn(4, 30)], "and the store goes on");
+    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10), turn(4, 30)], "the store stays usable");
     Ok(())
 }
 
@@ -228,11 +231,11 @@ pub fn callbacks_run_in_order_and_block_no_writer(backend: &PortBackend) -> anyh
     let (tell, told) = mpsc::channel::<Change>();
     let calls = store.register_callback(Relation::ToolCalls, 16, move |change| {
         let broken = change.old.is_none();
-        // Nobody listens any more where the test has ended.
+        // The receiver is dropped when the test ends.
         tell.send(change).ok();
         assert!(!broken, "this callback is broken");
     })?;
-    // One that does not come back until it is let go.
+    // A callback that blocks until it is released.
     let (let_go, going) = mpsc::channel::<()>();
     let (tell_slow, told_slow) = mpsc::channel::<Change>();
     store.register_callback(Relation::ConversationTurns, 2, move |change| {
@@ -247,37 +250,37 @@ pub fn callbacks_run_in_order_and_block_no_writer(backend: &PortBackend) -> anyh
     let put = |new, old| (Operation::Put, new, old);
     let expected = [put(call(false), None), put(call(true), call(false)), (Operation::Rm, None, call(true))];
     for expected in expected {
-        let change = told.recv_timeout(TOLD_WAIT)?;
+        let change = told.recv_timeout(CALLBACK_WAIT)?;
         ensure!((change.operation, change.new, change.old) == expected, "{expected:?}");
-        ensure!(change.missed == 0 && change.relation == Relation::ToolCalls, "nothing was missed");
+        ensure!(change.missed == 0 && change.relation == Relation::ToolCalls, "no change was missed");
     }
     store.upsert_conversation_turn(turn(0, 0))?;
-    let first = told_slow.recv_timeout(TOLD_WAIT)?;
+    let first = told_slow.recv_timeout(CALLBACK_WAIT)?;
     ensure!(first.new == Some(Row::Turn(turn(0, 0))), "{first:?}");
-    // It is held: two wait, and the other four are missed.
+    // The callback blocks: two changes wait, and the other four are missed.
     for n in 1..7 {
         store.upsert_conversation_turn(turn(n, 0))?;
     }
     for n in 1..3 {
         let_go.send(())?;
-        let next = told_slow.recv_timeout(TOLD_WAIT)?;
+        let next = told_slow.recv_timeout(CALLBACK_WAIT)?;
         ensure!(next.new == Some(Row::Turn(turn(n, 0))) && next.missed == 0, "{next:?}");
     }
     store.upsert_conversation_turn(turn(7, 0))?;
     let_go.send(())?;
-    let last = told_slow.recv_timeout(TOLD_WAIT)?;
+    let last = told_slow.recv_timeout(CALLBACK_WAIT)?;
     ensure!(last.new == Some(Row::Turn(turn(7, 0))) && last.missed == 4, "{last:?}");
     drop(let_go);
     ensure!(store.unregister_callback(calls) && !store.unregister_callback(calls), "there was one");
     store.record_tool_call_requested(request(2, 10))?;
-    ensure!(told.recv_timeout(TOLD_WAIT).is_err(), "it was unregistered");
+    ensure!(told.recv_timeout(CALLBACK_WAIT).is_err(), "it was unregistered");
     Ok(())
 }
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
 pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
     let store = Arc::new(opened(backend, WHOLE)?);
-    // All of them write all calls: each is there once.
+    // All writers write all calls: each call is stored once.
     let write = |store: Arc<Store>, first: u8| -> anyhow::Result<()> {
         for n in first..first + CALLS_EACH {
             store.record_tool_call_requested(request(n, 10))?;
@@ -317,7 +320,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
         ensure!(turns.contains(&turn(n, 10)), "turn {n}");
         ensure!(store.get_tool_call(row(n), "call")? == Some((request(n, 10), Some(done(n, 20)))), "call {n}");
     }
-    // Written by eight, each row's records are there once: a claim, and three for each number.
+    // Each row's records are there once, although eight writers wrote them: a claim, and three records for each number.
     let records = records(backend, &store)?;
     let expected = 1 + 3 * u64::from(count + CALLS_EACH);
     ensure!(records.is_none_or(|records| records == expected), "{records:?} records, not {expected}");
@@ -329,7 +332,7 @@ pub fn writes_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let call = |ended: bool| json!(format!("{:?}", Some((request(1, 10), ended.then(|| done(1, 20))))));
     let (nothing, turns) = (json!(format!("{:?}", None::<()>)), json!(format!("{:?}", [turn(5, 10)])));
-    // What each life writes, and what the next one finds.
+    // The write of each process, and the query and answer of the next one.
     let lives = [
         (json!({ "requested": 1 }), json!({ "call": 1 }), call(false)),
         (json!({ "done": 1 }), json!({ "call": 1 }), call(true)),
@@ -339,13 +342,13 @@ pub fn writes_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -
         (json!({ "requested": 1 }), json!({ "call": 1 }), call(true)),
     ];
     let mut process = backend.process()?;
-    ensure!(process.run(&order(json!({ "call": 1 })))? == nothing, "nothing is there yet");
+    ensure!(process.run(&order(json!({ "call": 1 })))? == nothing, "the store is empty");
     for (write, ask, expected) in lives {
         process.run(&order(write.clone()))?;
         process.kill()?;
         process = backend.process()?;
         let read = process.run(&order(ask))?;
-        ensure!(read == expected, "behind {write}: {read} and not {expected}");
+        ensure!(read == expected, "after {write}: {read} and not {expected}");
     }
     ensure!(process.run(&order(json!("turns")))? == turns, "one turn");
     Ok(())
@@ -356,7 +359,7 @@ pub fn only_the_process_that_took_over_writes(backend: &PortBackend) -> anyhow::
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let (mut first, mut second) = (backend.process()?, backend.process()?);
     first.run(&order(json!({ "requested": 1 })))?;
-    // Who only reads takes nothing over.
+    // A read does not take a run over.
     second.run(&order(json!({ "call": 1 })))?;
     first.run(&order(json!({ "requested": 2 })))?;
     second.run(&order(json!({ "done": 1 })))?;

@@ -15,18 +15,18 @@ fn book(key: Option<&str>) -> Value {
     json!({ "call": { "tool": "book", "args": { "seat": "1A" }, "key": key } })
 }
 
-/// A zombie is an agent that was stopped, lost its run meanwhile, and goes on.
-fn wakes_up_fenced(deployment: &Deployment, mut zombie: AgentProcess, booked_by: &[u64]) -> anyhow::Result<()> {
+/// Resumes a zombie: an agent that was paused and lost its run meanwhile. Fails unless it is fenced.
+fn resume_fenced(deployment: &Deployment, mut zombie: AgentProcess, booked_by: &[u64]) -> anyhow::Result<()> {
     let answer = zombie.resume()?;
     ensure!(answer["error"] == "fenced", "{answer}");
     let answer = zombie.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
-    ensure!(answer["error"] == "fenced", "and whatever it does next: {answer}");
+    ensure!(answer["error"] == "fenced", "its next call: {answer}");
     ensure!(deployment.booked_by()? == booked_by, "the ledger: {:?}", deployment.ledger()?);
     deployment.verified()
 }
 
-/// Its intent is in the log before the run is taken over: with a key the new agent does it, without one nobody does
-/// before somebody has decided.
+/// The intent is in the log before the run is taken over. With a key the new agent retries the call; without a key it must
+/// be decided first.
 pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
@@ -50,13 +50,13 @@ pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
         ensure!(answer["result"].is_object() && answer["recorded"] == false, "{answer}");
         let line = deployment.ledger()?.pop().context("a booking")?;
         ensure!(line["call"] == pending && line["attempt"] == 2, "it is the same call: {line}");
-        wakes_up_fenced(deployment, a, &[before, vec![b.id()]].concat())?;
+        resume_fenced(deployment, a, &[before, vec![b.id()]].concat())?;
         ensure!(deployment.anomalies(run)?.is_empty(), "its intent was in time: {:?}", deployment.anomalies(run)?);
     }
     Ok(())
 }
 
-/// Its intent is appended after the run was taken over: for the new agent it is not there.
+/// The intent is appended after the run was taken over: it is refused, and the new agent does not see it.
 pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     ensure!(opened["pending"] == json!([]), "{opened}");
     let answer = b.request(&book(None))?;
     ensure!(answer["recorded"] == false && answer["result"].is_object(), "{answer}");
-    wakes_up_fenced(deployment, a, &[b.id()])?;
+    resume_fenced(deployment, a, &[b.id()])?;
     let refused = deployment.anomalies("late")?;
     ensure!(refused.len() == 1 && refused[0].0 == "fenced", "{refused:?}");
     let again = b.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
@@ -77,7 +77,7 @@ pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     Ok(())
 }
 
-/// All of them have read the same head when the first one claims.
+/// All agents have read the same head when the first one claims.
 pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -> anyhow::Result<()> {
     for (run, count) in [("two", 2), ("eight", 8)] {
         let mut agents = Vec::new();
@@ -98,7 +98,7 @@ pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -
     deployment.verified()
 }
 
-/// What a loser would append, had it not been told.
+/// Appends records under the losers' writer ids, as a loser without an answer would. They must not change the run.
 fn losers_change_nothing(
     deployment: &Deployment,
     run: &str,
@@ -122,7 +122,7 @@ fn losers_change_nothing(
         record.place = Sequencing {
             writer_id: id::<WriterId>(&writer).into(),
             writer_epoch: 1.into(),
-            // One in the place of the next record, the others where a loser would begin.
+            // One has the number of the next record, the others have the first number of a loser.
             writer_seq: if number == 1 { 2.into() } else { 1.into() },
             prev_hash: None,
             journal_seq: if number == 1 { JournalSeq::new(next)? } else { 1.into() },

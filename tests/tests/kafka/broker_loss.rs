@@ -30,7 +30,7 @@ fn connect(config: &KafkaConfig) -> Arc<dyn Log> {
     Arc::new(KafkaLog::connect(config.clone()).unwrap())
 }
 
-/// Appends to a partition as long as somebody listens to what was acknowledged.
+/// Appends to a partition until the receiver of the acknowledgements is dropped.
 fn append_on(log: &Arc<dyn Log>, partition: PartitionId, acked: &mpsc::Sender<Acked>) {
     for round in 0.. {
         let values: Vec<String> = (0..16).map(|number| format!("{partition} {round} {number}")).collect();
@@ -44,7 +44,7 @@ fn append_on(log: &Arc<dyn Log>, partition: PartitionId, acked: &mpsc::Sender<Ac
     }
 }
 
-/// Reads all partitions until it is told to stop. While the broker is away the reader says so, and goes on afterwards.
+/// Reads all partitions until `stop`. The reader reports errors while the broker is down, and continues afterwards.
 fn read_on(reader: &mut Box<dyn Reader>, stop: &AtomicBool) -> Vec<Delivery> {
     let mut delivered = Vec::new();
     while !stop.load(Ordering::SeqCst) {
@@ -71,7 +71,7 @@ fn acknowledged_survives_kill_9_of_the_broker() {
             scope.spawn(move || append_on(log, partition, &acks));
         }
         let reading = scope.spawn(|| read_on(&mut reader, &stop));
-        let next = || acked.recv_timeout(PATIENCE).expect("appends go on");
+        let next = || acked.recv_timeout(PATIENCE).expect("appends continue");
         let mut acknowledged = Vec::new();
         for _ in 0..2 {
             acknowledged.extend((0..about(500)).map(|_| next()));
@@ -87,11 +87,11 @@ fn acknowledged_survives_kill_9_of_the_broker() {
     for partition in PartitionId::all(PARTITIONS) {
         delivered.extend(read_up_to(&mut reader, partition, bounds(&log, partition).end));
     }
-    // The reader that saw all of it delivered everything, once and in order.
+    // The reader that ran all the time delivered every record once and in order.
     for partition in PartitionId::all(PARTITIONS) {
         let here = delivered.iter().filter(|record| record.partition == partition);
         let offsets = here.map(|record| record.offset.get());
-        assert!(offsets.eq(0..bounds(&log, partition).end.get()), "offsets are dense where nobody uses transactions");
+        assert!(offsets.eq(0..bounds(&log, partition).end.get()), "offsets are dense without transactions");
     }
 }
 
@@ -108,7 +108,7 @@ fn while_the_broker_does_not_answer_every_operation_ends() {
     let pending = log.append(0.into(), vec![entry("during")]);
     assert_eq!(kind(wait(log.bounds(0.into(), Duration::from_millis(500)))), Kind::Retry);
     assert_eq!(kind(wait(pending)), Kind::Unknown);
-    // Long before the five minutes that librdkafka would try for.
+    // Long before librdkafka's own timeout of five minutes.
     assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 
     // The queue is bounded, and a batch enters it whole or not at all.
@@ -117,7 +117,7 @@ fn while_the_broker_does_not_answer_every_operation_ends() {
     let kinds: Vec<Kind> = wait(join_all(acks)).into_iter().map(kind).collect();
     assert_eq!(kinds, [[Kind::Unknown; 10].as_slice(), &[Kind::Retry; 2]].concat());
 
-    // Nothing hangs in the end either, with an append under way.
+    // Dropping the log with an append in flight does not block.
     drop(log.append(0.into(), vec![entry("at the end")]));
     drop(idle);
     drop(log);

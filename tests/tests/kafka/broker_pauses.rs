@@ -1,5 +1,5 @@
-//! Consumers resume after a pause of their broker, and one that gets no answers is replaced. `make nightly-faults` pauses
-//! brokers under servers, at any moment and for up to a minute.
+//! Consumers resume after a pause of their broker, and a consumer without answers is replaced. `make nightly-faults` pauses
+//! the brokers of servers, at any moment and for up to a minute.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -15,10 +15,10 @@ use runlog_tests::{
     tcp_proxy::TcpProxy,
 };
 
-/// Logs with a consumer each: every pause is a chance for each of them to lose its broker.
+/// Logs with a consumer each: in every pause, each consumer may lose its broker.
 const CONSUMERS: u16 = 8;
-/// Longer than a broker's session: as a rule the controller, which is in the same process, then fences the broker, and
-/// metadata list no broker for a moment.
+/// Longer than a broker's session timeout: the controller in the same process then usually fences the broker, and metadata
+/// list no broker for a moment.
 const PAUSE: Duration = Duration::from_secs(10);
 
 fn connect(config: &KafkaConfig) -> Arc<dyn Log> {
@@ -49,7 +49,7 @@ fn consumers_resume_after_a_pause_of_the_only_broker() {
 fn a_consumer_that_gets_no_answers_is_replaced() {
     let proxy = TcpProxy::start().unwrap();
     let broker = Broker::start_behind(&proxy).unwrap();
-    // librdkafka itself gives up only after this.
+    // The timeout after which librdkafka itself closes the connection.
     let config = broker.topic(1).unwrap().with("socket.timeout.ms", "300000");
     let log = connect(&config);
     append(&log, 0, &["before"]).unwrap();

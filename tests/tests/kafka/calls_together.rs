@@ -45,13 +45,12 @@ async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
     assert!(sent < CALLS as u64 / 2, "{sent} appends for {CALLS} intents");
 }
 
-/// The effects that run are those of the first calls.
+/// Only the effects of the first calls run.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
     let deployment = Deployment::kafka().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
-    // The first intent is alone in its append, and so is its read-back. The others wait for its acknowledgement, and are
-    // appended together.
+    // The first intent has its own append and read-back. The others wait for its acknowledgement and share an append.
     for (run_id, read_back) in [("first", 0), ("second", 1)] {
         let (run, counter) = counted(&deployment, &proxy.url, run_id).await;
         let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
@@ -59,7 +58,7 @@ async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
         proxy.drop_next_request();
         counter.hold(true);
         let all_wait = async {
-            // By then each call was polled twice.
+            // After the yield each call has been polled twice.
             tokio::task::yield_now().await;
             counter.hold(false);
         };
@@ -67,7 +66,7 @@ async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
         let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
         let failed = ran.iter().position(|ran| !ran).unwrap();
         assert!(failed >= read_back && ran[failed..].iter().all(|ran| !ran), "{run_id}: {ran:?}");
-        assert_eq!(answers, ran, "what ran is answered or held");
+        assert_eq!(answers, ran, "each call that ran is answered or held");
         run.reopen().await.unwrap();
         let again: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
         for seat in failed..CALLS {
@@ -78,18 +77,18 @@ async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
     }
 }
 
-/// A call that is begun and not polled holds up those after it once, and for no longer than a read-back may take.
+/// A call that is started and not polled delays later calls once, at most for the read-back timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_begun_and_not_polled_stops_those_after_it_once() {
     let deployment = Deployment::kafka().unwrap();
     let (run, counter) = counted(&deployment, &deployment.server.url, "unpolled").await;
     let ran: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
     let mut unpolled = pin!(book(&run, 0, &ran));
-    // So that it waits for the acknowledgement of its intent, and not for one of a later step.
+    // Held acknowledgements stop the call at the append of its intent, not at a later step.
     counter.hold(true);
     assert!(unpolled.as_mut().now_or_never().is_none());
     counter.hold(false);
-    assert!(!book(&run, 1, &ran).await, "it waited for the one before it");
+    assert!(!book(&run, 1, &ran).await, "it waited for the unpolled call");
     run.reopen().await.unwrap();
     assert!(book(&run, 2, &ran).await, "made after the failure");
     assert!(!unpolled.await);
@@ -98,7 +97,7 @@ async fn a_call_that_is_begun_and_not_polled_stops_those_after_it_once() {
     assert_eq!(ran, [false, false, true, true]);
 }
 
-/// A run that is opened by `server`, and the counter of its appends.
+/// Opens a run through `server`; returns it with the counter of its appends.
 async fn counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, Arc<Counter>) {
     let counter = Arc::new(Counter::default());
     let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
@@ -107,7 +106,8 @@ async fn counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, A
     (Runlog::connect(config).await.unwrap().open(run_id).await.unwrap(), counter)
 }
 
-/// Whether it was answered, or its result is held because the handle was stopped meanwhile. Otherwise the run is to be reopened.
+/// Makes a call. Returns whether it was answered, or its result is held because the handle stopped meanwhile. Otherwise the
+/// run must be reopened.
 async fn book(run: &Run, seat: usize, ran: &[AtomicBool]) -> bool {
     let effect = async |_| {
         ran[seat].store(true, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! A journal on Kafka whose records carry the ids of a schema registry, with the registry running and stopped.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "the stub is that of the registry's own tests")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "the stub belongs to the registry's own tests")]
 
 #[path = "../../../registry/tests/stub/mod.rs"]
 mod stub;
@@ -37,7 +37,7 @@ fn values(config: &KafkaConfig) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(values)
 }
 
-/// An agent that appends to the topic itself books once.
+/// An agent that appends directly to the topic books once.
 fn books(config: &KafkaConfig, server: &str, run_id: &str) -> anyhow::Result<()> {
     let journal = Journal::Kafka { brokers: config.brokers.clone(), server: server.to_owned() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -59,7 +59,7 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
     let with_registry = launch.clone().with("--registry").with(&registry.url);
     let server = with_registry.start()?;
     let runlog = server.runlog();
-    // Over HTTP, straight to Kafka, and imported straight to Kafka.
+    // Writes over HTTP, directly to Kafka, and by an import directly to Kafka.
     let turn = json!({"run_id": "typed", "record_id": "t", "payload": {"type": "conversation_turn", "message_id": "m",
         "kind": "user", "content": "hello"}});
     runlog.json_with_input(&["publish"], &turn.to_string())?.exits(0)?;
@@ -96,16 +96,16 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
         ensure!(booked["status"] == "completed" && booked["result"] == "12A", "{booked}");
         ensure!(
             runlog.answer(&["checkpoint", "tau-bench:1:0"])?["messages"] == recorded[0]["traj"],
-            "what was imported"
+            "the imported messages"
         );
-        ensure!(runlog.json(&["show", "typed"])?.exits(0)?.documents()?.len() == 1, "what was typed");
-        ensure!(runlog.answer(&["verify"])?["equal"] == true, "rebuilt as it stands");
+        ensure!(runlog.json(&["show", "typed"])?.exits(0)?.documents()?.len() == 1, "the record over HTTP");
+        ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices equal a rebuild");
         Ok(())
     };
     check(&runlog)?;
     server.kill()?;
 
-    // A server that is given no registry says what it is in want of, and serves nothing as if it were all.
+    // A server without a registry reports the missing schema id, and does not return incomplete answers as complete.
     let elsewhere = Launch::kafka(&folder.path().join("b"), &kafka).partitions(PARTITIONS);
     let ignorant = elsewhere.start();
     let complaint = match ignorant {
@@ -118,7 +118,7 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
     };
     ensure!(complaint.contains(&format!("id {FIRST}")) && complaint.contains("registry"), "{complaint}");
 
-    // The registry is gone, and so is the index: what it said before is enough.
+    // Without the registry, a server rebuilds its index from the schemas that it stored before.
     drop(registry);
     fs::remove_dir_all(folder.path().join("a/index"))?;
     let server = with_registry.start()?;

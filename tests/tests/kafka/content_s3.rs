@@ -26,7 +26,7 @@ fn what_is_put_on_s3_is_got_verified_and_found_missing_or_corrupt() -> anyhow::R
         let reference = Reference::of(&content);
         ensure!(!store.has(&reference).await?);
         ensure!(store.get(&reference).await.map_err(|error| error.kind()) == Err(Kind::Missing));
-        // All at once: put if absent, and whoever comes second is content with it.
+        // Concurrent puts of one object all succeed: the store puts only if the object is absent.
         let puts = futures_util::future::join_all((0..8).map(|_| store.put(content.clone()))).await;
         for put in puts {
             ensure!(put? == reference);
@@ -103,7 +103,7 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     let completed = runlog.answer(&lookup)?;
     ensure!(completed["status"] == "completed" && missing(&completed), "{completed}");
     ensure!(missing(&runlog.json(&["recover", "r"])?.exits(1)?.json()?));
-    // An import straight to Kafka puts its content there as well.
+    // An import directly to Kafka also puts its content there.
     let long_text = text(2 << 20, 7);
     let traj = json!([{"role": "user", "content": long_text}, {"role": "assistant", "content": "I see"}]);
     let recorded = json!([{"task_id": 1, "trial": 0, "reward": 1.0, "traj": traj}]);
@@ -115,7 +115,7 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     runlog.answer(&[&["--config", named_config][..], &import[..]].concat())?;
     let checkpoint = runlog.answer(&["checkpoint", "tau-bench:1:0"])?;
     ensure!(checkpoint["messages"] == recorded[0]["traj"], "by way of S3");
-    // A store that does not answer says nothing about what it has: no older checkpoint, no "missing".
+    // While the store does not answer, its content is unknown: the server returns no older checkpoint and no "missing".
     drop(s3);
     let completed = runlog.answer(&lookup)?;
     ensure!(

@@ -18,9 +18,9 @@ fn a_damaged_batch_is_reported_for_its_partition_and_the_others_are_read_on() {
         append(&log, partition, &["first"]).unwrap();
         append(&log, partition, &["second"]).unwrap();
     }
-    append(&log, 1, &["the one that is damaged"]).unwrap();
-    append(&log, 1, &["behind it"]).unwrap();
-    broker.damage(&config.topic, 1, "the one that is damaged").unwrap();
+    append(&log, 1, &["the damaged record"]).unwrap();
+    append(&log, 1, &["after it"]).unwrap();
+    broker.damage(&config.topic, 1, "the damaged record").unwrap();
     let mut reader = reader(&log, &[(0, 0), (1, 0), (2, 0)]);
     let mut delivered = Vec::new();
     let error = loop {

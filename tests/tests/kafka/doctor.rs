@@ -1,4 +1,4 @@
-//! The doctor's findings on a topic whose settings change while a server runs, and on one that lost records.
+//! The doctor's findings on a topic whose settings change while a server runs, and on a topic that lost records.
 
 use anyhow::{Context, ensure};
 use rdkafka::{
@@ -19,8 +19,9 @@ use std::{
 };
 use tempfile::tempdir;
 
-/// How long an altered topic may take to be known, and how often it is looked at.
+/// How long a changed setting may take to be visible.
 const ALTER_WAIT: Duration = Duration::from_secs(30);
+/// The pause between two queries of the setting.
 const LOOK: Duration = Duration::from_millis(50);
 
 fn admin(config: &KafkaConfig) -> anyhow::Result<AdminClient<DefaultClientContext>> {
@@ -61,7 +62,7 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
     for altered in wait(client.alter_configs([&weaker], &AdminOptions::new()))?? {
         altered.map_err(|(_, code)| code).context("the topic is altered")?;
     }
-    // A broker takes a moment to know.
+    // The broker applies the setting after a moment.
     let started = Instant::now();
     while described(&config)?.as_deref() != Some("604800000") {
         ensure!(started.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", described(&config));
@@ -77,15 +78,15 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
     let refused = launch.refused()?.exits(3)?;
     let message = refused.json()?["error"]["message"].as_str().unwrap_or_default().to_owned();
     for part in ["retention.ms is 604800000, not -1", "kafka-configs.sh", "--add-config retention.ms=-1"] {
-        ensure!(message.contains(part), "it does not say {part:?}: {message}");
+        ensure!(message.contains(part), "no {part:?} in {message}");
     }
     launch.clone().with("--accept-lossy-topic").start()?.terminate()?;
-    // It is remembered.
+    // A restarted server reports the setting, too.
     let again = launch.start()?;
     let named = again.stderr().lines().any(|line| {
         line.contains("WARN") && line.contains("retention.ms is 604800000, not -1") && line.contains(&config.topic)
     });
-    ensure!(named, "a server that starts on it says so: {}", again.stderr());
+    ensure!(named, "a server logs the setting at its start: {}", again.stderr());
     again.terminate()?;
     Ok(())
 }
@@ -96,9 +97,9 @@ fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyh
     let launch = Launch::kafka(folder.path(), &config).partitions(1);
     let server = launch.start()?;
     say(&server, "first")?;
-    // An orderly end brings the index to disk.
+    // A graceful shutdown flushes the index.
     server.terminate()?;
-    // Another server appends what this one's index never gets.
+    // Another server appends records that the index of this one never gets.
     let other = tempdir()?;
     let elsewhere = Launch::kafka(other.path(), &config).start()?;
     (0..5).try_for_each(|number| say(&elsewhere, &format!("later-{number}")))?;
@@ -112,9 +113,9 @@ fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyh
     let fix = findings.first().and_then(|finding| finding["fix"].as_str()).context("a finding")?;
     ensure!(fix.contains("keep the index") && fix.contains("retention.ms") && !fix.contains("delete"), "{doctor}");
     let (status, run) = server.get("/v1/runs/r?consistency=eventual")?;
-    ensure!(status == 200 && run["records"] == 1, "what it has is answered: {status} {run}");
+    ensure!(status == 200 && run["records"] == 1, "the records of its index are answered: {status} {run}");
     let (status, said) = server.get("/v1/runs/r")?;
     ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
-    // The one that had come further goes on.
+    // The server whose index is ahead continues.
     say(&elsewhere, "last")
 }

@@ -1,4 +1,4 @@
-//! The contract of `Log` on a real broker, and what only Kafka does.
+//! The contract of `Log` on a real broker, and claims that only Kafka needs.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -30,7 +30,7 @@ fn new_log() -> (Arc<dyn Log>, impl Any) {
 
 runlog_tests::log_contract!(new_log);
 
-/// A client that is not ours, with the topic's brokers.
+/// The configuration of a plain Kafka client for the topic's brokers.
 fn foreign(config: &KafkaConfig) -> ClientConfig {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", &config.brokers).set("message.max.bytes", "2000000");
@@ -41,7 +41,7 @@ fn connect(config: &KafkaConfig) -> Arc<dyn Log> {
     Arc::new(KafkaLog::connect(config.clone()).unwrap())
 }
 
-/// A transaction of one record in partition 0, which ends in a control record.
+/// Runs a transaction of one record in partition 0, which ends with a control record.
 fn transact(producer: &BaseProducer, topic: &str, value: &str, commit: bool) {
     producer.begin_transaction().unwrap();
     producer.send(BaseRecord::<(), str>::to(topic).partition(0).payload(value)).unwrap();
@@ -49,7 +49,7 @@ fn transact(producer: &BaseProducer, topic: &str, value: &str, commit: bool) {
     ended.unwrap();
 }
 
-/// What is aborted before it was sent is not in the log at all.
+/// Aborts the transaction. Records that were not sent yet never get into the log.
 fn abort(producer: &BaseProducer) -> Result<(), rdkafka::error::KafkaError> {
     producer.flush(PATIENCE)?;
     producer.abort_transaction(PATIENCE)
@@ -68,16 +68,16 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
         let record = read(&mut reader, 1).remove(0);
         // Uncommitted and aborted records are read like all others.
         assert_eq!(record.value, value.as_bytes());
-        // The marker of the transaction's end; it may come a little after the answer to it.
+        // The control record may appear shortly after the answer to the commit or abort.
         let end = record.offset.saturating_add(2);
         assert_eq!(read_up_to(&mut reader, 0, end), []);
         assert_eq!(bounds(&log, 0).end, end);
     }
-    // A reader that starts at a control record has nothing to deliver and still gets to the end.
+    // A reader that starts at a control record delivers no record and still reaches the end.
     let end = bounds(&log, 0).end;
     let mut at_marker = log.reader(&[place((0, end.saturating_sub(1)))]).unwrap();
     assert_eq!(read_up_to(&mut at_marker, 0, end), []);
-    // Going back and forth over control records leaves no position behind.
+    // Seeks over control records, backwards and forwards, leave no stale position.
     at_marker.seek(0.into(), 1.into()).unwrap();
     assert_eq!(at_marker.position(0.into()), Some(1.into()));
     assert_eq!(texts(&read(&mut at_marker, 2)), ["b", "c"]);
@@ -102,7 +102,7 @@ fn a_foreign_record_is_delivered_however_large_or_empty_it_is() {
 
 #[test]
 fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
-    // Fetches little ahead, so that most records are gone before they are fetched.
+    // Prefetches little, so that most records are deleted before they are fetched.
     let config = Broker::shared().topic(2).unwrap().with("queued.min.messages", "1");
     let config = config.with("fetch.message.max.bytes", "1000");
     let log = connect(&config);
@@ -123,14 +123,14 @@ fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
     let place = format!("partition 0, offset {}", early.position(0.into()).unwrap());
     assert!(error.to_string().contains(&place), "{error}");
     assert_eq!(kind(log.reader(&[(0.into(), 24.into())])), Kind::OutOfRange);
-    // The other partition goes on, and so does this one from where the log begins.
+    // The other partition continues, and so does this one after a seek to the log start.
     append(&log, 1, &["other"]).unwrap();
     assert_eq!(texts(&read(&mut early, 1)), ["other"]);
     early.seek(0.into(), 25.into()).unwrap();
     assert_eq!(read(&mut early, 5)[0].offset, 25.into());
 }
 
-/// Moves the start of partition 0, as an operator can.
+/// Moves the log start of partition 0, as an operator can.
 fn delete_before(config: &KafkaConfig, start: i64) {
     let admin: AdminClient<DefaultClientContext> = foreign(config).create().unwrap();
     let mut until = TopicPartitionList::new();
@@ -140,7 +140,7 @@ fn delete_before(config: &KafkaConfig, start: i64) {
 
 #[test]
 fn a_missing_topic_is_refused_and_asking_for_it_does_not_create_it() {
-    // The broker would create topics by itself for whoever lets it.
+    // The broker creates missing topics for clients that allow it.
     let config = Broker::shared().unique_topic();
     let error = KafkaLog::connect(config.clone()).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
@@ -226,7 +226,7 @@ fn child_appends_to_kafka() {
 
 #[test]
 fn an_unreachable_cluster_is_an_error() {
-    // Nothing listens on this port; it was reserved for that by RFC 863.
+    // No process listens on port 9, the discard port of RFC 863.
     let config = KafkaConfig::new("127.0.0.1:9", "t");
     assert_eq!(kind(KafkaLog::connect(config.clone())), Kind::Retry);
     assert_eq!(kind(admin::describe(&config)), Kind::Retry);

@@ -1,5 +1,5 @@
-//! A server on a real topic answers as the model does, over seeded histories which a process appends, while both are
-//! killed with `kill -9`.
+//! A server on a real topic answers as the model does, over seeded histories that a process appends, while both are killed
+//! with SIGKILL.
 //!
 //! The test runs for a time ([`TIME`]). `RUNLOG_TRIALS` sets a count of seeds instead. `RUNLOG_SEED` runs one seed and prints its
 //! events if it fails. `--nocapture` shows the figures.

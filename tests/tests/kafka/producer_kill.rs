@@ -1,4 +1,4 @@
-//! AgentProcess processes that write straight to Kafka are killed at random moments.
+//! Agent processes that append directly to Kafka are killed at random moments.
 
 use runlog_tests::{claims::killed_producers, deployment::Deployment};
 

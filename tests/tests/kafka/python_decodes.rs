@@ -1,4 +1,4 @@
-//! Python and the schema files are enough to read a journal.
+//! A Python program can read a journal with the schema files only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,11 +24,11 @@ use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
 
-/// Payload types that belong to a partition; and content that is elsewhere, not as it is typed, since there is no such
-/// content: the large turn below becomes one.
+/// Payload types that `publish` does not accept: the types of a partition, and `stored_payload`, whose content would be
+/// missing. The large turn below becomes a `stored_payload`.
 const NOT_PUBLISHED: [&str; 4] = ["skip", "genesis", "retention_horizon", PayloadType::StoredPayload.as_str()];
 
-/// A journal with every payload type in it, written by everything that writes: the server, `publish`, an operator.
+/// Fills a journal with every payload type, by all of its writers: the server, `publish`, an operator.
 fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
     let content = format!("file:{}", folder.join("content").display());
     let server = Launch::kafka(folder, config).partitions(PARTITIONS).with("--content").with(&content).start()?;
@@ -39,7 +39,7 @@ fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
         let example: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
         lines.push_str(&format!("{example}\n"));
     }
-    // Whether the journal takes each is not asked here: what is refused stands in the log all the same.
+    // Some examples are refused, but refused records are in the log as well.
     let published = runlog.json_with_input(&["publish"], &lines)?;
     let outcomes = published.documents()?;
     ensure!(
@@ -66,14 +66,14 @@ fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
         "--who",
         "a test",
         "--why",
-        "so that there is one",
+        "the test needs one",
         "--force",
         "--yes",
     ])?;
     Ok(())
 }
 
-/// What our own reader finds, by partition and offset.
+/// The records that our own reader decodes, by partition and offset.
 fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
     let log = KafkaLog::connect(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -108,7 +108,7 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
     let folder = tempdir()?;
     let config = Broker::shared().unique_topic();
     fill(folder.path(), &config)?;
-    // Alone in a folder: nothing else of ours is at hand.
+    // A separate folder, so that the program cannot use other files of ours.
     std::fs::copy(here("python/decode_topic.py"), folder.path().join("decode_topic.py"))?;
     let names: Vec<String> = schema::versions().iter().map(|version| format!("v{}.avsc", version.number)).collect();
     for (version, name) in schema::versions().iter().zip(&names) {
@@ -123,11 +123,11 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
     for line in printed.lines() {
         let mut record: Value = serde_json::from_str(line)?;
         let members = record.as_object_mut().context("an object")?;
-        // The union's branch is that of the payload type, which is written apart from it.
+        // The branch of the union must match the payload type, which is a separate field.
         let name = members.remove("payload_name").context("a name")?;
         let (name, tag) =
             (name.as_str().context("text")?, members["payload_type"].as_str().context("text")?.to_owned());
-        // These two hide the payload whose type the facts name.
+        // In these two branches the facts name the type of the payload, which is encrypted or elsewhere.
         let tag = match name {
             "StoredPayload" => PayloadType::StoredPayload.to_string(),
             "Encrypted" => "encrypted".to_owned(),
@@ -140,10 +140,10 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
         let number = |name: &str| record[name].as_u64().context("a number");
         theirs.insert((number("partition")?, number("offset")?), record);
     }
-    // No version appends a horizon yet; a skip and a genesis were written by the server.
+    // No writer here appends a horizon; the server wrote a skip and a genesis.
     let expected =
         Payload::TYPES.iter().filter(|tag| **tag != "retention_horizon").map(|tag| (*tag).to_owned()).collect();
-    ensure!(types == expected, "not every payload type: {types:?}");
+    ensure!(types == expected, "payload types are missing: {types:?}");
     let ours = ours(config)?;
     for (place, record) in &ours {
         let decoded = theirs.remove(place).with_context(|| format!("Python did not see {record}"))?;

@@ -57,7 +57,7 @@ async fn a_topic_that_is_created_again_stops_every_partition_and_nothing_of_it_i
     recreate(&config, 100).await;
     let stopped = projector.wait_until(PARTITION, |progress| progress.stopped.is_some() || progress.applied > applied);
     let progress = tokio::time::timeout(DEADLINE, stopped).await.expect("it is noticed");
-    let stop = progress.stopped.expect("nothing is applied");
+    let stop = progress.stopped.expect("the partition is stopped");
     assert_eq!((stop.kind.as_str(), progress.applied), ("log_diverged", applied), "{}", stop.error);
     let refused = projector.wait(PARTITION, Consistency::Latest, DEADLINE).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");

@@ -1,4 +1,4 @@
-//! The timelines of all runs in one stream, of a topic on a real broker.
+//! The tail of all runs in one stream, on a real broker.
 
 use runlog_tests::{claims::tail_all, kafka::Broker, server::Launch};
 use tempfile::tempdir;

@@ -1,6 +1,6 @@
-//! A cluster of three brokers under gates and imports: a leader is killed, paused and cut off, and records are lost on
-//! purpose. Nothing acknowledged is lost where Kafka keeps its promise, no effect happens twice, histories are
-//! linearizable, and servers recover by themselves. `make cluster` runs 200 faults.
+//! A cluster of three brokers under gates and imports. A leader is killed, paused and cut off, and records are lost on
+//! purpose. Without loss in Kafka, every acknowledged record is kept. No effect happens twice, histories are linearizable,
+//! and servers recover by themselves. `make cluster` runs 200 faults.
 
 use runlog_tests::{
     cluster::{

@@ -1,10 +1,9 @@
 //! A data folder on a Kafka topic that an older version wrote.
 //!
-//! The fixture is that of the local log: an index does not depend on which log it is of. In commit 696bf14 as now, both logs
-//! are opened into the same `Projector::start`, which writes the same rows under `index/`; a folder on Kafka has no `log/`
-//! (`open.rs` and `store/meta.rs` of that commit). What its server appended to the local log is appended to a topic here: the
-//! same bytes, keys, headers and times at the same offsets. In place of the log's time the topic takes the records' own, so
-//! that these are the ones that the index has.
+//! The fixture is a data folder on a local log, because the index is the same on every log. Already in commit 696bf14, both
+//! logs use the same `Projector::start`, which writes the same rows under `index/`; a folder on Kafka has no `log/`
+//! (`open.rs` and `store/meta.rs` of that commit). The test appends the records of the local log to a topic: the same
+//! bytes, keys, headers and times at the same offsets. The topic keeps the records' times, because the index has them.
 
 use anyhow::{Context, ensure};
 use rdkafka::{
@@ -29,7 +28,7 @@ const WAIT: Duration = Duration::from_secs(30);
 /// The topic of the fixture's answers.
 const LOCAL_TOPIC: &str = "runlog.journal";
 
-/// A topic as a journal needs it, that keeps the times of its records.
+/// Creates a journal's topic that keeps the times of its records.
 fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::Result<()> {
     let client: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?;
@@ -46,7 +45,7 @@ fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::R
     Ok(())
 }
 
-/// Appends all of a local log to the topic, each record at the offset that it has.
+/// Appends all records of a local log to the topic, each at its offset.
 fn replay(dir: &Path, config: &KafkaConfig) -> anyhow::Result<u64> {
     let runtime = Runtime::new()?;
     let log = LocalLog::open(LocalConfig::new(dir.to_owned()))?;
@@ -83,7 +82,7 @@ fn replay(dir: &Path, config: &KafkaConfig) -> anyhow::Result<u64> {
     Ok(appended)
 }
 
-/// The same answer about another topic.
+/// The same answer with another topic.
 fn of_topic(answer: Value, topic: &str) -> Value {
     match answer {
         Value::Object(members) => {
@@ -113,7 +112,7 @@ fn a_folder_of_an_older_version_opens_on_its_topic_and_answers_as_that_version_d
             let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
             ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
         }
-        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: it is what the log says");
+        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: the index equals the log");
         server.terminate()?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The application's process: what it is started with, what it says, and what it had used by then.
+//! The application's process: its arguments, its output, and its costs.
 
 use anyhow::{Context, ensure};
 use runlog_tests::programs::{here, output};
@@ -19,14 +19,14 @@ use crate::{
     served::LONG,
 };
 
-/// The application, compiled.
+/// The compiled application.
 #[derive(Debug)]
 pub(crate) struct Streams {
     jars: PathBuf,
     classes: tempfile::TempDir,
 }
 
-/// How an application keeps its state.
+/// The processing guarantee of an application, and whether it has changelogs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guarantee {
     name: &'static str,
@@ -46,7 +46,7 @@ impl Streams {
         Ok(Self { jars, classes })
     }
 
-    /// Starts it. It ends by itself once it has applied `records` records, which may be none, and answered.
+    /// Starts the application. It exits once it has applied `records` records (0 is allowed) and answered.
     pub(super) fn start(&self, journal: &Journal, state: &State, records: u64) -> anyhow::Result<Application> {
         let complaints = state.dir.path().join("stderr.txt");
         let mut java = Command::new("java");
@@ -77,7 +77,7 @@ pub(super) struct Application {
     complaints: PathBuf,
 }
 
-/// What a process had used when it said something.
+/// A line of the process, with its time and the CPU time used so far.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) rest: String,
@@ -86,7 +86,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What was used since then for a number of records.
+    /// The cost of `records` records from this line to `end`.
     pub(super) fn cost_until(&self, end: &Self, records: u64) -> Cost {
         Cost { records, wall: end.at - self.at, cpu: end.cpu.saturating_sub(self.cpu) }
     }
@@ -97,19 +97,19 @@ impl Application {
     pub(super) fn says(&self, word: &str) -> anyhow::Result<Said> {
         let line = self.lines.recv_timeout(LONG).ok();
         let rest = line.as_deref().and_then(|line| line.strip_prefix(word));
-        // The first failure is the one that tells, and stack traces are long.
+        // Only the beginning: the first failure is the cause, and stack traces are long.
         let complaints =
             || fs::read_to_string(&self.complaints).unwrap_or_default().chars().take(2_000).collect::<String>();
         let rest = rest.with_context(|| format!("Streams says {line:?} and not {word}: {}", complaints()))?;
         Ok(Said { rest: rest.trim_start().to_owned(), at: Instant::now(), cpu: cpu(&self.child.id().to_string())? })
     }
 
-    /// The most resident memory that it had, MiB.
+    /// Its peak resident memory, MiB.
     pub(super) fn peak_mib(&self) -> anyhow::Result<f64> {
         peak_mib(self.child.id())
     }
 
-    /// Its answers; returns when it has committed and closed everything.
+    /// Its answers; returns when it has committed and exited.
     pub(super) fn answers(mut self, count: usize) -> anyhow::Result<Vec<String>> {
         let answers = (0..count).map(|_| Ok(self.says("answer")?.rest)).collect::<anyhow::Result<Vec<_>>>()?;
         self.says("ended")?;
@@ -121,13 +121,13 @@ impl Application {
 
 impl Drop for Application {
     fn drop(&mut self) {
-        // It has ended already where all went well.
+        // It has exited already unless a step failed.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// What an application has in its folder and in its topics.
+/// The folder and the topics of an application.
 #[derive(Debug)]
 pub(super) struct State {
     application: String,

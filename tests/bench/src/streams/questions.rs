@@ -1,4 +1,4 @@
-//! A filled topic, questions about what is in it, and the server's answers to them.
+//! A filled topic, questions about its records, and the server's answers.
 
 use anyhow::{Context, ensure};
 use reqwest::Client;
@@ -23,7 +23,7 @@ use crate::{
     served::{LONG, PARTITIONS, append_journal},
 };
 
-/// How many questions of each kind.
+/// Questions of each kind.
 const CALLS: usize = 600;
 const PENDING: usize = 200;
 const CHECKPOINTS: usize = 200;
@@ -32,14 +32,14 @@ const CHECKPOINTS: usize = 200;
 enum Question {
     /// The newest call of a run with a fingerprint.
     Call { run: String, fingerprint: String },
-    /// The calls of a run that have no result.
+    /// The calls of a run without a result.
     Pending { run: String },
     /// The newest checkpoint of a run.
     Checkpoint { run: String },
 }
 
 impl Question {
-    /// As the application reads it.
+    /// The line that the application reads.
     fn line(&self) -> String {
         match self {
             Self::Call { run, fingerprint } => format!("calls\t{run}\t{fingerprint}"),
@@ -49,24 +49,24 @@ impl Question {
     }
 }
 
-/// A filled topic, and what is asked about it.
+/// A filled topic, and its questions.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub topic: KafkaConfig,
-    /// All in the topic, those of partitions too.
+    /// All records of the topic, including the records of partitions.
     pub records: u64,
     questions: Vec<Question>,
     /// A line for each question.
     pub questions_file: PathBuf,
 }
 
-/// What a topic has been filled with.
+/// The contents of the filled topic.
 #[derive(Debug, Default)]
 struct Filled {
     runs: Vec<String>,
     /// Run and fingerprint of each call.
     calls: Vec<(String, String)>,
-    /// The last request of each run that has no result.
+    /// The last request without a result, of each run.
     open: HashMap<String, String>,
 }
 
@@ -90,11 +90,11 @@ impl Filled {
         let mut questions = Vec::new();
         for nth in 0..CALLS {
             let (run, fingerprint) = &self.calls[any(self.calls.len())];
-            // One of ten asks a run for a call that is likely another's.
+            // One of ten questions looks up a call in another run.
             let run = if nth % 10 == 0 { &self.runs[any(self.runs.len())] } else { run };
             questions.push(Question::Call { run: run.clone(), fingerprint: fingerprint.clone() });
         }
-        // Few runs have a pending call, and all of these are asked.
+        // Few runs have a pending call, so all of them are queried.
         let mut open: Vec<&String> = self.open.keys().collect();
         open.sort();
         let runs = open.into_iter().take(PENDING).cloned();
@@ -110,7 +110,7 @@ impl Filled {
 }
 
 impl Journal {
-    /// Fills a topic that has its genesis. The file of questions is in `dir`.
+    /// Fills a topic that has its genesis. Writes the file of questions to `dir`.
     pub(super) async fn fill(topic: KafkaConfig, count: u64, dir: &Path) -> anyhow::Result<Self> {
         let mut filled = Filled::default();
         append_journal(&topic, 7, count, |record| {
@@ -130,7 +130,7 @@ impl Journal {
         Ok(Self { topic, records, questions, questions_file })
     }
 
-    /// How many questions there are.
+    /// The number of questions.
     pub(super) fn questions(&self) -> usize {
         self.questions.len()
     }
@@ -141,7 +141,7 @@ impl Journal {
         for question in &self.questions {
             answers.push(ask(&client, server, question).await.with_context(|| format!("{question:?}"))?);
         }
-        // Otherwise equal answers would say little.
+        // Fails if most answers are empty: equal empty answers show little.
         let answered =
             |from: usize, count: usize| answers[from..from + count].iter().filter(|answer| answer.is_some()).count();
         let counts = [answered(0, CALLS), answered(CALLS, PENDING), answered(CALLS + PENDING, CHECKPOINTS)];
@@ -160,10 +160,10 @@ impl Journal {
     }
 }
 
-/// None where there is nothing of the kind.
+/// `None` if there is no such call, effect or checkpoint.
 pub(super) type Answer = Option<Vec<Value>>;
 
-/// What the application prints: JSON texts, or other texts, with tabs between them.
+/// Parses a line of the application: JSON texts or other texts, separated by tabs.
 fn answer(line: &str) -> Answer {
     let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     (!line.is_empty() && line != "unknown").then(|| line.split('\t').map(value).collect())
@@ -180,7 +180,7 @@ async fn ask(client: &Client, server: &Server, question: &Question) -> anyhow::R
     let answered = client.get(format!("{}/v1/{path}", server.url)).send().await?;
     let status = answered.status().as_u16();
     let body: Value = answered.json().await?;
-    // A run without a checkpoint.
+    // The run has no checkpoint.
     if status == 404 && matches!(question, Question::Checkpoint { .. }) {
         return Ok(None);
     }
@@ -207,6 +207,6 @@ async fn ask(client: &Client, server: &Server, question: &Question) -> anyhow::R
             [text("checkpoint_id")?].into_iter().chain(numbers).chain(messages).collect()
         }
     };
-    // Read as the application's line is: an id of digits alone is a number in both.
+    // Parsed like the application's line, so that an id of digits is a number in both.
     Ok(answer(&texts.join("\t")))
 }

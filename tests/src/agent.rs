@@ -76,7 +76,7 @@ impl Agent {
         record
     }
 
-    /// The run begins, or ends with another status.
+    /// The start of the run (`started`), or its end.
     pub fn lifecycle(&mut self, status: &str) -> JournalRecord {
         self.record(RunLifecycle { status: status.into(), reason: String::new() }.into())
     }
@@ -89,7 +89,7 @@ impl Agent {
         self.record(turn.into())
     }
 
-    /// A tool is about to be called.
+    /// The request of a call.
     pub fn request(&mut self, tool: &str, arguments: &Value) -> JournalRecord {
         let request = ToolCallRequested {
             request_id: format!("request-{}", self.made),
@@ -104,13 +104,13 @@ impl Agent {
         self.record(request.seal().expect("arguments with a canonical form").into())
     }
 
-    /// A call came back.
+    /// The result of a call.
     pub fn complete(&mut self, request_record_id: impl AsRef<str>, result: &Value) -> JournalRecord {
         let (request_record_id, result) = (id(request_record_id), Some(Json::from(result.clone())));
         self.record(ToolCallCompleted { request_record_id, result, latency_ms: Some(1) }.into())
     }
 
-    /// A call failed.
+    /// The failure of a call.
     pub fn fail(&mut self, request_record_id: impl AsRef<str>, message: &str) -> JournalRecord {
         let (error_kind, error_message) = ("tool_error".to_owned(), message.to_owned());
         let request_record_id = id(request_record_id);

@@ -1,4 +1,4 @@
-//! An agent in a process of its own (`bin/test_process/agent.rs`), driven by JSON lines over stdin and stdout.
+//! An agent in a separate process (`bin/test_process/agent.rs`), driven by JSON lines over stdin and stdout.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -119,7 +119,7 @@ impl AgentProcess {
         Ok(())
     }
 
-    /// Sends SIGKILL; returns when the process is gone. Fails if it had already exited.
+    /// Sends SIGKILL; returns when the process has ended. Fails if it had already exited.
     pub fn kill(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the process had already exited: {status}");
@@ -131,7 +131,7 @@ impl AgentProcess {
 
     /// Waits until the process exits with status 0.
     pub fn wait_for_exit(mut self, wait: Duration) -> anyhow::Result<()> {
-        let code = crate::command::ended(&mut self.child, wait)?;
+        let code = crate::command::wait_for_exit(&mut self.child, wait)?;
         ensure!(code == Some(0), "the process exited with {code:?}");
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   lists: the acknowledgements of each agent ──▶ every line in its run's records
-//!   records: every call of the journal ──▶ once in the ledger, with its result, and nothing else there
+//!   records: every call of the journal ──▶ once in the ledger, with its result, and no other calls there
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet};

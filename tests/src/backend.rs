@@ -34,7 +34,7 @@ const RECORDS_MAX: usize = 1000;
 pub enum Fault {
     /// The record is appended; its acknowledgement is lost.
     AckLost,
-    /// The record is not appended, and no answer says so.
+    /// The record is not appended, and its writer gets no answer.
     AppendLost,
     /// The append's future is dropped as soon as it is pending. The record may be appended now, later or never.
     Cancelled,

@@ -259,7 +259,7 @@ pub struct Costs {
     pub seeks_max: u64,
 }
 
-/// Runs `story` for so many turns, saves a checkpoint after each, and loads every checkpoint.
+/// Runs `story` for `turns` turns, saves a checkpoint after each, and loads every checkpoint.
 pub fn measure(story: Story, turns: u64, seed: u64) -> anyhow::Result<Costs> {
     let mut journal = Journal::new()?;
     let mut costs = Costs::default();

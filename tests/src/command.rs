@@ -35,7 +35,7 @@ const ENVIRONMENT: [&str; 13] = [
     "RUST_LOG",
 ];
 
-/// The binary: `RUNLOG_BIN`, else `bin/runlog` of the repository, else what cargo left beside this test.
+/// The binary: `RUNLOG_BIN`, else `bin/runlog` of the repository, else the one that cargo built next to this test.
 pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(named) = env::var_os("RUNLOG_BIN") {
         let named = PathBuf::from(named);
@@ -135,7 +135,7 @@ impl Runlog {
         Self::default()
     }
 
-    /// Runs the arguments as they are.
+    /// Runs the arguments without `--json`.
     pub fn plain<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Ran> {
         self.run(arguments, "", &[])
     }
@@ -177,7 +177,7 @@ pub(crate) fn run(mut command: Command, line: String, input: &str) -> anyhow::Re
     let input = input.to_owned();
     // A command that ends early closes its stdin, so a failed write is no error.
     let feeder = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-    let code = ended(&mut child, RUN_WAIT).with_context(|| format!("`runlog {line}`"))?;
+    let code = wait_for_exit(&mut child, RUN_WAIT).with_context(|| format!("`runlog {line}`"))?;
     let joined = |thread: JoinHandle<String>| thread.join().unwrap_or_default();
     feeder.join().ok();
     Ok(Ran { line, code, stdout: joined(stdout), stderr: joined(stderr) })
@@ -192,7 +192,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
 }
 
 /// Waits for a process and returns its exit code; kills it and fails after `wait`.
-pub(crate) fn ended(child: &mut Child, wait: Duration) -> anyhow::Result<Option<i32>> {
+pub(crate) fn wait_for_exit(child: &mut Child, wait: Duration) -> anyhow::Result<Option<i32>> {
     let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {

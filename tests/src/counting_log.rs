@@ -27,7 +27,7 @@ impl Appends {
         self.sent - self.ended
     }
 
-    /// The counts in the file of a process, which may be dead; zero if it appended nothing.
+    /// The counts in the file of a process, which may be dead; zero if it made no append.
     pub fn left_in(path: &Path) -> anyhow::Result<Self> {
         let mut bytes = [0; 16];
         let read = File::open(path)?.read_at(&mut bytes, 0)?;

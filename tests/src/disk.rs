@@ -82,7 +82,7 @@ impl Disk {
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), &format!("runlog-test-{owner}")]).arg(dir);
         let ran = mount.output().context("mount does not run")?;
         let complaints = String::from_utf8_lossy(&ran.stderr);
-        ensure!(ran.status.success(), "no disk can be mounted at {}, which takes root: {complaints}", dir.display());
+        ensure!(ran.status.success(), "no disk can be mounted at {}, which needs root: {complaints}", dir.display());
         Ok(Self { dir: dir.to_owned() })
     }
 

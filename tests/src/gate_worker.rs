@@ -73,7 +73,7 @@ enum Attempt {
 }
 
 impl GateWorker<'_> {
-    /// Works on a run until it has ended. A run that has ended is left as it is.
+    /// Works on a run until it has ended. Does not change a run that has already ended.
     pub async fn live(&self, run_id: &str) -> anyhow::Result<()> {
         while let Attempt::Lost = self.attempt(run_id).await.with_context(|| run_id.to_owned())? {}
         Ok(())

@@ -1,8 +1,8 @@
 //! A real broker in a container: a shared one, which `scripts/test.sh` starts and names in `RUNLOG_TEST_BROKER`, and
 //! separate ones for tests that pause, kill or disconnect theirs.
 //!
-//! A watcher holds the other end of a pipe and removes the container when this process exits: statics are never
-//! dropped, and `kill -9` drops nothing.
+//! A watcher holds the other end of a pipe and removes the container when this process exits: statics are never dropped,
+//! and SIGKILL drops no values.
 
 use std::{
     env,

@@ -39,7 +39,7 @@ pub enum Operation {
         /// The call. Each call is requested once.
         call: u32,
     },
-    /// Appended the result of a call. Acknowledged, not read back: it takes effect only if the epoch is still its writer's.
+    /// Appended the result of a call. It is acknowledged and not read back: it takes effect only in the epoch of its writer.
     Result {
         /// The writer's epoch.
         epoch: u64,

@@ -124,7 +124,7 @@ impl PortProcess {
         Ok(())
     }
 
-    /// Sends SIGKILL; returns when the process is gone.
+    /// Sends SIGKILL; returns when the process has ended.
     pub fn kill(self) -> anyhow::Result<()> {
         self.0.kill()
     }

@@ -1,4 +1,4 @@
-//! Programs that cargo built beside a test, external programs, and the files of this crate that they need.
+//! Programs that cargo built next to a test, external programs, and the files of this crate that they need.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ pub fn here(path: &str) -> PathBuf {
 pub fn built(name: &str) -> anyhow::Result<PathBuf> {
     let own = env::current_exe()?;
     let program = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
-    program.with_context(|| format!("{name} is not beside {}", own.display()))
+    program.with_context(|| format!("{name} is not in the folder of {}", own.display()))
 }
 
 /// A command that starts one of the processes of `bin/test_process/main.rs`.

@@ -159,7 +159,7 @@ impl Server {
     pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
         let started = Instant::now();
         self.signal("TERM")?;
-        let code = command::ended(&mut self.child, END_WAIT)?;
+        let code = command::wait_for_exit(&mut self.child, END_WAIT)?;
         Ok((code, started.elapsed()))
     }
 

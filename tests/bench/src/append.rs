@@ -1,4 +1,4 @@
-//! Durable appends: `Log::append` beside raw librdkafka and Kafka's own tool in Java, all with the same settings.
+//! Durable appends: `Log::append`, raw librdkafka and Kafka's own tool in Java, all with the same settings.
 
 use anyhow::{Context, ensure};
 use rdkafka::{

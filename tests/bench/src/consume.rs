@@ -1,4 +1,4 @@
-//! Reading a topic from its start: `Log::reader` beside a bare librdkafka consumer and Kafka's own tool in Java.
+//! Reading a topic from its start: `Log::reader`, a bare librdkafka consumer and Kafka's own tool in Java.
 
 use anyhow::{Context, ensure};
 use rdkafka::{
@@ -106,10 +106,10 @@ fn consume(topic: &KafkaConfig, count: u64) -> anyhow::Result<Cost> {
         assignment.add_partition_offset(&topic.topic, partition.signed(), Offset::Beginning)?;
     }
     consumer.assign(&assignment)?;
-    consumer.poll(DEADLINE).context("no record came")??;
+    consumer.poll(DEADLINE).context("no record in time")??;
     let watch = Stopwatch::start()?;
     for _ in 1..count {
-        consumer.poll(DEADLINE).context("no further record came")??;
+        consumer.poll(DEADLINE).context("no further record in time")??;
     }
     watch.stop(count - 1)
 }

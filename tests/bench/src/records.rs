@@ -1,4 +1,4 @@
-//! Seeded records like those of agents: many concurrent runs in the shape of tau-bench's recorded runs.
+//! Seeded records as agents write them: many concurrent runs in the shape of tau-bench's recorded runs.
 //!
 //! A run has a start, then rounds of turn, request and result, with a checkpoint after every fourth round, then its end.
 //! Text consists of artificial words and is about as compressible as prose. Its lengths follow the quantiles below.

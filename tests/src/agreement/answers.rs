@@ -88,7 +88,7 @@ pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Opt
             }
             return Ok(whole);
         };
-        let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is gone") };
+        let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is missing on a later page") };
         next = more["next_cursor"].as_str().map(str::to_owned);
         ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
         for list in ["pending", "completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {

@@ -56,7 +56,7 @@ pub struct Acknowledged {
 pub struct Appender {
     child: Child,
     stdin: ChildStdin,
-    said: Receiver<String>,
+    lines: Receiver<String>,
 }
 
 impl Appender {
@@ -67,9 +67,9 @@ impl Appender {
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        let (send, said) = mpsc::channel();
+        let (send, lines) = mpsc::channel();
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Ok(Self { child, stdin, said })
+        Ok(Self { child, stdin, lines })
     }
 
     /// Sends an order.
@@ -80,7 +80,8 @@ impl Appender {
 
     /// The next acknowledgement.
     pub fn receive(&self) -> anyhow::Result<Acknowledged> {
-        let line = self.said.recv_timeout(ACK_WAIT).map_err(|error| anyhow!("the appender said nothing: {error}"))?;
+        let line =
+            self.lines.recv_timeout(ACK_WAIT).map_err(|error| anyhow!("the appender printed no line: {error}"))?;
         serde_json::from_str(&line).context(line)
     }
 
@@ -90,7 +91,7 @@ impl Appender {
         self.child.wait()?;
         let mut last = Vec::new();
         loop {
-            match self.said.recv_timeout(ACK_WAIT) {
+            match self.lines.recv_timeout(ACK_WAIT) {
                 Ok(line) => last.push(serde_json::from_str(&line).context(line)?),
                 Err(RecvTimeoutError::Disconnected) => return Ok(last),
                 Err(RecvTimeoutError::Timeout) => anyhow::bail!("the appender's stdout stays open after SIGKILL"),
@@ -101,7 +102,7 @@ impl Appender {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

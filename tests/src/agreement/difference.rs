@@ -133,7 +133,7 @@ pub fn as_given(given: &Value, answered: &Value) -> Value {
         (Value::Array(given), Value::Array(answered)) if given.len() == answered.len() => {
             given.iter().zip(answered).map(|(given, answered)| as_given(given, answered)).collect()
         }
-        // A symbol of a later version is kept beside the payload.
+        // The answer has a symbol of a later version outside of the payload.
         (Value::String(_), Value::String(word)) if word == "unrecognized" => given.clone(),
         _ => answered.clone(),
     }

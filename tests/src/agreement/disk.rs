@@ -372,7 +372,7 @@ impl World {
             };
             let waited = async { tokio::time::timeout(STEP_MAX, projector.wait_until(partition, there)).await };
             if self.runtime.block_on(waited).is_err() {
-                anyhow::bail!("the model says {row}, the projector stays at {:?}", projector.progress(partition));
+                anyhow::bail!("the model is at {row}, the projector stays at {:?}", projector.progress(partition));
             }
         }
         Ok(())

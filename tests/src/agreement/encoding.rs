@@ -70,7 +70,8 @@ fn remember_contents(named: &Value, record: &Value, contents: &mut HashMap<Strin
 pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     let (value, what) = match &delivery.what {
         What::Record { record, version, .. } => {
-            let written = Draft::parse(&record.to_string()).with_context(|| format!("not taken: {record}"))?.record;
+            let written =
+                Draft::parse(&record.to_string()).with_context(|| format!("invalid record: {record}"))?.record;
             let value = match version {
                 1 => codec::encode(&written),
                 _ => codec::encode_renumbered(&written, Framing::SingleObject),

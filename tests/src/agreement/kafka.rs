@@ -42,7 +42,7 @@ use std::{
 const KILLS: u64 = 2;
 /// Appends in flight at most.
 const WINDOW: usize = 16;
-/// The largest lag of the server behind the acknowledged records when it is killed, records.
+/// Acknowledged records at most that the server has not applied when it is killed.
 const LAG_MAX: u64 = 6;
 /// How long a partition may take to reach the model's state: stopped, or applied to the end.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);

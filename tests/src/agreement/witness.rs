@@ -20,7 +20,7 @@ const POLL_WAIT: Duration = Duration::from_millis(200);
 
 /// A record of the topic.
 #[derive(Clone, Debug)]
-pub struct Stood {
+pub struct TopicRecord {
     /// The partition.
     pub partition: u32,
     /// The offset. Control records take offsets and are left out.
@@ -57,7 +57,7 @@ impl Witness {
     }
 
     /// The records since the last read, up to the current end of each partition; in order within a partition.
-    pub fn read(&mut self) -> anyhow::Result<Vec<Stood>> {
+    pub fn read(&mut self) -> anyhow::Result<Vec<TopicRecord>> {
         let mut from = TopicPartitionList::new();
         for (partition, next) in (0..).zip(&self.next) {
             from.add_partition_offset(&self.topic, partition, Offset::Offset(*next))?;
@@ -75,7 +75,7 @@ impl Witness {
                 Some(Ok(message)) => {
                     let partition = u32::try_from(message.partition())?;
                     self.next[partition as usize] = message.offset() + 1;
-                    stood.push(Stood {
+                    stood.push(TopicRecord {
                         partition,
                         offset: message.offset().try_into()?,
                         millis: message.timestamp().to_millis().context("a stamp")?,

@@ -106,7 +106,7 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
         let (happened, happens) = oneshot::channel();
         let (end, ends) = oneshot::channel::<()>();
         let effect = |_| async {
-            happened.send(()).expect("somebody waits");
+            happened.send(()).expect("the receiver waits");
             ends.await.expect("it ends");
             Ok(Json::from(json!("booked")))
         };
@@ -117,7 +117,7 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
             let b = backend.open(&id).await;
             assert!(b.recovery().pending[0].evidence.is_empty());
             if knows {
-                let error = book(&a, &ran, "mail", None, &seat(2)).await.expect_err("it is the other's");
+                let error = book(&a, &ran, "mail", None, &seat(2)).await.expect_err("the other handle has the run");
                 assert_eq!((error.kind(), error.action()), (ErrorKind::Fenced, Action::Stop), "{error}");
             }
             end.send(()).expect("an effect waits");
@@ -139,12 +139,12 @@ pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &
 /// An autosave, a signal handler or a parallel branch may save a message list that is older than the answers. A checkpoint
 /// covers the calls only once no call is in flight.
 #[allow(clippy::async_yields_async, reason = "the checkpoint is awaited once the long call is answered")]
-pub async fn a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them(backend: &Backend) {
+pub async fn a_checkpoint_during_calls_does_not_cover_their_answers(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("autosave").await);
     let (happened, happens) = oneshot::channel();
     let (end, ends) = oneshot::channel::<()>();
     let effect = |_| async {
-        happened.send(()).expect("somebody waits");
+        happened.send(()).expect("the receiver waits");
         ends.await.expect("it ends");
         Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst) + 1)))
     };
@@ -202,7 +202,11 @@ pub async fn a_run_that_has_ended_answers_recorded_calls_and_the_same_end(backen
     }
     let answer = book(&later, &ran, "book", None, &seat(1)).await.expect("recorded");
     assert_eq!(value(answer), 1, "it never read its recovery, so it begins at the start");
-    assert_eq!((backend.records("ended").await.len(), ran.load(Ordering::SeqCst)), (records, 2), "nothing new");
+    assert_eq!(
+        (backend.records("ended").await.len(), ran.load(Ordering::SeqCst)),
+        (records, 2),
+        "no new record or effect"
+    );
     backend.decide_done("ended", &json!("sent")).await;
     assert_eq!(value(book(&run, &ran, "mail", Some("open"), &seat(3)).await.expect("decided")), "sent");
     let writer = backend.runlog.writer("reason").await.expect("a writer");
@@ -365,7 +369,7 @@ macro_rules! call_claims {
             concurrent_calls_are_requested_in_order_and_completed_in_any,
             an_intent_that_got_no_answer_stops_the_calls_after_it,
             a_result_after_a_takeover_is_evidence_for_the_new_writer,
-            a_checkpoint_during_calls_does_not_cover_what_was_answered_beside_them,
+            a_checkpoint_during_calls_does_not_cover_their_answers,
             a_run_that_has_ended_answers_recorded_calls_and_the_same_end,
             a_call_that_did_not_end_with_its_run_is_not_run_again,
             a_process_that_reads_no_recovery_begins_at_the_start_of_its_run,

@@ -98,7 +98,7 @@ pub fn the_evidence_of_a_fenced_result_can_be_adopted(deployment: &Deployment) -
     a.pause()?;
     let happened = deployment.ledger()?.pop().context("a booking")?["result"].clone();
     let (mut b, id) = taken_over(deployment, "adopted")?;
-    // There is nothing to adopt yet.
+    // Without evidence there is no result to adopt.
     let adopt = ["effects", "resolve", "adopted", &id, "--adopt", "--who", "test", "--why", "it says so", "--yes"];
     let early = deployment.server.runlog().json(&adopt)?;
     ensure!(early.code != Some(0), "{}", early.stdout);

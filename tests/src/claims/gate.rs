@@ -53,7 +53,7 @@ async fn abandon(run: &Run, key: Option<&str>, args: &Value) {
     let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
     let (started, begun) = tokio::sync::oneshot::channel();
     let effect = tool.once(|_| async {
-        started.send(()).expect("somebody waits");
+        started.send(()).expect("the receiver waits");
         std::future::pending().await
     });
     tokio::select! { _ = effect => panic!("the effect has no end"), begun = begun => begun.expect("begun") }
@@ -105,7 +105,7 @@ pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &R
 }
 
 /// Covers the same process and the next one.
-pub async fn a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again(runlog: &Runlog) {
+pub async fn a_pending_call_blocks_new_calls_without_a_key_and_runs_again_with_a_key(runlog: &Runlog) {
     let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
     let run = open(runlog, "keyless").await;
     abandon(&run, None, &seat).await;
@@ -141,7 +141,7 @@ macro_rules! gate_claims {
             a_call_after_the_checkpoint_is_answered_from_the_journal_after_every_crash,
             a_poll_before_and_after_a_checkpoint_runs_twice,
             a_key_identifies_its_call_across_checkpoints_and_crashes,
-            a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again,
+            a_pending_call_blocks_new_calls_without_a_key_and_runs_again_with_a_key,
             a_writer_that_was_taken_over_runs_no_effect,
         }
     };

@@ -19,7 +19,7 @@ static STATE: Mutex<State> = Mutex::new(State::Idle);
 static CHANGED: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().expect("nothing panics while it holds the lock")
+    STATE.lock().expect("not poisoned")
 }
 
 fn set(state: State) {
@@ -33,7 +33,7 @@ pub(super) fn hold_if_armed(point: &'static str) {
     if point == failpoint::RECORD_NUMBERED && *now == State::Armed {
         *now = State::Held;
         CHANGED.notify_all();
-        drop(CHANGED.wait_while(now, |state| *state == State::Held).expect("nothing panics while it holds the lock"));
+        drop(CHANGED.wait_while(now, |state| *state == State::Held).expect("not poisoned"));
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn arm() {
 /// Returns when an append is held. Needs a multi-threaded runtime.
 pub(super) fn wait_until_held() {
     let is_held = || CHANGED.wait_while(state(), |state| *state == State::Armed);
-    drop(tokio::task::block_in_place(is_held).expect("nothing panics while it holds the lock"));
+    drop(tokio::task::block_in_place(is_held).expect("not poisoned"));
 }
 
 /// Sends the held append.

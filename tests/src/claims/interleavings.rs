@@ -25,7 +25,7 @@ fn value(answer: Answer) -> Option<Value> {
 }
 
 /// A call is cancelled while its next attempt waits for the send buffer. Its repeat must still be the pending call. As a
-/// new call it would run the effect, and the next process would run the effect of the pending call once more.
+/// new call it would run the effect, and the next process would run the effect of the pending call again.
 pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backend: &Backend) {
     let _alone = held_append::exclusive().await;
     let small = |config: &mut Config| (config.buffer_records, config.failpoints) = (1, held_append::hold_if_armed);

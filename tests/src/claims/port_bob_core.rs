@@ -67,7 +67,7 @@ fn hard() -> Vec<JournalEntry> {
 }
 
 /// The claim.
-pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn entries_equal_the_appended_ones_and_a_lookup_returns_the_first(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let journal = journal(backend).await?;
         let hard = hard();

@@ -86,7 +86,7 @@ pub fn the_export_is_the_crates_byte_for_byte(backend: &PortBackend) -> anyhow::
 }
 
 /// The claim.
-pub fn only_what_is_staged_and_passes_its_checks_is_committed(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn only_a_staged_change_that_passes_its_checks_is_committed(backend: &PortBackend) -> anyhow::Result<()> {
     let big = |op: &Op| match op {
         Op::Compaction { before, after } if after > before => Err(detail("it grows")),
         _ => Ok(()),

@@ -104,7 +104,7 @@ pub fn content_is_stored_if_the_store_is_configured_to(backend: &PortBackend) ->
 }
 
 /// The claim.
-pub fn a_row_as_of_a_time_has_what_was_stated_up_to_it(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn a_row_as_of_a_time_has_the_statements_up_to_it(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.record_tool_call_done(done(1, 20))?;

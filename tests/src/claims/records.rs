@@ -188,7 +188,7 @@ async fn decided_meanwhile(backend: &Backend, run: &Run) -> RecordId {
 }
 
 /// The next operation that reads back reports the refusal once, with the id of the call.
-pub async fn a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_call(backend: &Backend) {
+pub async fn a_result_refused_after_its_acknowledgement_is_reported_with_its_call(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [(&str, Next); 4] = [
         ("intent", |run| pay(run, 1, Err("it ran")).map(|said| said.map(drop)).boxed()),
@@ -273,7 +273,7 @@ pub async fn an_intent_under_an_id_that_another_call_had_runs_nothing(backend: &
     run.checkpoint(&LoopState::default()).await.expect("a checkpoint");
     let run = runlog.open("same-id").await.expect("open");
     assert!(run.recovery().checkpoint.is_some());
-    let error = call(&run).await.expect_err("the id is taken");
+    let error = call(&run).await.expect_err("the id is in use");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     run.reopen().await.expect("reopened");
@@ -329,7 +329,7 @@ macro_rules! record_claims {
             a_call_above_the_limit_waits_and_is_refused_without_effect,
             a_record_waits_for_the_send_buffer_and_is_refused_unsent,
             a_flush_reports_refusals,
-            a_result_that_is_refused_after_its_acknowledgement_is_told_by_its_call,
+            a_result_refused_after_its_acknowledgement_is_reported_with_its_call,
             an_intent_under_an_id_that_another_call_had_runs_nothing,
             a_flush_reports_that_another_process_has_the_run,
         }

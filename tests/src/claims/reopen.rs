@@ -319,7 +319,7 @@ pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(back
         assert_eq!(answer, Some(json!(2)), "another attempt of the same call");
         let next = backend.open(&id).await;
         assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1);
-        assert_eq!(backend.count(&id, "effect_resolution").await, usize::from(key.is_none()), "where it has no key");
+        assert_eq!(backend.count(&id, "effect_resolution").await, usize::from(key.is_none()), "only without a key");
     }
 }
 
@@ -443,7 +443,7 @@ fn message(number: usize) -> Json {
 }
 
 /// The failed save is reported, the next operation succeeds, and the checkpoint is in the journal.
-pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_loop(backend: &Backend) {
+pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_later_operation(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [Next; 3] = [
         |run| run.turn("user", "next").map(|said| said.map(drop)).boxed(),
@@ -509,7 +509,7 @@ pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
     assert_eq!(poll(&run).await, (true, json!(0)));
     backend.stop_handle(backend.faults[0], &run).await;
     run.reopen().await.expect("reopened");
-    assert_eq!(poll(&run).await, (true, json!(1)), "the first recorded call stays taken");
+    assert_eq!(poll(&run).await, (true, json!(1)), "the first recorded call is not answered again");
     assert_eq!(poll(&run).await, (true, json!(2)));
     assert_eq!(poll(&run).await, (false, json!(3)), "after all recorded calls, the next call is new");
 }
@@ -545,7 +545,7 @@ macro_rules! reopen_claims {
             a_call_cancelled_anywhere_runs_its_effect_once,
             an_intent_that_never_started_is_recorded_as_not_done,
             a_call_decided_before_its_handle_is_reopened_is_not_forgotten,
-            a_checkpoint_with_an_unknown_outcome_fails_no_loop,
+            a_checkpoint_with_an_unknown_outcome_fails_no_later_operation,
             no_checkpoint_builds_on_one_that_was_refused,
             taken_calls_stay_taken_across_a_reopen,
             an_end_with_an_unknown_outcome_is_the_end_after_a_reopen,

@@ -64,7 +64,7 @@ pub fn every_record_is_delivered_once_after_any_cursor(launch: &Launch, dir: &Pa
         Ok(())
     };
     (0..whole.len()).step_by(3).try_for_each(|nth| after(&server, nth))?;
-    ensure!(lines(&server, "/v1/tail?until_end=true&from=end")?.is_empty(), "nothing after the end");
+    ensure!(lines(&server, "/v1/tail?until_end=true&from=end")?.is_empty(), "no lines after the end");
     server.kill()?;
     fs::remove_dir_all(launch.dir().join("index"))?;
     let server = launch.start()?;
@@ -88,7 +88,7 @@ impl Live {
     fn next(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
         self.1.read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("a tail says {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("a tail printed {line:?}"))
     }
 }
 

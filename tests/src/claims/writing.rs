@@ -1,4 +1,4 @@
-//! A `writer` for callers with a journal protocol of their own: records are appended unchanged and read back whole.
+//! A `writer` for callers with their own journal protocol: records are appended unchanged and read back whole.
 //!
 //! Each function panics if its claim does not hold.
 
@@ -153,7 +153,7 @@ pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     }
     writer.write(named(&writer, "a", 1)).await.expect("written");
-    let error = writer.write(named(&writer, "b", 1)).await.expect_err("it is taken");
+    let error = writer.write(named(&writer, "b", 1)).await.expect_err("the number is in use");
     assert!(error.to_string().contains("the next one is 2"), "{error}");
     let records = backend.records("numbers").await;
     let kinds: Vec<_> = records.iter().map(|(kind, _)| kind.as_str()).collect();

@@ -57,7 +57,7 @@ impl Fault {
             Self::LeaderCutFromBrokers => "leader cut off from the brokers",
             Self::LeaderCutOneWay => "leader cut off, one way",
             Self::LeaderCutFromClients => "leader cut off from the clients",
-            Self::LeaderCutFromAll => "leader cut off from everybody",
+            Self::LeaderCutFromAll => "leader cut off from brokers and clients",
             Self::FollowerDiskFull => "a follower's disk full",
         }
     }

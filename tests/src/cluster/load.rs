@@ -73,7 +73,7 @@ impl std::fmt::Debug for Load {
 /// A thread of the load.
 type Task = thread::JoinHandle<anyhow::Result<Histories>>;
 
-/// Runs an agent or a client on a thread and a runtime of its own.
+/// Runs an agent or a client on its own thread and runtime.
 fn spawn<F: Future<Output = anyhow::Result<Histories>>>(task: impl FnOnce() -> F + Send + 'static) -> Task {
     thread::spawn(move || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(task()))
 }
@@ -193,11 +193,11 @@ impl Load {
         anyhow::bail!("a task ended before the load did")
     }
 
-    /// Waits until every partition takes appends again.
+    /// Waits until every partition accepts appends again.
     pub fn await_appends(&self) -> anyhow::Result<()> {
         let started = Instant::now();
         while !self.probes.iter().all(|probe| probe.acked_since(started)) {
-            ensure!(started.elapsed() < RECOVERY_WAIT, "a partition takes no appends for {RECOVERY_WAIT:?}");
+            ensure!(started.elapsed() < RECOVERY_WAIT, "a partition accepts no appends for {RECOVERY_WAIT:?}");
             thread::sleep(POLL_INTERVAL);
         }
         Ok(())

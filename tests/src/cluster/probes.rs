@@ -15,7 +15,7 @@ use runlog_schemas::record::JournalRecord;
 
 use crate::{
     agent::{Agent, entry, run_in},
-    agreement::witness::Stood,
+    agreement::witness::TopicRecord,
     writers::compare,
 };
 
@@ -105,7 +105,7 @@ impl Probe {
 
     /// Each acknowledged record is in the topic at its offset, and applied once, in order. A record that was sent again may be
     /// in the topic twice.
-    pub fn check(&self, url: &str, topic: &[Stood]) -> anyhow::Result<()> {
+    pub fn check(&self, url: &str, topic: &[TopicRecord]) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let lines = runtime.block_on(compare::lines(&crate::server::client()?, &format!("{url}/v1/runs/{}", self.run)));
         let (lines, acked) = (lines?, self.acked());

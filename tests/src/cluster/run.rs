@@ -45,7 +45,7 @@ impl Event {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row {
     count: u32,
-    /// The longest time in which a partition acknowledged nothing.
+    /// The longest time without an acknowledgement in a partition.
     unavailable: Duration,
     /// The longest time from the fault's beginning until all replicas were in sync.
     recovered: Duration,

@@ -18,7 +18,7 @@ use crate::programs::test_process;
 pub(super) struct Process {
     child: Child,
     stdin: ChildStdin,
-    said: Receiver<String>,
+    lines: Receiver<String>,
 }
 
 impl Process {
@@ -29,9 +29,9 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        let (send, said) = mpsc::channel();
+        let (send, lines) = mpsc::channel();
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Ok(Self { child, stdin, said })
+        Ok(Self { child, stdin, lines })
     }
 
     pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ impl Process {
 
     /// The next line of its stdout; fails after `wait`.
     pub(super) fn receive(&self, wait: Duration) -> anyhow::Result<Value> {
-        let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process prints no line: {error}"))?;
+        let line = self.lines.recv_timeout(wait).map_err(|error| anyhow!("the process prints no line: {error}"))?;
         serde_json::from_str(&line).with_context(|| line)
     }
 
@@ -70,7 +70,7 @@ impl Process {
 
     /// Waits until it exits with status 0.
     pub(super) fn wait_for_exit(mut self, wait: Duration) -> anyhow::Result<()> {
-        let code = crate::command::ended(&mut self.child, wait)?;
+        let code = crate::command::wait_for_exit(&mut self.child, wait)?;
         ensure!(code == Some(0), "the process exited with {code:?}");
         Ok(())
     }

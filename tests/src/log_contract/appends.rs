@@ -50,7 +50,7 @@ pub fn the_largest_record_is_taken(log: &Arc<dyn Log>) {
     }
 }
 
-pub fn an_oversized_record_refuses_its_whole_batch_and_the_log_goes_on(log: &Arc<dyn Log>) {
+pub fn an_oversized_record_refuses_its_whole_batch_and_the_log_continues(log: &Arc<dyn Log>) {
     let oversized = entry(vec![1; log.value_bytes_max() + 1]);
     assert_eq!(kind(wait(log.append(0.into(), vec![entry("before"), oversized.clone()]))), Kind::Invalid);
     assert_eq!(kind(wait(log.append(0.into(), vec![oversized]))), Kind::Invalid);
@@ -64,7 +64,7 @@ pub fn an_oversized_record_refuses_its_whole_batch_and_the_log_goes_on(log: &Arc
     assert_drained(&mut reader);
 }
 
-pub fn what_kafka_cannot_carry_is_refused(log: &Arc<dyn Log>) {
+pub fn records_that_kafka_cannot_carry_are_refused(log: &Arc<dyn Log>) {
     assert_eq!(kind(wait(log.append(0.into(), vec![entry("before"), entry("")]))), Kind::Invalid, "a tombstone");
     let named = Entry { headers: vec![("a\0b".into(), Vec::new())], ..entry("x") };
     assert_eq!(kind(wait(log.append(0.into(), vec![named]))), Kind::Invalid, "a name with NUL");
@@ -123,7 +123,7 @@ fn append_batches(log: &Arc<dyn Log>, appender: u32, batches: u32, entries: u32)
     }
 }
 
-pub fn an_append_lands_though_nobody_waits_for_it(log: &Arc<dyn Log>) {
+pub fn a_dropped_append_is_still_appended(log: &Arc<dyn Log>) {
     drop(log.append(3.into(), vec![entry("unawaited")]));
     assert_eq!(texts(&read(&mut reader(log, &[(3, 0)]), 1)), ["unawaited"]);
 }

@@ -25,7 +25,7 @@ pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
     assert_eq!(texts(&read(&mut at_end, 1)), ["e"]);
 }
 
-pub fn beyond_the_bounds_is_out_of_range(log: &Arc<dyn Log>) {
+pub fn a_read_beyond_the_bounds_is_out_of_range(log: &Arc<dyn Log>) {
     append(log, 0, &["a"]).unwrap();
     let beyond = bounds(log, 0).end.next().unwrap();
     assert_eq!(kind(log.reader(&[place((1, 0)), place((0, beyond))])), Kind::OutOfRange);
@@ -37,7 +37,7 @@ pub fn beyond_the_bounds_is_out_of_range(log: &Arc<dyn Log>) {
     assert_eq!(texts(&read(&mut reader, 1)), ["a"]);
 }
 
-pub fn bounds_cover_what_was_acknowledged(log: &Arc<dyn Log>) {
+pub fn bounds_cover_acknowledged_records(log: &Arc<dyn Log>) {
     assert_eq!(bounds(log, 1), Bounds { start: Offset::ZERO, end: Offset::ZERO });
     for value in ["a", "b", "c"] {
         let offset = append(log, 1, &[value]).unwrap()[0];
@@ -129,7 +129,7 @@ pub fn positions_follow_the_deliveries_up_to_the_end(log: &Arc<dyn Log>) {
     assert_eq!(positions, (Some(bounds(log, 0).end), Some(Offset::ZERO)));
 }
 
-pub fn a_sought_partition_is_read_from_there(log: &Arc<dyn Log>) {
+pub fn a_partition_is_read_from_the_sought_offset(log: &Arc<dyn Log>) {
     let offsets = append(log, 0, &["a", "b", "c"]).unwrap();
     let mut reader = reader(log, &[(0, 0), (1, 0)]);
     read(&mut reader, 3);
@@ -145,7 +145,7 @@ pub fn a_sought_partition_is_read_from_there(log: &Arc<dyn Log>) {
     assert_eq!(texts(&read(&mut reader, 1)), ["other"]);
 }
 
-pub fn a_sought_partition_may_be_a_new_one(log: &Arc<dyn Log>) {
+pub fn a_seek_can_add_a_partition(log: &Arc<dyn Log>) {
     append(log, 3, &["a", "b"]).unwrap();
     let mut reader = log.reader(&[]).unwrap();
     assert_drained(&mut reader);

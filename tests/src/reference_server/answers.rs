@@ -39,7 +39,7 @@ impl State {
         Ok(Cow::Owned(then))
     }
 
-    /// Checks the consistency of a request. An unmet one fails at once, because nothing is applied while a request waits.
+    /// Checks the consistency of a request. Fails at once if it is not met, because no record is applied during a request.
     pub(super) fn wait(&self, asked: &Asked) -> Result<(), Reply> {
         let stale = |lag: u64| {
             let mut reply = problem(503, "stale", "it did not come");

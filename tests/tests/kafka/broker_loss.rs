@@ -57,7 +57,7 @@ fn read_on(reader: &mut Box<dyn Reader>, stop: &AtomicBool) -> Vec<Delivery> {
 }
 
 #[test]
-fn acknowledged_survives_kill_9_of_the_broker() {
+fn acknowledged_records_survive_sigkill_of_the_broker() {
     let broker = Broker::start().unwrap();
     let config = broker.topic(PARTITIONS).unwrap();
     let log = connect(&config);
@@ -96,7 +96,7 @@ fn acknowledged_survives_kill_9_of_the_broker() {
 }
 
 #[test]
-fn while_the_broker_does_not_answer_every_operation_ends() {
+fn every_operation_ends_while_the_broker_does_not_answer() {
     let broker = Broker::start().unwrap();
     let config = broker.topic(1).unwrap().with("delivery.timeout.ms", "4000");
     let log = connect(&config);

@@ -26,7 +26,7 @@ use tokio::sync::Barrier;
 const CALLS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
+async fn concurrent_calls_share_the_appends_of_their_intents() {
     let deployment = Deployment::kafka().unwrap();
     let (run, counter) = counted(&deployment, &deployment.server.url, "few").await;
     let (before, all_run) = (counter.appends().sent, Barrier::new(CALLS));
@@ -47,7 +47,7 @@ async fn the_intents_of_calls_that_are_made_together_take_few_appends() {
 
 /// Only the effects of the first calls run.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
+async fn an_intent_that_is_not_read_back_stops_later_effects() {
     let deployment = Deployment::kafka().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
     // The first intent has its own append and read-back. The others wait for its acknowledgement and share an append.
@@ -77,9 +77,9 @@ async fn where_an_intent_is_not_read_back_no_later_effect_runs() {
     }
 }
 
-/// A call that is started and not polled delays later calls once, at most for the read-back timeout.
+/// The next call waits for the unpolled call, at most for the read-back timeout, and fails. After a reopen later calls run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_begun_and_not_polled_stops_those_after_it_once() {
+async fn an_unpolled_call_stops_the_later_calls_once() {
     let deployment = Deployment::kafka().unwrap();
     let (run, counter) = counted(&deployment, &deployment.server.url, "unpolled").await;
     let ran: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();

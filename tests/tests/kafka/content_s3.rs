@@ -18,7 +18,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 #[test]
-fn what_is_put_on_s3_is_got_verified_and_found_missing_or_corrupt() -> anyhow::Result<()> {
+fn content_on_s3_is_verified_and_missing_or_corrupt_content_is_detected() -> anyhow::Result<()> {
     let s3 = S3::start()?;
     runtime()?.block_on(async {
         let store = Store::open(&s3.bucket("content").await?)?;
@@ -48,7 +48,7 @@ fn what_is_put_on_s3_is_got_verified_and_found_missing_or_corrupt() -> anyhow::R
 }
 
 #[test]
-fn a_store_that_is_away_is_unavailable_and_not_missing() -> anyhow::Result<()> {
+fn content_of_an_unreachable_store_is_unavailable_and_not_missing() -> anyhow::Result<()> {
     let s3 = S3::start()?;
     runtime()?.block_on(async {
         let config = s3.bucket("content").await?;

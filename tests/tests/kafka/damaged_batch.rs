@@ -10,7 +10,7 @@ use runlog_tests::{
 use std::sync::Arc;
 
 #[test]
-fn a_damaged_batch_is_reported_for_its_partition_and_the_others_are_read_on() {
+fn a_damaged_batch_is_reported_for_its_partition_and_other_partitions_continue() {
     let broker = Broker::start().unwrap();
     let config = broker.topic(3).unwrap();
     let log: Arc<dyn Log> = Arc::new(KafkaLog::connect(config.clone()).unwrap());

@@ -52,7 +52,7 @@ fn errors(doctor: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked() -> anyhow::Result<()> {
+fn the_doctor_reports_a_topic_that_is_weakened_while_a_server_runs() -> anyhow::Result<()> {
     let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
     let launch = Launch::kafka(folder.path(), &config).partitions(1);
     let server = launch.start()?;
@@ -92,7 +92,7 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
 }
 
 #[test]
-fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyhow::Result<()> {
+fn an_index_that_the_log_start_overtook_is_kept() -> anyhow::Result<()> {
     let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
     let launch = Launch::kafka(folder.path(), &config).partitions(1);
     let server = launch.start()?;

@@ -1,12 +1,12 @@
 //! Two processes race for one booking while the projector is paused. Their appends go to the topic regardless; the
 //! effect happens once, in whichever order they learn the outcomes.
 //!
-//! The tests wait for both appends by reading the topic with a client of their own.
+//! The tests wait for both appends by reading the topic with a separate client.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
     agent_process::AgentProcess,
-    agreement::witness::{Stood, Witness},
+    agreement::witness::{TopicRecord, Witness},
     deployment::Deployment,
 };
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Race {
     }
 
     /// Waits until the topic has `records` more records, and returns them.
-    fn await_records(&mut self, records: usize) -> anyhow::Result<Vec<Stood>> {
+    fn await_records(&mut self, records: usize) -> anyhow::Result<Vec<TopicRecord>> {
         let (started, mut landed) = (Instant::now(), Vec::new());
         while landed.len() < records {
             ensure!(started.elapsed() < LAND_WAIT, "{} of {records} records landed", landed.len());
@@ -103,7 +103,7 @@ fn book_with_decision(race: &Race, run: &str, agent: &mut AgentProcess, key: Opt
 
 /// Both agents have read the same head. They claim the run while no claim is applied or answered.
 #[test]
-fn of_two_claimants_with_a_paused_projector_one_books() -> anyhow::Result<()> {
+fn one_of_two_claimants_books_while_the_projector_is_paused() -> anyhow::Result<()> {
     let mut race = Race::start()?;
     for (run, between) in [("together", 0), ("one by one", 1), ("together again", 0)] {
         let [mut one, mut other] = race.at_the_head(run)?;
@@ -156,6 +156,6 @@ fn a_booking_that_races_a_takeover_with_a_paused_projector_happens_once() -> any
         }
     }
     // An intent after the claim is refused; an intent before the claim is applied.
-    ensure!((2..=4).contains(&fenced), "{fenced} intents came too late");
+    ensure!((2..=4).contains(&fenced), "{fenced} intents were fenced");
     race.deployment.verified()
 }

@@ -101,7 +101,7 @@ fn a_foreign_record_is_delivered_however_large_or_empty_it_is() {
 }
 
 #[test]
-fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
+fn a_reader_before_the_moved_start_gets_an_error_and_can_seek() {
     // Prefetches little, so that most records are deleted before they are fetched.
     let config = Broker::shared().topic(2).unwrap().with("queued.min.messages", "1");
     let config = config.with("fetch.message.max.bytes", "1000");
@@ -167,7 +167,7 @@ fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
     let info = admin::describe(&config).unwrap().unwrap();
     assert_eq!((info.partitions, info.replication, info.brokers), (3, 1, 1));
     assert_eq!(admin::weaknesses(&info), Vec::<String>::new());
-    assert!(!admin::create_topic(&config, 5).unwrap(), "it exists and is left as it is");
+    assert!(!admin::create_topic(&config, 5).unwrap(), "the existing topic is not changed");
     assert_eq!(KafkaLog::connect(config.clone()).unwrap().partitions(), 3);
 
     let weak = Broker::shared().unique_topic();
@@ -182,7 +182,7 @@ fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
 }
 
 #[test]
-fn a_told_partition_count_may_be_lower_than_the_live_one_and_never_higher() {
+fn a_given_partition_count_may_be_lower_than_the_live_count_but_not_higher() {
     let config = Broker::shared().topic(3).unwrap();
     let log = KafkaLog::connect_with_partitions(config.clone(), 2).unwrap();
     assert_eq!(log.partitions(), 2);
@@ -192,7 +192,7 @@ fn a_told_partition_count_may_be_lower_than_the_live_one_and_never_higher() {
 }
 
 #[test]
-fn records_carry_the_brokers_time_whatever_the_client_says() {
+fn records_carry_the_brokers_time_and_not_the_clients() {
     let config = Broker::shared().topic(1).unwrap();
     let log = connect(&config);
     append(&log, 0, &["ours"]).unwrap();
@@ -207,7 +207,7 @@ const BROKERS: &str = "RUNLOG_CHILD_BROKERS";
 const TOPIC: &str = "RUNLOG_CHILD_TOPIC";
 
 #[test]
-fn acknowledged_survives_kill_9_of_the_appending_process() {
+fn acknowledged_records_survive_sigkill_of_the_appending_process() {
     let config = Broker::shared().topic(PARTITIONS).unwrap();
     let environment = [(BROKERS, &config.brokers[..]), (TOPIC, &config.topic)];
     let mut acked = Vec::new();

@@ -27,7 +27,7 @@ const TIME: Duration = Duration::from_secs(30);
 const SEEDS_JUDGED: u64 = 100;
 
 #[test]
-fn killed_while_it_reads_a_topic_the_server_answers_as_the_model_does() {
+fn a_server_killed_while_it_reads_a_topic_answers_as_the_model_does() {
     let (figures, answers) = (Mutex::new(Figures::default()), AtomicU64::new(0));
     let broker = Broker::shared();
     let seeds = each_seed(THREADS, Budget::of("RUNLOG_TRIALS", TIME), |seed| {

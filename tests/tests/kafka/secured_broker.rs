@@ -195,7 +195,7 @@ fn entry(secret: u8) -> (Entry, String) {
 }
 
 #[test]
-fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_is_lost_or_doubled() {
+fn credentials_and_certificates_change_under_load_without_loss_or_duplicates() {
     let dir = tempfile::tempdir().unwrap();
     let [authority, next] = ["ca", "next"].map(|name| Authority::new(dir.path(), name).unwrap());
     let broker = Broker::secured(&authority.sign(&["127.0.0.1"], 3000).unwrap()).unwrap();

@@ -3,9 +3,9 @@
 use runlog_tests::{claims::port_bob_core, port_fixture::PortBackend};
 
 #[test]
-fn entries_are_what_was_appended_and_a_lookup_answers_the_first() -> anyhow::Result<()> {
-    port_bob_core::entries_are_what_was_appended_and_a_lookup_answers_the_first(&PortBackend::local()?)?;
-    port_bob_core::entries_are_what_was_appended_and_a_lookup_answers_the_first(&PortBackend::http()?)
+fn entries_equal_the_appended_ones_and_a_lookup_returns_the_first() -> anyhow::Result<()> {
+    port_bob_core::entries_equal_the_appended_ones_and_a_lookup_returns_the_first(&PortBackend::local()?)?;
+    port_bob_core::entries_equal_the_appended_ones_and_a_lookup_returns_the_first(&PortBackend::http()?)
 }
 
 #[test]

@@ -9,8 +9,8 @@ fn the_export_is_the_crates_byte_for_byte() -> anyhow::Result<()> {
 }
 
 #[test]
-fn only_what_is_staged_and_passes_its_checks_is_committed() -> anyhow::Result<()> {
-    port_codetether::only_what_is_staged_and_passes_its_checks_is_committed(&PortBackend::http()?)
+fn only_a_staged_change_that_passes_its_checks_is_committed() -> anyhow::Result<()> {
+    port_codetether::only_a_staged_change_that_passes_its_checks_is_committed(&PortBackend::http()?)
 }
 
 #[test]

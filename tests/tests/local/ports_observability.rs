@@ -14,9 +14,9 @@ fn content_is_stored_if_the_store_is_configured_to() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_row_as_of_a_time_has_what_was_stated_up_to_it() -> anyhow::Result<()> {
-    port_observability::a_row_as_of_a_time_has_what_was_stated_up_to_it(&PortBackend::local()?)?;
-    port_observability::a_row_as_of_a_time_has_what_was_stated_up_to_it(&PortBackend::http()?)
+fn a_row_as_of_a_time_has_the_statements_up_to_it() -> anyhow::Result<()> {
+    port_observability::a_row_as_of_a_time_has_the_statements_up_to_it(&PortBackend::local()?)?;
+    port_observability::a_row_as_of_a_time_has_the_statements_up_to_it(&PortBackend::http()?)
 }
 
 #[test]

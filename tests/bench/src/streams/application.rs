@@ -100,7 +100,7 @@ impl Application {
         // Only the beginning: the first failure is the cause, and stack traces are long.
         let complaints =
             || fs::read_to_string(&self.complaints).unwrap_or_default().chars().take(2_000).collect::<String>();
-        let rest = rest.with_context(|| format!("Streams says {line:?} and not {word}: {}", complaints()))?;
+        let rest = rest.with_context(|| format!("Streams printed {line:?} and not {word}: {}", complaints()))?;
         Ok(Said { rest: rest.trim_start().to_owned(), at: Instant::now(), cpu: cpu(&self.child.id().to_string())? })
     }
 

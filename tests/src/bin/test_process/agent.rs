@@ -6,8 +6,8 @@
 //!   {"open": {"run": "r"}}                          {"opened": {"epoch": 1, "pending": ["…"]}} or {"error": "claim_lost"}
 //!   {"call": {"tool": "book", "args": {}}}          {"result": …, "recorded": false} or {"error": …, "message": …}
 //!   "reopen"                                        {"reopened": {"landed": 1, "appended": 0}} or {"error": …, "message": …}
-//!   {"stop_at": "head_read"}                        {"armed": "head_read"}; later {"at": "head_read"}, until any line comes
-//!   {"work": {"runs": ["r"], "acknowledged": "F"}}  works on all of them until a line comes, then ends them
+//!   {"stop_at": "head_read"}                        {"armed": "head_read"}; later {"at": "head_read"}, until it reads a line
+//!   {"work": {"runs": ["r"], "acknowledged": "F"}}  works on all runs until it reads a line, then ends them
 //! ```
 //!
 //! Effects write a line to the ledger, which is independent of the journal: tests read there which effects happened.

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use runlog_tests::{cluster::run as faults_run, random::Random};
 
-/// Faults, unless the command line says otherwise.
+/// The default number of faults.
 const FAULTS: usize = 200;
 /// The small disk, MiB: it holds all that the load writes meanwhile.
 const DISK_MIB: u32 = 1024;

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   test_process killed-agent BROKERS TOPIC SERVER FOLDER SLOT
-//!   "at NAME"    stops at that failpoint when it is next reached with appends in flight, and says so: {"at": …, "in_flight": 2}
-//!   "anywhere"   says so when appends are in flight, and continues
+//!   "at NAME"    stops when it next reaches this failpoint with appends in flight, and prints {"at": …, "in_flight": 2}
+//!   "anywhere"   prints the same when appends are in flight, and continues
 //!   "end"        ends its runs, and exits with status 0
 //! ```
 

@@ -49,7 +49,7 @@ fn reached(name: &'static str) {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a process of its own, with the system's clock")]
+#[allow(clippy::disallowed_methods, reason = "a separate process with the system's clock")]
 fn millis() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

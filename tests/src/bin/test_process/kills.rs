@@ -4,7 +4,7 @@
 use anyhow::Context;
 use runlog_tests::{kafka::Broker, kill_fleet, random::Random};
 
-/// Kills, unless the command line says otherwise.
+/// The default number of kills.
 const KILLS: usize = 1000;
 
 #[allow(clippy::print_stdout, reason = "the figures of a command")]

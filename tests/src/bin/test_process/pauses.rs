@@ -1,4 +1,4 @@
-//! Pauses brokers for 1 to 60 s while a server starts, takes claims or folds records. Afterwards the server must apply
+//! Pauses brokers for 1 to 60 s while a server starts, accepts claims or folds records. Afterwards the server must apply
 //! records on every partition by itself. `test_process pauses SECONDS`, 600 by default; prints a line per pause.
 
 use anyhow::{Context, ensure};
@@ -155,7 +155,7 @@ fn round(kafka: &Kafka, moment: Moment, pause: Duration, random: &mut Random) ->
         paused
     })?;
     let is_loaded = matches!(moment, Moment::Claims | Moment::Fold);
-    ensure!(!is_loaded || accepted.into_inner() > 0, "the server accepted nothing: {}", server.stderr());
+    ensure!(!is_loaded || accepted.into_inner() > 0, "the server accepted no record: {}", server.stderr());
     resumes(&server)
 }
 

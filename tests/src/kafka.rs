@@ -1,5 +1,5 @@
-//! A real broker in a container: a shared one, which `scripts/test.sh` starts and names in `RUNLOG_TEST_BROKER`, and
-//! separate ones for tests that pause, kill or disconnect theirs.
+//! Real brokers in containers. `scripts/test.sh` starts a shared broker and sets `RUNLOG_TEST_BROKER` to its address.
+//! Tests that pause, kill or disconnect a broker start their own.
 //!
 //! A watcher holds the other end of a pipe and removes the container when this process exits: statics are never dropped,
 //! and SIGKILL drops no values.

@@ -1,5 +1,5 @@
-//! The harness of the tests that cross processes: the command as a user runs it, a server that can be killed and paused,
-//! a real broker, seeded randomness, and an independent reader of recorded runs.
+//! The harness of the tests that cross processes: the command as a user runs it, and a server that can be killed and
+//! paused. Also a real broker, seeded randomness, and an independent reader of recorded runs.
 
 pub mod agent;
 pub mod agent_process;

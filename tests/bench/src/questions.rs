@@ -1,5 +1,5 @@
-//! Queries of the indices in process, without a server: a lookup and a recovery with all data in memory, and with data four
-//! times as large as the block cache.
+//! Queries of the indices in process, without a server: lookups and recoveries. The data is in memory, or four times as
+//! large as the block cache.
 
 use anyhow::{Context, ensure};
 use runlog_log::Delivery;
@@ -108,7 +108,7 @@ fn long_run() -> anyhow::Result<Vec<JournalRecord>> {
 
 fn filled(deliveries: &[Delivery], dir: &Path, memory_bytes: usize) -> anyhow::Result<Arc<Store>> {
     let store = Arc::new(Store::open(dir, &Budget::new(memory_bytes))?);
-    fold::taken(&store, deliveries)?;
+    fold::apply_all(&store, deliveries)?;
     store.flush()?;
     Ok(store)
 }

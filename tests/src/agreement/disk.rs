@@ -1,4 +1,4 @@
-//! Compares the real projector with the model over a seed's history: its loop, RocksDB on disk, and a log with gaps,
+//! Compares the real projector with the model over a seed's history, with its loop and RocksDB on disk. The log has gaps,
 //! duplicates, a moving start and delayed records. The projector is killed at named points.
 //!
 //! A simulated kill has the effect of SIGKILL. The thread that reaches the point copies the index folder, and a new

@@ -1,6 +1,6 @@
 //! Faults by which Kafka loses or replaces acknowledged records, each on a separate topic and server. The records cannot
 //! be recovered. The server must notice the loss: an index that has applied a lost record stops with its kind and keeps
-//! its rows, and no query at `latest` reports a lost effect as not done.
+//! its rows. No query at `latest` may report a lost effect as not done.
 
 use std::{
     path::Path,

@@ -1,7 +1,7 @@
 //! A data folder on a Kafka topic that an older version wrote.
 //!
 //! The fixture is a data folder on a local log, because the index is the same on every log. Already in commit 696bf14, both
-//! logs use the same `Projector::start`, which writes the same rows under `index/`; a folder on Kafka has no `log/`
+//! logs use the same `Projector::start`, which writes the same rows under `index/`. A folder on Kafka has no `log/`
 //! (`open.rs` and `store/meta.rs` of that commit). The test appends the records of the local log to a topic: the same
 //! bytes, keys, headers and times at the same offsets. The topic keeps the records' times, because the index has them.
 

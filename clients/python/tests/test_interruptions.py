@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from conftest import command
 from faults import AsyncFaults, Interrupted, SyncFaults, interrupt, lost, refused
-from runlog import Config, Error, ReconcileRequired, Unavailable
+from runlog import Action, Config, Error, ReconcileRequired, Stale, Unavailable, _clock
 from runlog._wire import Response
 from runlog.aio import Runlog
 from runlog.sync import Runlog as SyncRunlog
@@ -236,6 +238,34 @@ def test_a_call_that_the_handle_may_not_decide_about_stays_pending(url, run_id, 
         assert done.returncode == 0, done.stderr
         run.call("pay", {"sum": 1}, lambda call: effects.append(call.attempt))
     assert effects == [2] and faults.decisions > 0
+
+
+class DecidedMeanwhile(SyncFaults):
+    """Once an intent is acknowledged, an operator decides that the call did not happen, and the machine is suspended for 31 s."""
+
+    def __init__(self, config, run_id, monkeypatch):
+        super().__init__(config)
+        self.run_id, self.monkeypatch, self.url = run_id, monkeypatch, config.url
+
+    def send(self, request):
+        response = super().send(request)
+        if b'"tool_call_requested"' in (request.body or b""):
+            later = time.time() + 31
+            self.monkeypatch.setattr(_clock, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: later))
+            call = json.loads(request.body)["record_id"]
+            decision = ("--not-done", "--who", "jo", "--why", "the bank has no payment", "--yes", "--force")
+            assert command(self.url, "effects", "resolve", self.run_id, call, *decision).returncode == 0
+        return response
+
+
+def test_an_effect_whose_call_was_decided_while_its_process_was_suspended_runs_once(url, run_id, monkeypatch):
+    config, effects = Config(url), []
+    with SyncRunlog(config, DecidedMeanwhile(config, run_id, monkeypatch)) as late, SyncRunlog(config) as other:
+        with pytest.raises(Stale) as stale:
+            late.open(run_id).call("pay", {"sum": 1}, lambda call: effects.append("late"))
+        assert (effects, stale.value.action) == ([], Action.REOPEN)
+        other.open(run_id).call("pay", {"sum": 1}, lambda call: effects.append("other"))
+    assert effects == ["other"]
 
 
 def pay(run, effects, key):

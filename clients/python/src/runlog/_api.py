@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
+from ._clock import SentAt
 from ._json import Json, element_texts, encode, member_text
 from ._wire import NoResponse, Request, Response, Sleep, Steps
 from .config import Config
@@ -140,9 +141,9 @@ class Api:
     ) -> Steps[list[Object]]:
         """Appends records, in order, and returns their outcomes.
 
-        With `read_back` the outcomes have the run's writer as of `latest`, and `asked_at`, the time when they were asked for,
-        if the server can do that. The error's `happened` is `UNKNOWN` if some may be in the log: the same records, sent
-        again, tell.
+        The outcomes have `sent_at`, the time of the first try. With `read_back` they also have the run's writer as of `latest`,
+        and `asked_at`, the time of the last try, if the server can do that. The error's `happened` is `UNKNOWN` if some may be
+        in the log: the same records, sent again, tell.
         """
         consistency = "latest" if read_back and "read_back" in (yield from self.features()) else None
         one = len(records) == 1
@@ -151,16 +152,17 @@ class Api:
         if trace := self.config.trace():
             headers["traceparent"] = trace
         ends, pause, maybe_sent = time.monotonic() + self.config.deadline, PAUSE_MIN, False
+        sent_at = SentAt()
         while True:
             left = max(0.1, ends - time.monotonic())
             path = f"{run_path(run_id)}/records{query(deadline_ms=int(left * 1000), consistency=consistency)}"
-            asked_at = time.monotonic()
+            times = {"sent_at": sent_at, **({"asked_at": SentAt()} if consistency else {})}
             try:
                 answer = yield from self._once(Request("POST", path, body, headers, left + SLACK))
                 outcomes = cast("list[Object]", [answer] if one else answer)
                 if len(outcomes) != len(records) or any("outcome" not in outcome for outcome in outcomes):
                     raise Unavailable(f"the answer from {self.config.url} does not tell what became of the records")
-                return [{**outcome, "asked_at": asked_at} for outcome in outcomes] if consistency else outcomes
+                return [{**outcome, **times} for outcome in outcomes]
             except Error as error:
                 sent = error.happened is Happened.UNKNOWN or _may_be_in_the_log(error)
                 maybe_sent = maybe_sent or sent

@@ -11,12 +11,12 @@ appending its intent happens one call at a time; read-backs and effects of many 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ._api import Object
+from ._clock import SentAt
 from ._json import Json, args_sha256, encode, fingerprint
 from ._marker import marker, read_marker, storable
 from ._outbox import InFlight, Slot
@@ -47,6 +47,12 @@ from .errors import (
 
 RESULT_BYTES_MAX = 64 << 20
 """Bytes of a result's JSON. No server stores more."""
+
+
+START_WITHIN = 20.0
+"""Seconds from the first send of an intent or attempt to the start of its effect, at most. A server lets an operator decide about a
+call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect at once"). A later answer to the intent
+says that it was applied, and not that the call was decided since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,13 +294,19 @@ class Gate:
         the answer took."""
         session, seconds = self.session, self.config.read_back
         begun = acked.get("asked_at")
-        if begun is not None and time.monotonic() - begun <= seconds:
+        if begun is not None and begun.age() <= seconds:
             answer: Object = {**acked, **acked["writer"]}
         else:
-            begun = time.monotonic()
+            begun = SentAt()
             answer = yield from session.api.outcome(session.run_id, acked["record_id"], acked["position"], seconds)
-        if time.monotonic() - begun > seconds:
+        if begun.age() > seconds:
             message = f"timed out after {seconds:g} s reading back record {acked['record_id']} of run {session.run_id}"
+            raise Stale(message, action=Action.REOPEN, happened=Happened.UNKNOWN, run_id=session.run_id)
+        if (age := acked["sent_at"].age()) > START_WITHIN:
+            message = (
+                f"record {acked['record_id']} of run {session.run_id} was sent {age:.0f} s ago, more than {START_WITHIN:g} s: "
+                "its effect was not run, because an operator may have decided about the call since; reopen the run"
+            )
             raise Stale(message, action=Action.REOPEN, happened=Happened.UNKNOWN, run_id=session.run_id)
         if not took_effect(answer):
             raise session.writer.refused({"record_id": acked["record_id"]}, answer)

@@ -75,6 +75,10 @@ impl Run {
     }
 
     /// A call of `tool` with `args`; nothing happens before [`Tool::once`].
+    ///
+    /// Two calls are the same call if their arguments have the same JSON, up to the order of members and the spelling of numbers. So
+    /// `args` must serialise alike in every process: a `HashSet` does not, because its order differs, and a `BTreeSet` does. NaN and
+    /// infinities serialise as null.
     pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
         Tool::new(&self.session, tool, Json::of(args).map_err(|error| error.to_string()))
     }

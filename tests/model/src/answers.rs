@@ -1,6 +1,7 @@
 //! The answers, as JSON with the fields of the interface; lists whole and in one order, paging being the product's.
 //!
-//! Times stand as milliseconds (`updated_at_millis`). What no document fixes (the wording of reasons) stands as one word.
+//! Times are milliseconds (`updated_at_millis`). A text without a specified wording, such as a reason, is a single
+//! word.
 
 mod recover;
 
@@ -30,7 +31,7 @@ impl Seen<'_> {
         self.model.position(self.number, entry.offset, entry.index)
     }
 
-    /// A member of a record's payload, or who took it away.
+    /// A member of a record's payload, or the record that removed its content.
     pub(crate) fn content(&self, entry: &Entry, value: Value) -> Value {
         match self.partition.taken_by(&self.model.rules, entry) {
             Some((how, offset)) => json!({how: self.model.position(self.number, offset, 0)}),
@@ -38,7 +39,7 @@ impl Seen<'_> {
         }
     }
 
-    /// The payload of a record that came in an entry, or what took it away.
+    /// The payload of a record within an entry, or the record that removed its content.
     pub(crate) fn content_of(&self, entry: &Entry, record: &Value) -> Value {
         match self.partition.taken_from(&self.model.rules, entry, record) {
             Some((how, offset)) => json!({how: self.model.position(self.number, offset, 0)}),
@@ -46,7 +47,7 @@ impl Seen<'_> {
         }
     }
 
-    /// That the content of a record that came in an entry was taken away.
+    /// Names the record that removed a record's content; `None` while the content is kept.
     fn dropped(&self, entry: &Entry, record: &Value, index: u32) -> Option<Value> {
         let (how, offset) = self.partition.taken_from(&self.model.rules, entry, record)?;
         Some(json!({
@@ -66,18 +67,18 @@ impl Seen<'_> {
     }
 
     pub(crate) fn effects(&self) -> Arc<Vec<Effect>> {
-        effects::of(&self.model.rules, self.run)
+        effects::run_effects(&self.model.rules, self.run)
     }
 
     fn head(&self) -> Value {
         let writer = self.run.writer();
-        let last = self.run.applied().last();
+        let last = self.run.applied_entries().last();
         // A batch counts as its records, and not itself.
-        let datums = self.run.applied().map(|entry| entry.datums.first().map(String::as_str));
+        let datums = self.run.applied_entries().map(|entry| entry.datums.first().map(String::as_str));
         json!({
             "run_id": self.run_id,
             "status": self.run.status(&self.model.rules),
-            "records": self.run.applied().count(),
+            "records": self.run.applied_entries().count(),
             "next_journal_seq": self.run.next_journal_seq(&self.model.rules),
             "next_writer_seq": self.run.next_writer_seq(&self.model.rules),
             "next_checkpoint_seq": crate::checkpoints::highest_seq(self.run) + 1,
@@ -113,7 +114,7 @@ impl Model {
     fn seen(&self) -> Vec<Seen<'_>> {
         let mut seen = Vec::new();
         for (number, partition) in (0..).zip(&self.partitions) {
-            let runs = partition.runs.iter().filter(|(_, run)| run.applied().next().is_some());
+            let runs = partition.runs.iter().filter(|(_, run)| run.applied_entries().next().is_some());
             seen.extend(runs.map(|(run_id, run)| Seen { model: self, partition, number, run, run_id }));
         }
         seen.sort_by_key(|seen| (seen.run_id, seen.number));
@@ -123,7 +124,7 @@ impl Model {
     pub(crate) fn run(&self, run_id: &str) -> Option<Seen<'_>> {
         (0..).zip(&self.partitions).find_map(|(number, partition)| {
             let (run_id, run) = partition.runs.get_key_value(run_id)?;
-            run.applied().next()?;
+            run.applied_entries().next()?;
             Some(Seen { model: self, partition, number, run, run_id })
         })
     }
@@ -138,7 +139,7 @@ impl Model {
         self.run(run_id).map_or(Value::Null, |seen| seen.head())
     }
 
-    /// `lookup`: an occurrence of a fingerprint, the last one where none is named.
+    /// `lookup`: an occurrence of a fingerprint, by default the last one.
     pub fn lookup(&self, run_id: &str, fingerprint: &str, occurrence: Option<u32>) -> Value {
         let unknown = |occurrences: usize| {
             json!({"status": "unknown", "fingerprint": fingerprint, "occurrence": occurrence, "occurrences": occurrences,
@@ -182,17 +183,17 @@ impl Model {
         })
     }
 
-    /// `checkpoint`: the latest valid one that covers at most `at_or_before`, whole; null where there is none.
+    /// `checkpoint`: the latest valid checkpoint that covers at most `at_or_before`, in full; null if absent.
     pub fn checkpoint(&self, run_id: &str, at_or_before: Option<u64>) -> Value {
         let Some(seen) = self.run(run_id) else { return Value::Null };
         seen.latest(at_or_before.unwrap_or(u64::MAX)).map_or(Value::Null, |checkpoint| seen.checkpoint(&checkpoint))
     }
 
-    /// `effects`: over all runs, those that are pending or all.
+    /// `effects`: the pending effects of all runs, or all effects.
     pub fn effects(&self, only_pending: bool) -> Value {
         let row = |seen: &Seen<'_>, effect: &Effect| {
             let pending = effect.pending();
-            let told = seen.pending(effect);
+            let pending_view = seen.pending(effect);
             let status = if pending { "pending" } else { &effect.status };
             let started = &seen.run.entries[effect.started];
             json!({
@@ -204,13 +205,13 @@ impl Model {
                 "fingerprint": effect.fingerprint,
                 "occurrence": effect.occurrence,
                 "status": status,
-                "class": if pending { told["class"].clone() } else { Value::Null },
-                "reason": if pending { told["reason"].clone() } else { Value::Null },
+                "class": if pending { pending_view["class"].clone() } else { Value::Null },
+                "reason": if pending { pending_view["reason"].clone() } else { Value::Null },
                 "evidence": seen.evidence(effect),
                 "contradicting": seen.contradicting(effect),
                 "contradictions": effect.contradictions,
-                "revision": if pending { told["revision"].clone() } else { Value::Null },
-                "basis": if pending { told["basis"].clone() } else { Value::Null },
+                "revision": if pending { pending_view["revision"].clone() } else { Value::Null },
+                "basis": if pending { pending_view["basis"].clone() } else { Value::Null },
                 "since_millis": started.log_millis,
                 "agent_id": text(&started.record, "/agent_id"),
                 "writer_id": text(&started.record, "/writer_id"),
@@ -227,10 +228,10 @@ impl Model {
         json!({"effects": self.seen().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
 
-    /// What stands open of a family (`approval`, `wake`, `run_message`, `write_back`, `code_edit_proposal`, `agent_pool`),
-    /// or has ended, of one run; by id.
+    /// `standing`: the open or ended items of a family (`approval`, `wake`, `run_message`, `write_back`,
+    /// `code_edit_proposal`, `agent_pool`) in one run, by id.
     pub fn standing(&self, run_id: &str, family: &str, ended: bool) -> Value {
-        json!({"standing": self.run(run_id).map(|seen| seen.standing(family, ended)).unwrap_or_default()})
+        json!({"standing": self.run(run_id).map(|seen| seen.family_items(family, ended)).unwrap_or_default()})
     }
 
     /// `anomalies`: what was refused, of a run or of all, by partition and offset.
@@ -271,21 +272,21 @@ impl Model {
         json!({"records": rows.collect::<Vec<_>>()})
     }
 
-    /// `outcome`: what became of the record at a position; null where none was judged there. By the id of a batch that was
-    /// applied it is the batch's, whatever became of its first record.
+    /// `outcome`: the outcome of the record at a position; null if no record was judged there. With the id of an
+    /// applied batch it is the batch's own outcome, regardless of its first record's.
     pub fn outcome(&self, partition: u32, offset: u64, index: u32, record_id: &str) -> Value {
         let Some(rows) = self.partitions.get(partition as usize) else { return Value::Null };
         let stray = rows.strays.iter().find(|row| row.delivery.offset == offset);
         if let Some(record) = stray.and_then(|row| row.delivery.what.record()) {
             let reason = Some(Reason::WrongPartition);
-            return self.told((partition, offset, 0), "refused", reason, text(record, "/record_id"));
+            return self.outcome_row((partition, offset, 0), "refused", reason, text(record, "/record_id"));
         }
         let here = |entry: &&Entry| entry.offset == offset && !entry.envelope;
-        // What is said of a batch as a whole is said of any of its records.
+        // An outcome of a batch as a whole is the outcome of each of its records.
         let whole = |entry: &&Entry| here(entry) && entry.kind == "batch";
         let envelope = |entry: &Entry| entry.envelope && entry.offset == offset && entry.id == record_id;
         if rows.runs.values().flat_map(|run| &run.entries).any(envelope) {
-            return self.told((partition, offset, 0), "applied", None, record_id);
+            return self.outcome_row((partition, offset, 0), "applied", None, record_id);
         }
         let of = |run: &'_ Run| -> Option<usize> {
             run.entries.iter().position(|entry| here(&entry) && (entry.index == index || whole(&entry)))
@@ -296,25 +297,25 @@ impl Model {
         let entry = &run.entries[at];
         let place = (partition, entry.offset, entry.index);
         match entry.verdict {
-            Verdict::Applied => self.told(place, "applied", None, &entry.id),
-            Verdict::Refused(reason) => self.told(place, "refused", Some(reason), &entry.id),
+            Verdict::Applied => self.outcome_row(place, "applied", None, &entry.id),
+            Verdict::Refused(reason) => self.outcome_row(place, "refused", Some(reason), &entry.id),
             Verdict::Repeat(first) => {
                 let mut first = &run.entries[first];
                 let reason = match first.verdict {
                     Verdict::Refused(reason) => Some(reason),
                     _ => None,
                 };
-                // Of a batch that was applied each record has a place of its own.
+                // Each record of an applied batch has a position of its own.
                 let within = run.entries.iter().find(|other| other.counts() && other.id == record_id);
                 if let Some(within) = within.filter(|_| first.envelope && first.id != record_id) {
                     first = within;
                 }
-                self.told((partition, first.offset, first.index), "repeat", reason, &entry.id)
+                self.outcome_row((partition, first.offset, first.index), "repeat", reason, &entry.id)
             }
         }
     }
 
-    /// What became of the first record of an id, where it was applied or refused for its content.
+    /// The outcome of the first record with an id, if that record was applied or refused for its content.
     pub fn known(&self, run_id: &str, record_id: &str) -> Value {
         let number = hashes::partition_of(run_id, self.journal.partitions);
         let run = self.partitions.get(number as usize).and_then(|partition| partition.runs.get(run_id));
@@ -322,12 +323,12 @@ impl Model {
         let Some(entry) = first else { return Value::Null };
         let place = (number, entry.offset, if entry.envelope { 0 } else { entry.index });
         match entry.verdict {
-            Verdict::Refused(reason) => self.told(place, "refused", Some(reason), record_id),
-            _ => self.told(place, "applied", None, record_id),
+            Verdict::Refused(reason) => self.outcome_row(place, "refused", Some(reason), record_id),
+            _ => self.outcome_row(place, "applied", None, record_id),
         }
     }
 
-    fn told(&self, at: (u32, u64, u32), outcome: &str, reason: Option<Reason>, record_id: &str) -> Value {
+    fn outcome_row(&self, at: (u32, u64, u32), outcome: &str, reason: Option<Reason>, record_id: &str) -> Value {
         json!({
             "position": self.position(at.0, at.1, at.2),
             "outcome": outcome,
@@ -366,7 +367,7 @@ impl Model {
                 "payload": seen.content(entry, entry.record["payload"].clone()),
             })
         };
-        json!({"records": seen.run.applied().map(line).collect::<Vec<_>>()})
+        json!({"records": seen.run.applied_entries().map(line).collect::<Vec<_>>()})
     }
 
     /// `doctor`'s partitions: the next offset to apply, and why one stopped.
@@ -385,22 +386,22 @@ impl Model {
 
     /// The fingerprints of a run's calls, each once, with how many requests it has.
     pub fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
-        let mut found: Vec<(String, u32)> = Vec::new();
+        let mut counts: Vec<(String, u32)> = Vec::new();
         for call in self.run(run_id).map(|seen| seen.effects()).unwrap_or_default().iter() {
             let (Some(fingerprint), Some(occurrence)) = (&call.fingerprint, call.occurrence) else { continue };
-            match found.iter_mut().find(|(known, _)| known == fingerprint) {
+            match counts.iter_mut().find(|(known, _)| known == fingerprint) {
                 Some(known) => known.1 = occurrence,
-                None => found.push((fingerprint.clone(), occurrence)),
+                None => counts.push((fingerprint.clone(), occurrence)),
             }
         }
-        found
+        counts
     }
 
     /// The families that [`Model::standing`] knows.
     pub const FAMILIES: [&str; 6] =
         ["approval", "wake", "run_message", "write_back", "code_edit_proposal", "agent_pool"];
 
-    /// Every answer there is, for whoever compares whole models.
+    /// Every answer, for comparing whole models.
     pub fn everything(&self) -> Value {
         let mut runs = Vec::new();
         for seen in self.seen() {

@@ -1,4 +1,4 @@
-//! Checkpoints: what they cover, what their message lists are, which of them are hidden or not to be trusted.
+//! Checkpoints: the records they cover, their message lists, and which of them are pruned or invalid.
 
 use crate::{
     hashes,
@@ -18,18 +18,18 @@ pub(crate) struct Checkpoint {
     pub(crate) at: usize,
     pub(crate) id: String,
     pub(crate) covers: u64,
-    /// The whole message list; none where it was made of something that is not there.
+    /// The whole message list; `None` if the base or a span is missing.
     pub(crate) messages: Option<Vec<Value>>,
-    /// The entries that brought them, one each.
+    /// The entries that contain the messages, one for each message.
     pub(crate) brought: Vec<usize>,
     pub(crate) pruned: bool,
-    /// The contract's own checkpoints have no list, and are never answered.
+    /// Whether it is a loop checkpoint. The contract's own checkpoints have no list and are never returned.
     pub(crate) of_loop: bool,
     behind_end: bool,
 }
 
 /// All checkpoints of a run, in log order.
-pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
+pub(crate) fn run_checkpoints(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
     let mut checkpoints: Vec<Checkpoint> = Vec::new();
     let end = run.end(rules);
     for (at, entry) in run.entries.iter().enumerate().filter(|(_, entry)| entry.counts()) {
@@ -58,11 +58,13 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
 
 fn prune(rules: &Rules, run: &Run, checkpoints: &mut [Checkpoint], record: &Value) {
     let before = number(record, "/payload/prune_covered_before");
-    let flag = crate::record::at(record, "/payload/preserve_latest_terminal") == Some(&Value::Bool(true));
-    // Of those that are answered: the contract's own do not stand for one. The latest is the one that is answered first.
-    let kept = |checkpoint: &Checkpoint| checkpoint.of_loop && checkpoint.behind_end && !checkpoint.pruned;
+    let flag = crate::record::value_at(record, "/payload/preserve_latest_terminal") == Some(&Value::Bool(true));
+    // Considers only checkpoints that can be returned, so not the contract's own. The latest one has the highest
+    // rank.
+    let returnable = |checkpoint: &Checkpoint| checkpoint.of_loop && checkpoint.behind_end && !checkpoint.pruned;
     let later = |(_, checkpoint): &(usize, &Checkpoint)| rank(run, checkpoint);
-    let terminal = checkpoints.iter().enumerate().filter(|(_, one)| kept(one)).max_by_key(later).map(|(at, _)| at);
+    let terminal =
+        checkpoints.iter().enumerate().filter(|(_, one)| returnable(one)).max_by_key(later).map(|(at, _)| at);
     for (at, checkpoint) in checkpoints.iter_mut().enumerate() {
         let covered = checkpoint.covers < before && !checkpoint.pruned;
         let preserved = covered && flag && terminal == Some(at);
@@ -72,7 +74,7 @@ fn prune(rules: &Rules, run: &Run, checkpoints: &mut [Checkpoint], record: &Valu
     }
 }
 
-/// A span's part of the list it names; none where it is not within it.
+/// The part of a list that a span names; `None` if the span exceeds the list.
 fn part<'a, T>(span: &Value, base: &'a [T], own: &'a [T]) -> Option<&'a [T]> {
     let whole = if span["from_base"] == Value::Bool(true) { base } else { own };
     let from = usize::try_from(number(span, "/from")).ok()?;
@@ -90,13 +92,13 @@ fn messages(record: &Value, base: Option<&Checkpoint>) -> Option<Vec<Value>> {
     resolve(record, base, list(record, "/payload/messages"))
 }
 
-/// The entries that brought the messages of a checkpoint, itself one of them.
+/// The entries that contain a checkpoint's messages; its own entry may be among them.
 fn brought(record: &Value, base: Option<&Checkpoint>, at: usize) -> Vec<usize> {
     let own = vec![at; list(record, "/payload/messages").len()];
     resolve(record, base.map(|base| base.brought.as_slice()).unwrap_or_default(), &own).unwrap_or_default()
 }
 
-/// What a checkpoint's spans make of its base's list and its own; none where they are not within those.
+/// Resolves a checkpoint's spans against its base's list and its own; `None` if a span exceeds them.
 fn resolve<T: Clone>(record: &Value, base: &[T], own: &[T]) -> Option<Vec<T>> {
     let spans = list(record, "/payload/spans");
     if spans.is_empty() {
@@ -106,16 +108,16 @@ fn resolve<T: Clone>(record: &Value, base: &[T], own: &[T]) -> Option<Vec<T>> {
     Some(parts?.concat())
 }
 
-/// Whether a checkpoint names what is not there.
+/// Refuses a checkpoint that refers to something the run lacks.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     if !matches!(payload_type(record), "loop_checkpoint" | "checkpoint") {
         return None;
     }
-    let before = of(rules, run);
+    let before = run_checkpoints(rules, run);
     let head = run.next_journal_seq(rules) - 1;
     let uncovered = number(record, "/payload/covers_journal_seq") > head;
     if payload_type(record) == "checkpoint" {
-        // The contract's own hold no messages: nobody goes on from one, whatever its id.
+        // The contract's own checkpoints hold no messages, so no process resumes from one, regardless of its id.
         return rules.fires(Rule::CheckpointCovers, uncovered).then_some(Reason::Checkpoint);
     }
     let base_id = text(record, "/payload/base");
@@ -130,11 +132,11 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     wrong.then_some(Reason::Checkpoint)
 }
 
-/// The latest valid one that covers at most `covers`: by what it covers, its number, its writer's time, the log.
+/// The latest valid checkpoint that covers at most `covers`: by coverage, number, writer's time and log position.
 ///
-/// `gone` says whether the content of an entry was taken away.
+/// `gone` returns whether the content of an entry was removed.
 pub(crate) fn latest(rules: &Rules, run: &Run, covers: u64, gone: impl Fn(usize) -> bool) -> Option<Checkpoint> {
-    let mut valid: Vec<Checkpoint> = of(rules, run)
+    let mut valid: Vec<Checkpoint> = run_checkpoints(rules, run)
         .into_iter()
         .filter(|checkpoint| checkpoint.of_loop && !checkpoint.pruned && checkpoint.covers <= covers)
         .filter(|checkpoint| is_valid(rules, run, checkpoint) && !gone(checkpoint.at))
@@ -147,7 +149,7 @@ pub(crate) fn latest(rules: &Rules, run: &Run, covers: u64, gone: impl Fn(usize)
     valid.pop()
 }
 
-/// Which checkpoint is later: by what it covers, its number, its writer's time, the log.
+/// Ranks checkpoints by coverage, number, writer's time and log position.
 fn rank(run: &Run, checkpoint: &Checkpoint) -> ([u64; 3], usize) {
     let record = &run.entries[checkpoint.at].record;
     let by = ["/payload/covers_journal_seq", "/payload/checkpoint_seq", "/payload/created_at_millis"];
@@ -162,7 +164,7 @@ fn is_valid(rules: &Rules, run: &Run, checkpoint: &Checkpoint) -> bool {
     }
     let given = text(record, "/payload/state_hash");
     let right = checkpoint.messages.as_ref().is_some_and(|messages| {
-        // Where it is left out, whoever takes the record fills it in.
+        // An omitted hash is computed on append, so it is always right.
         given.is_empty() || hashes::state_hash(messages, &payload_member(record, "state")) == given
     });
     !rules.fires(Rule::CheckpointHash, !right)

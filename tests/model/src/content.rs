@@ -31,7 +31,7 @@ fn sequence(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
 fn started(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let starts =
         |record: &Value| payload_type(record) == "run_lifecycle" && text(record, "/payload/status") == "started";
-    let again = starts(record) && run.applied().any(|entry| starts(&entry.record));
+    let again = starts(record) && run.applied_entries().any(|entry| starts(&entry.record));
     rules.fires(Rule::StartedOnce, again).then_some(Reason::Transition)
 }
 

@@ -19,30 +19,30 @@ pub struct Journal {
 pub struct Delivery {
     /// The partition.
     pub partition: u32,
-    /// The offset; those of a partition grow, except where the log delivers again.
+    /// The offset. The offsets of a partition ascend, except on redelivery.
     pub offset: u64,
     /// The log's timestamp, milliseconds since the Unix epoch.
     pub log_millis: i64,
-    /// What stands there.
+    /// The content of the offset.
     pub what: What,
 }
 
-/// What stands at an offset.
+/// The content of an offset.
 ///
-/// Content is compared as JSON, without the place fields: a hash made by the product's codec would be the product's word
-/// on what is equal, which is one of the things to check. So equal records must come as equal JSON.
+/// Records are compared as JSON without their place fields. A hash from the product's codec would let the product
+/// decide which records are equal, and that is under test. Equal records must therefore have equal JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// A record, as `publish` takes it, with its place filled in.
     Record {
-        /// The JSON, shared by whoever holds the delivery.
+        /// The JSON, shared with other holders of the delivery.
         record: Arc<Value>,
         /// The version of the schema that it is written in.
         version: u16,
-        /// Hexadecimal SHA-256 of the datum, of a batch one for each record within, from whoever encoded it: runs are hashed
-        /// over these. Without them the run has no hash, since the encoding is not the model's.
+        /// Hexadecimal SHA-256 of the datum, for a batch one for each record within, from the encoder. Run hashes are
+        /// computed over these. Without them the run has no hash, since the model does not encode.
         datums: Vec<String>,
-        /// The content hash of the record, of a batch one for each record within, from whoever encoded it. Without them the
+        /// The content hash of the record, for a batch one for each record within, from the encoder. Without them the
         /// model hashes the JSON, as [`crate::content_hash`] does.
         contents: Vec<String>,
     },
@@ -63,7 +63,7 @@ pub enum What {
 }
 
 impl What {
-    /// The record, where it is one.
+    /// The record, if this is one.
     pub fn record(&self) -> Option<&Value> {
         match self {
             Self::Record { record, .. } => Some(record),

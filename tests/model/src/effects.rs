@@ -1,9 +1,9 @@
-//! Effects that may have happened: Runlog's tool calls, and the contract's effects, tool calls and deliveries. What is
-//! known of each is one walk over its run.
+//! Effects that may have happened: Runlog's tool calls, and the contract's effects, tool calls and deliveries. One
+//! walk over a run computes the state of each.
 
 use crate::{
-    lifecycles::{self, Family, Said},
-    record::{answers, at, hidden, number, payload_member, payload_type, same_payload, text, tool},
+    lifecycles::{self, Family, StateChange},
+    record::{answers, hidden, number, payload_member, payload_type, same_payload, text, tool, value_at},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Verdict},
 };
@@ -17,7 +17,7 @@ pub(crate) use refused::{EVIDENCE_MAX, Evidence};
 /// The kinds, in the order in which a decision looks for an id.
 pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
 
-/// What is known of one effect. Numbers are indices of the run's entries.
+/// The state of one effect. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Effect {
     /// One of [`KINDS`].
@@ -25,7 +25,7 @@ pub(crate) struct Effect {
     /// The request's record id, or the contract's id.
     pub(crate) id: String,
     pub(crate) tool_name: String,
-    /// Of Runlog's calls.
+    /// Only for Runlog's calls.
     pub(crate) fingerprint: Option<String>,
     /// Which request of the fingerprint, from 1.
     pub(crate) occurrence: Option<u32>,
@@ -35,7 +35,7 @@ pub(crate) struct Effect {
     pub(crate) dedupe_key: Option<String>,
     /// The request says that it is safe to repeat.
     pub(crate) repeatable: bool,
-    /// Of a call `pending`, `completed`, `failed`; of the contract's own the state's name.
+    /// For a call `pending`, `completed` or `failed`; for the contract's own effects the state's name.
     pub(crate) status: String,
     pub(crate) ended: bool,
     /// What set the status.
@@ -49,19 +49,19 @@ pub(crate) struct Effect {
     pub(crate) last_epoch: u64,
     /// The entry that started it last.
     pub(crate) started: usize,
-    /// Somebody said that the last start did not happen.
+    /// A decision states that the last start did not happen.
     pub(crate) not_done: bool,
     pub(crate) evidence: Vec<Evidence>,
-    /// Records applied to it, and results kept as evidence: those that made room too. Other content under the id of
-    /// evidence does not count.
+    /// Counts applied records and results kept as evidence, discarded ones included. Different content under the id
+    /// of existing evidence does not count.
     pub(crate) revision: u64,
     /// The content hash of the newest record that was applied to it or kept as its evidence.
     pub(crate) newest: String,
-    /// Somebody gave it up.
+    /// A decision gave it up.
     given_up: bool,
     /// Refused results that came after the end and contradict it.
     pub(crate) contradicting: Vec<Evidence>,
-    /// How many of these were kept, those that made room too.
+    /// How many contradicting results were kept, discarded ones included.
     pub(crate) contradictions: u64,
 }
 
@@ -95,7 +95,7 @@ impl Effect {
         self.given_up = false;
     }
 
-    /// Somebody is at it after all.
+    /// A later record of the effect cancels its `not_done` decision.
     fn take_back(&mut self, rules: &Rules) {
         self.not_done = self.not_done && !rules.fires(Rule::NotDoneTakenBack, self.not_done);
     }
@@ -105,10 +105,10 @@ impl Effect {
         self.adoptable(rules, &json!({"facts": {"basis": "any"}}))
     }
 
-    /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last. A decision
-    /// without a basis reads the first evidence of each id.
+    /// The evidence that an `adopt` decision adopts: evidence that the effect happened, otherwise the last. A
+    /// decision without a basis reads only the first evidence of each id.
     fn adoptable(&self, rules: &Rules, decision: &Value) -> Option<usize> {
-        let by_id = at(decision, "/facts/basis").is_none();
+        let by_id = value_at(decision, "/facts/basis").is_none();
         let reads = |evidence: &Evidence| !by_id || evidence.first;
         let last = self.evidence.iter().rposition(reads)?;
         let happened = self.evidence.iter().rposition(|evidence| reads(evidence) && evidence.happened());
@@ -123,7 +123,7 @@ pub(crate) fn is_effect(family: &Family) -> bool {
 }
 
 /// All effects of a run, in the order of their requests.
-pub(crate) fn of(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
+pub(crate) fn run_effects(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
     run.effects.over(run.entries.len(), || walk(rules, run))
 }
 
@@ -165,47 +165,47 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
             }
         }
         _ => {
-            if let Some(said) = lifecycles::said(rules, record).filter(|said| is_effect(said.family)) {
-                stepped(rules, effects, run, at, &said);
+            if let Some(change) = lifecycles::state_change(rules, record).filter(|change| is_effect(change.family)) {
+                stepped(rules, effects, run, at, &change);
             }
         }
     }
 }
 
 /// A record of one of the contract's effects.
-fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said: &Said) {
-    let family = said.family;
-    let ends = family.ends(&said.state);
-    let unknown = rules.fires(Rule::EffectUnknown, said.state == "unknown" && family.name == "effect");
-    // Switched off, a result is one.
-    let ends = ends || (!unknown && said.state == "unknown" && family.name == "effect");
-    let known = effects.iter_mut().find(|effect| effect.kind == family.name && effect.id == said.key.id);
-    let Some(effect) = known else {
-        let asked = family.name == "tool" && matches!(said.state.as_str(), "requested" | "request_modified");
-        if family.moves(rules, None, &said.state) && !rules.fires(Rule::ToolNotStarted, asked) {
-            let mut effect = begun(family, &said.key.id, at, &run.entries[at]);
-            said.state.clone_into(&mut effect.status);
+fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, change: &StateChange) {
+    let family = change.family;
+    let ends = family.ends(&change.state);
+    let unknown = rules.fires(Rule::EffectUnknown, change.state == "unknown" && family.name == "effect");
+    // With the rule off, an unknown result is an end.
+    let ends = ends || (!unknown && change.state == "unknown" && family.name == "effect");
+    let effect = effects.iter_mut().find(|effect| effect.kind == family.name && effect.id == change.key.id);
+    let Some(effect) = effect else {
+        let only_requested = family.name == "tool" && matches!(change.state.as_str(), "requested" | "request_modified");
+        if family.moves(rules, None, &change.state) && !rules.fires(Rule::ToolNotStarted, only_requested) {
+            let mut effect = new_effect(family, &change.key.id, at, &run.entries[at]);
+            change.state.clone_into(&mut effect.status);
             effect.ended = ends;
             effects.push(effect);
         }
         return;
     };
-    let moves = family.moves(rules, Some(&effect.status), &said.state);
+    let moves = family.moves(rules, Some(&effect.status), &change.state);
     if effect.ended || ends {
         let again =
-            effect.status == said.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
+            effect.status == change.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
         if ends && moves && !again {
-            effect.end(&said.state, at, at);
+            effect.end(&change.state, at, at);
         }
-    } else if family.rank(&said.state).is_some() {
-        if rules.fires(Rule::IntentAgain, starts(family, &said.state)) {
+    } else if family.rank(&change.state).is_some() {
+        if rules.fires(Rule::IntentAgain, starts(family, &change.state)) {
             effect.starts += 1;
         }
         effect.started = at;
         effect.count(&run.entries[at]);
         effect.take_back(rules);
         if moves {
-            said.state.clone_into(&mut effect.status);
+            change.state.clone_into(&mut effect.status);
             effect.set_by = at;
         }
     }
@@ -229,7 +229,7 @@ fn key(record: &Value, name: &str) -> Option<String> {
         "output_delivery" if text(record, "/payload/record_type") == "intent" => format!("/payload/record/{name}"),
         _ => String::new(),
     };
-    at(record, &payload).and_then(Value::as_str).filter(|_| !payload.is_empty()).map(str::to_owned)
+    value_at(record, &payload).and_then(Value::as_str).filter(|_| !payload.is_empty()).map(str::to_owned)
 }
 
 fn requested(effects: &[Effect], at: usize, entry: &Entry) -> Effect {
@@ -244,7 +244,7 @@ fn requested(effects: &[Effect], at: usize, entry: &Entry) -> Effect {
     }
 }
 
-fn begun(family: &Family, id: &str, at: usize, entry: &Entry) -> Effect {
+fn new_effect(family: &Family, id: &str, at: usize, entry: &Entry) -> Effect {
     let record = &entry.record;
     let kind = KINDS.into_iter().find(|kind| *kind == family.name).unwrap_or_default();
     let tool_name = match payload_type(record) {
@@ -316,14 +316,14 @@ fn pending<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effe
     Some(&mut effects[at]).filter(|effect| effect.pending())
 }
 
-/// Where one of the contract's effects stands: its state, whether that is an end, and which entry set it.
-pub(crate) fn stands(rules: &Rules, run: &Run, said: &Said) -> Option<(String, bool, usize)> {
-    let all = of(rules, run);
-    let known = all.iter().find(|effect| effect.kind == said.family.name && effect.id == said.key.id)?;
-    Some((known.status.clone(), known.ended, known.set_by))
+/// The state of one of the contract's effects, whether it is an end, and the entry that set it.
+pub(crate) fn effect_state(rules: &Rules, run: &Run, change: &StateChange) -> Option<(String, bool, usize)> {
+    let all = run_effects(rules, run);
+    let effect = all.iter().find(|effect| effect.kind == change.family.name && effect.id == change.key.id)?;
+    Some((effect.status.clone(), effect.ended, effect.set_by))
 }
 
-/// Whether a record answers a request that is not there, or not pending.
+/// Refuses a record that answers an absent or finished request.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let kind = payload_type(record);
     let rule = match kind {
@@ -332,7 +332,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => Rule::CallTransition,
         _ => return None,
     };
-    let effects = of(rules, run);
+    let effects = run_effects(rules, run);
     let effect = answered(&effects, record).map(|at| &effects[at]);
     let ended_by = effect.filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
     let result = matches!(kind, "tool_call_completed" | "tool_call_failed");
@@ -355,7 +355,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
 }
 
-/// Whether a request says that it waits for calls of earlier epochs that must be decided, and there is one.
+/// Refuses a request that waits for undecided calls of earlier epochs, while such a call exists.
 fn unresolved(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     if text(record, "/facts/unresolved") != "refuse" {
         return None;
@@ -365,13 +365,13 @@ fn unresolved(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
         let undecided = effect.kind == KINDS[0] && effect.pending() && !effect.retry_safe(rules);
         undecided && !rules.fires(Rule::IntentOfEpoch, effect.last_epoch == epoch)
     };
-    let refuses = of(rules, run).iter().any(waits);
+    let refuses = run_effects(rules, run).iter().any(waits);
     rules.fires(Rule::IntentRefuses, refuses).then_some(Reason::Unresolved)
 }
 
-/// Whether an attempt that says what it was made at may not run the call again.
+/// Refuses an attempt with a basis if the call may not run again.
 fn not_permitted(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
-    let basis = at(record, "/facts/basis").and_then(Value::as_str)?;
+    let basis = value_at(record, "/facts/basis").and_then(Value::as_str)?;
     let given = number(record, if hidden(record) { "/facts/attempt" } else { "/payload/attempt" });
     let refused = rules.fires(Rule::AttemptPermitted, !effect.retry_safe(rules))
         || rules.fires(Rule::AttemptBasis, basis != effect.newest)
@@ -379,10 +379,10 @@ fn not_permitted(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reaso
     refused.then_some(Reason::Transition)
 }
 
-/// Whether a decision was made at another state of its effect than the one that it would decide. One that does not say
-/// what it was made at decides whatever there is.
+/// Refuses a decision that was made at another state of its effect. A decision that names no state applies to any
+/// state.
 fn not_as_seen(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
-    let fact = |name: &str| at(record, &format!("/facts/{name}"));
+    let fact = |name: &str| value_at(record, &format!("/facts/{name}"));
     let says = ["revision", "evidence", "epoch", "principal", "basis"].into_iter().any(|name| fact(name).is_some());
     let basis = fact("basis").and_then(Value::as_str);
     let revision = fact("revision").and_then(Value::as_u64).filter(|_| basis.is_none());
@@ -405,7 +405,7 @@ fn not_as_seen(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason>
 /// The result and the failure that a finished effect answers with.
 pub(crate) fn outcome(run: &Run, effect: &Effect) -> (Value, Value) {
     let Some(at) = effect.content else { return (Value::Null, Value::Null) };
-    // An adopted result may stand within a refused batch.
+    // An adopted result may be within a refused batch.
     let adopted = effect.adopted.map(|adopted| &effect.evidence[adopted].result);
     let record = adopted.unwrap_or(&run.entries[at].record);
     match (payload_type(record), effect.status.as_str()) {

@@ -1,22 +1,22 @@
 //! Events: applied records by the summary that they bring for event streams.
 //!
-//! A record that brings none is given one by whoever takes it: about its tool call, otherwise its run. How that is called is
-//! not the model's, so it is asked for by run and subject alone.
+//! The server gives a record without a summary one about its tool call, otherwise about its run. The model does not
+//! know the kind of that summary, so questions name only its run and subject.
 
 use crate::{
     fold::Model,
-    record::{answers, at, hidden, list, number, payload_type, text},
+    record::{answers, hidden, list, number, payload_type, text, value_at},
     rule::Rule,
     run::Entry,
 };
 use serde_json::{Value, json};
 
-/// Of a record's related references, correlation entries and tags, so many of each are found.
+/// The number of related references, correlation entries and tags of a record that are indexed.
 const EACH_MAX: usize = 64;
-/// The longest text that is found, bytes.
+/// The longest text that is indexed, bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// What is asked for: all of it must be so. Pairs are kind and id, key and value.
+/// The filters of a question; an event must match all of them. Pairs are kind and id, key and value.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
     /// The run.
@@ -36,17 +36,17 @@ pub struct EventFilter {
 }
 
 impl Model {
-    /// Whether one filter leaves a record out: none that is not asked for does, nor one that is switched off.
+    /// Whether one filter excludes a record. An absent filter and a switched-off rule exclude none.
     fn leaves_out<T>(&self, rule: Rule, wanted: Option<&T>, says: impl Fn(&T) -> bool) -> bool {
         wanted.is_some_and(|wanted| self.rules.fires(rule, !says(wanted)))
     }
 
-    /// Whether a text is found by at all.
+    /// Whether a text is short enough for the index.
     fn short(&self, texts: &[&str]) -> bool {
         !self.rules.fires(Rule::EventText, texts.iter().any(|text| text.len() > TEXT_BYTES_MAX))
     }
 
-    /// Whether one of a record's first items of a list is the one that is wanted.
+    /// Whether one of a record's first items of a list is the wanted item.
     fn has(&self, items: &[Value], is: impl Fn(&Value) -> bool) -> bool {
         let Some(place) = items.iter().position(is) else { return false };
         !self.rules.fires(Rule::EventEach, place >= EACH_MAX)
@@ -54,7 +54,7 @@ impl Model {
 
     fn takes(&self, filter: &EventFilter, entry: &Entry) -> bool {
         let record = &*entry.record;
-        let Some(event) = at(record, "/event_index") else {
+        let Some(event) = value_at(record, "/event_index") else {
             let EventFilter { run_id: _, family, kind, subject, related, correlation, tag } = filter;
             let about = |wanted: &(String, String)| *wanted == subject_of(record);
             return [family, kind, tag].iter().all(|wanted| wanted.is_none())
@@ -71,7 +71,7 @@ impl Model {
         !self.leaves_out(Rule::EventFamily, filter.family.as_ref(), family)
             && !self.leaves_out(Rule::EventKind, filter.kind.as_ref(), |wanted| text(event, "/event_kind") == wanted)
             && !self.leaves_out(Rule::EventSubject, filter.subject.as_ref(), |wanted| {
-                at(event, "/subject_ref").is_some_and(|subject| entity(subject, wanted))
+                value_at(event, "/subject_ref").is_some_and(|subject| entity(subject, wanted))
             })
             && !self.leaves_out(Rule::EventRelated, filter.related.as_ref(), |wanted| {
                 self.has(list(event, "/related_refs"), |item| entity(item, wanted))
@@ -86,15 +86,15 @@ impl Model {
 
     /// `events`, by partition and place.
     pub fn events(&self, filter: &EventFilter) -> Value {
-        let mut found = Vec::new();
+        let mut events = Vec::new();
         for (partition, rows) in (0..).zip(&self.partitions) {
             let runs = rows.runs.iter();
             let runs =
                 runs.filter(|(id, _)| !self.leaves_out(Rule::EventRun, filter.run_id.as_ref(), |run| run == *id));
-            for (run_id, entry) in runs.flat_map(|(id, run)| run.applied().map(move |entry| (id, entry))) {
+            for (run_id, entry) in runs.flat_map(|(id, run)| run.applied_entries().map(move |entry| (id, entry))) {
                 if self.takes(filter, entry) {
                     let place = (partition, entry.offset, entry.index);
-                    found.push((
+                    events.push((
                         place,
                         json!({
                             "position": self.position(partition, entry.offset, entry.index),
@@ -102,14 +102,14 @@ impl Model {
                             "record_id": entry.id,
                             "journal_seq": number(&entry.record, "/journal_seq"),
                             "payload_type": payload_type(&entry.record),
-                            "event": at(&entry.record, "/event_index"),
+                            "event": value_at(&entry.record, "/event_index"),
                         }),
                     ));
                 }
             }
         }
-        found.sort_by_key(|(place, _)| *place);
-        json!({"events": found.into_iter().map(|(_, event)| event).collect::<Vec<_>>()})
+        events.sort_by_key(|(place, _)| *place);
+        json!({"events": events.into_iter().map(|(_, event)| event).collect::<Vec<_>>()})
     }
 
     /// What to ask for: each filter alone, and some together.

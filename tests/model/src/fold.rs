@@ -10,9 +10,9 @@ use crate::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a partition stands still whose reader is behind the log's start.
+/// Why a partition stopped: the log now starts after the reader's position.
 const TRUNCATED: &str = "log_truncated";
-/// Why a partition stands still at a skip of what it folded, where the log has not all of it any more.
+/// Why a partition stopped at a skip of a folded record: the log no longer has all records.
 const CANNOT_REBUILD: &str = "cannot_rebuild";
 
 /// A record outside its run's partition, or a dead letter: rows that belong to no run.
@@ -21,12 +21,12 @@ pub(crate) struct Row {
     pub(crate) delivery: Delivery,
 }
 
-/// Content that is taken away: by which record, and from which ones.
+/// Removed content: the record that removed it, and the records that lose it.
 #[derive(Clone, Debug)]
 pub(crate) enum Taken {
-    /// Records of a payload type, in front of it in the log, that the log took before a time.
+    /// Records of a payload type with a smaller offset that were appended before a time.
     Horizon { family: String, until_millis: i64, offset: u64 },
-    /// Encrypted records of a run, all or those of the named keys.
+    /// Encrypted records of a run: all, or only records of the named keys.
     Erasure { run_id: String, key_ids: Vec<String>, offset: u64 },
 }
 
@@ -35,13 +35,13 @@ pub(crate) enum Taken {
 pub(crate) struct Partition {
     /// Everything that was delivered, once each.
     pub(crate) log: Vec<Delivery>,
-    /// Offsets that some skip names which was come to.
+    /// Offsets named by the skips that the reader has reached.
     skips: BTreeSet<u64>,
     /// Where the log starts.
     pub(crate) start: u64,
     /// The next offset to fold.
     pub(crate) next: u64,
-    /// Why it does not go on, and the offset.
+    /// Why and at which offset the partition stopped.
     pub(crate) stopped: Option<(String, u64)>,
     pub(crate) runs: BTreeMap<String, Run>,
     pub(crate) strays: Vec<Row>,
@@ -80,7 +80,7 @@ impl Model {
         let Some(partition) = self.partitions.get_mut(delivery.partition as usize) else { return };
         let again = partition.log.last().is_some_and(|last| delivery.offset <= last.offset);
         if again {
-            // Switched off, it is taken for a new one.
+            // With the rule off, it counts as a new one.
             if !self.rules.fires(Rule::Redelivered, true) {
                 self.fold(delivery);
             }
@@ -90,15 +90,15 @@ impl Model {
         self.advance(delivery.partition, u64::MAX);
     }
 
-    /// Folds what is not folded yet, up to an offset, inclusive. A skip that is come to, or that names the record that the
-    /// partition stands at, voids its record from the beginning on.
+    /// Folds deliveries up to an offset, inclusive. A skip voids its record from the beginning on, once it is reached
+    /// or if it names the record at which the partition stopped.
     fn advance(&mut self, at: u32, to: u64) {
         loop {
             let Some(partition) = self.partitions.get(at as usize) else { return };
             let skip = match &partition.stopped {
                 Some((why, _)) if why == TRUNCATED => return,
                 Some((_, offset)) => {
-                    // What is skipped already does not stop it, unless that rule is switched off.
+                    // A skipped record does not stop it, unless that rule is switched off.
                     if partition.skips.contains(offset) {
                         return;
                     }
@@ -110,9 +110,9 @@ impl Model {
                     let next = partition.log.iter().find(|delivery| delivery.offset >= partition.next);
                     let Some(next) = next.filter(|next| next.offset <= to).cloned() else { return };
                     let skip = skipped(&next).filter(|offset| *offset < next.offset && *offset > 0);
-                    let known =
+                    let already_skipped =
                         |offset: &u64| partition.skips.contains(offset) || partition.skips.contains(&next.offset);
-                    let skip = skip.filter(|offset| !known(offset));
+                    let skip = skip.filter(|offset| !already_skipped(offset));
                     if skip.is_none() {
                         self.fold(&next);
                     }
@@ -120,7 +120,7 @@ impl Model {
                 }
             };
             let (Some(skip), Some(partition)) = (skip, self.partitions.get_mut(at as usize)) else { continue };
-            // A dead letter was never applied: without it the partition is as if the skip had been known.
+            // A dead letter was never applied: without it the partition is as if the skip had come first.
             let dead = partition.dead.iter().position(|row| row.delivery.offset == skip);
             if let Some(dead) = dead.filter(|_| partition.stopped.is_none()) {
                 partition.dead.remove(dead);
@@ -128,7 +128,7 @@ impl Model {
                 continue;
             }
             let here = partition.next_there();
-            // What it stands at is not folded.
+            // The record at which it stopped is not folded.
             let applied = partition.stopped.is_none();
             if self.rules.fires(Rule::CannotRebuild, applied && partition.start > 0) {
                 partition.stopped = Some((CANNOT_REBUILD.to_owned(), here));
@@ -136,7 +136,7 @@ impl Model {
             }
             partition.skips.insert(skip);
             if partition.start > 0 {
-                // It goes on from where it is.
+                // It continues at its position.
                 partition.stopped = None;
             } else {
                 partition.forget();
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The log of a partition starts at `start` from now on. A reader that is behind it stops.
+    /// Moves the log start of a partition to `start`. A reader before `start` stops.
     pub fn start_moved(&mut self, partition: u32, start: u64) {
         let Some(partition) = self.partitions.get_mut(partition as usize) else { return };
         partition.start = start;
@@ -211,7 +211,7 @@ impl Model {
     }
 }
 
-/// The offset that a skip voids; none of what is no skip.
+/// The offset that a skip voids; `None` if the delivery is no skip.
 fn skipped(delivery: &Delivery) -> Option<u64> {
     let skip = delivery.what.record().filter(|record| payload_type(record) == "skip")?;
     Some(number(skip, "/payload/offset"))
@@ -226,7 +226,7 @@ fn is_genesis(journal: &Journal, what: &What) -> bool {
     })
 }
 
-/// A record of the partition itself. Skips are collected beforehand, and a genesis behind the first changes nothing.
+/// Folds a record of the partition itself. Skips are collected beforehand, and a later genesis changes nothing.
 fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
     if payload_type(record) == "retention_horizon" {
         partition.taken.push(Taken::Horizon {
@@ -251,7 +251,7 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
         index: 0,
         log_millis: delivery.log_millis,
         record: record.clone(),
-        place: Place::of(record),
+        place: Place::from_record(record),
         version: *version,
         kind: payload_type(record).to_owned(),
         id: text(record, "/record_id").to_owned(),
@@ -272,29 +272,29 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
 }
 
 impl Partition {
-    /// The next offset at which something stands.
+    /// The next offset that has a delivery.
     fn next_there(&self) -> u64 {
         self.log.iter().map(|delivery| delivery.offset).find(|offset| *offset >= self.next).unwrap_or(self.next)
     }
 
-    /// Back to the beginning, with what was delivered and the skips that are known.
+    /// Resets to the beginning, keeping the deliveries and the skips.
     fn forget(&mut self) {
         let (log, skips) = (std::mem::take(&mut self.log), std::mem::take(&mut self.skips));
         *self = Self { log, skips, start: self.start, ..Self::default() };
     }
 
-    /// The record that took the content of an entry away, by its offset.
+    /// The record that removed the content of an entry, by its offset.
     pub(crate) fn taken_by(&self, rules: &Rules, entry: &Entry) -> Option<(&'static str, u64)> {
         self.taken_from(rules, entry, &entry.record)
     }
 
-    /// The same of a record that came in an entry: itself, or what was within it.
+    /// The same for a record within an entry, or for the entry's own record.
     pub(crate) fn taken_from(&self, rules: &Rules, entry: &Entry, record: &Value) -> Option<(&'static str, u64)> {
         let dropped = self.taken.iter().filter_map(|taken| match taken {
             Taken::Horizon { family, until_millis, offset } if family == payload_type(record) => {
-                let behind = rules.fires(Rule::RetentionInFront, entry.offset >= *offset);
+                let after_horizon = rules.fires(Rule::RetentionInFront, entry.offset >= *offset);
                 let later = rules.fires(Rule::RetentionUntil, entry.log_millis >= *until_millis);
-                rules.fires(Rule::Retention, !behind && !later).then_some((*until_millis, *offset))
+                rules.fires(Rule::Retention, !after_horizon && !later).then_some((*until_millis, *offset))
             }
             _ => None,
         });

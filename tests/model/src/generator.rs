@@ -1,8 +1,8 @@
-//! Histories: what agents, operators and a troubled log do to a journal, as a seed has it.
+//! Histories: the actions of agents and operators and the faults of the log, drawn from a seed.
 //!
-//! `agents` write, mostly legally and sometimes not; `operators` resolve, skip, retract, erase; `troubles` is what log and
-//! projector suffer. `world` is the log that they all write to, and what a server would answer them meanwhile. The same
-//! seed gives the same history on every platform and in every build of this version.
+//! `agents` write, mostly legally and sometimes not; `operators` resolve, skip, retract, erase; `troubles` are faults
+//! of log and projector. `world` is the log that they write to, and the answers of a server meanwhile. The same seed
+//! gives the same history on every platform and in every build of this version.
 
 mod agents;
 mod checkpoint;
@@ -19,28 +19,28 @@ use crate::{
 use std::{collections::VecDeque, sync::Arc};
 use world::World;
 
-/// What an appender is told.
+/// The reply to an appender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendFault {
     /// It landed, and is acknowledged.
     None,
-    /// It landed, and nobody told the appender.
+    /// It landed, but no reply reached the appender.
     Unknown,
-    /// It did not land, and nobody told the appender. Its offset is never used for it.
+    /// It did not land, and no reply reached the appender. Its offset is never used for it.
     Lost,
 }
 
 /// One thing that happens to the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Something is appended. Of a lost append the offset means nothing.
+    /// An append. For a lost append the offset is meaningless.
     Append {
-        /// What, where, and the offset that it gets.
+        /// The delivery: content, partition and offset.
         delivery: Delivery,
         /// How the append ended.
         fault: AppendFault,
     },
-    /// The partition's next offsets are given to nothing.
+    /// The partition's next offsets stay unused.
     Gap {
         /// The partition.
         partition: u32,
@@ -106,19 +106,19 @@ pub struct History {
 }
 
 impl History {
-    /// What a reader gets that is there from the start.
+    /// The events of a reader that reads from the start.
     pub fn events(&self) -> Vec<Event> {
         let mut reader = Reader::new(self.journal.partitions);
         self.steps.iter().flat_map(|step| reader.see(step)).collect()
     }
 
-    /// The steps, each with what a reader gets of it who is there from the start.
+    /// The steps, each with its events for a reader that reads from the start.
     pub fn told(&self) -> Vec<(Step, Vec<Event>)> {
         let mut reader = Reader::new(self.journal.partitions);
         self.steps.iter().map(|step| (step.clone(), reader.see(step))).collect()
     }
 
-    /// Indices of events behind which answers are compared: some, and the last one.
+    /// Indices of the events after which answers are compared: some, and the last one.
     pub fn samples(&self, count: u64) -> Vec<usize> {
         let mut random = crate::random::Random::new(self.seed ^ 0x5a5a);
         let events = self.events().len();
@@ -136,7 +136,7 @@ pub fn history(seed: u64) -> History {
     World::new(seed).live()
 }
 
-/// Turns steps into what a reader gets.
+/// Turns steps into a reader's events.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     partitions: Vec<Feed>,

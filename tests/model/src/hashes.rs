@@ -1,4 +1,4 @@
-//! The hashes that the specification gives formulas for, and where a run lives.
+//! The hashes that the specification gives formulas for, and the partition of a run.
 
 use crate::record;
 use serde_json::Value;
@@ -9,13 +9,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of a hexadecimal text; none where it is not one.
+/// The bytes of a hexadecimal text; `None` if it is not hexadecimal.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
     (0..text.len()).step_by(2).map(pair).collect()
 }
 
-/// RFC 8785 of what the generator makes: ASCII keys, strings, integers within ±2^53, booleans, nulls.
+/// RFC 8785 for the generator's values: ASCII keys, strings, integers within ±2^53, booleans, nulls.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(members) => {
@@ -32,8 +32,8 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// A hash of a record's content that is equal for equal content. It is the model's own: where somebody encoded the record,
-/// the content hash of its bytes takes its place.
+/// A hash of a record's content that is equal for equal content. It is the model's own: the content hash of an
+/// encoded record's bytes takes precedence.
 pub fn content(record: &Value) -> String {
     hex(&Sha256::digest(canonical(&record::content(record))))
 }
@@ -48,8 +48,8 @@ pub fn fingerprint(tool_name: &str, arguments: &Value) -> String {
     format!("v1:{}", hex(&hash.finalize()))
 }
 
-/// The `state_hash` of a checkpoint without usage and reports: the hashes of its messages' compact texts, then that of the
-/// Avro of `total_usage`, `verification_reports`, `state` (null, an empty array, and null or a string).
+/// The `state_hash` of a checkpoint without usage and reports: the hashes of its messages' compact texts, then the
+/// hash of the Avro of `total_usage`, `verification_reports`, `state` (null, an empty array, and null or a string).
 pub fn state_hash(messages: &[Value], state: &Value) -> String {
     let mut rest = vec![0, 0];
     if state.is_null() {
@@ -73,7 +73,7 @@ pub fn state_hash(messages: &[Value], state: &Value) -> String {
     hex(&hash.finalize())
 }
 
-/// `h = SHA-256(h ‖ datum hash)` from 32 zero bytes; none where a datum's hash is not known.
+/// `h = SHA-256(h ‖ datum hash)` from 32 zero bytes; `None` if a datum's hash is unknown.
 pub(crate) fn run_hash<'a>(datums: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let mut hash = vec![0; 32];
     for datum in datums {

@@ -9,7 +9,7 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Judges one record and adds it to its run, with what is within.
+/// Judges one record and adds it to its run, along with the records within.
 pub(crate) fn take(rules: &Rules, run: &mut Run, mut entry: Entry) {
     if entry.kind == "batch" {
         return take_batch(rules, run, entry);
@@ -25,7 +25,7 @@ fn verdict(rules: &Rules, run: &Run, record: &Value, version: u16) -> Verdict {
     }
 }
 
-/// Rules 1 to 4; none where only the content is left to judge.
+/// Rules 1 to 4; `None` if only the content remains to judge.
 fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Verdict> {
     let anew = rules.fires(Rule::Renumbered, run.judges_anew(record, version));
     if let Some(first) = run.same(record).filter(|_| !anew) {
@@ -48,11 +48,11 @@ fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Ve
         if rules.fires(Rule::ClaimReusesId, other_content) {
             return refused(Reason::Conflict);
         }
-        // Switched off, nobody takes a run over.
+        // With the rule off, no claim is applied.
         return if rules.fires(Rule::ClaimApplied, true) { Some(Verdict::Applied) } else { refused(Reason::Fenced) };
     }
     if rules.fires(Rule::UnclaimedKind, !needs_claim(record)) {
-        let epoch = crate::record::at(record, "/facts/epoch").and_then(Value::as_u64);
+        let epoch = crate::record::value_at(record, "/facts/epoch").and_then(Value::as_u64);
         let fenced = epoch.is_some_and(|epoch| epoch != writer.epoch || !writer.wrote(record));
         if rules.fires(Rule::DecisionFenced, fenced) {
             return refused(Reason::Fenced);
@@ -74,7 +74,7 @@ fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Ve
     None
 }
 
-/// A batch is one record: refused as one, or each record within is judged on top of those before it.
+/// A batch is one record: refused as one, or each record within is judged after the earlier ones.
 fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     let refused = by_place(rules, run, &batch.record, batch.version).or_else(|| {
         rules.fires(Rule::BatchShape, !well_formed(&batch.record)).then_some(Verdict::Refused(Reason::Batch))
@@ -100,7 +100,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         if let Some(reason) = reason
             && rules.fires(Rule::BatchRefused, true)
         {
-            // It stands for the record at fault.
+            // The entry's index names the refused record.
             batch.index = index;
             batch.verdict = Verdict::Refused(reason);
             run.entries.push(batch);
@@ -109,7 +109,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         with.entries.push(Entry {
             index,
             record: Arc::new(record.clone()),
-            place: Place::of(record),
+            place: Place::from_record(record),
             kind: payload_type(record).to_owned(),
             id: text(record, "/record_id").to_owned(),
             datums: batch.datums.get(index as usize).cloned().into_iter().collect(),
@@ -119,7 +119,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
             ..batch
         });
     }
-    // Switched off, nothing within a batch takes effect.
+    // With the rule off, records within a batch have no effect.
     if rules.fires(Rule::BatchApplied, true) {
         *run = with;
     } else {
@@ -127,8 +127,8 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     }
 }
 
-/// Whether a batch is one: of one run and writer, not empty, nothing in it that is a batch, a claim or a partition's, its
-/// `writer_seq`s following the envelope's.
+/// Whether a batch is valid: not empty, all records of one run and writer, without batches, claims and partition
+/// records, and with `writer_seq`s that follow the envelope's.
 fn well_formed(batch: &Value) -> bool {
     let records = inner(batch);
     let first = number(batch, "/writer_seq");

@@ -1,8 +1,8 @@
 //! An independent model of the journal, and the histories that it and the product are compared over.
 //!
-//! The model is the specification (`docs/spec.md`) written down a second time, as naively as possible: it keeps every
-//! record of a run in a list, and answers each question by walking that list. It shares nothing with the product but the
-//! JSON of records and answers (`scripts/model-alone.sh` checks that), so that where the two differ, one is wrong.
+//! The model implements the specification (`docs/spec.md`) a second time, as naively as possible: it keeps every
+//! record of a run in a list, and answers each question by walking that list. It shares only the JSON of records and
+//! answers with the product (`scripts/model-alone.sh` checks that). If the two differ, one is wrong.
 //!
 //! ```text
 //!   seed ──▶ generator ──▶ History: appends and faults ──▶ deliveries ──▶ Model ──▶ answers
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `tests/src/agreement` compares the two, on the pure projection and on disk with kills at named points
-//! (`tests/tests/model_agrees.rs`). A difference names its seed, the position, the question and both answers; a model that
-//! lacks any one rule is found by a seed. Where document and product differ, one of them is wrong.
+//! (`tests/tests/model_agrees.rs`). A difference names its seed, the position, the question and both answers. For
+//! each rule a seed detects a model without it. If document and product differ, one of them is wrong.
 //!
 //! Reading order: [`delivery`](Delivery), `rule`, `run` (the only state), `judge` and `content` (the order of judgement),
 //! `effects`, `lifecycles`, `checkpoints` (the lifecycles), `fold` (the partition), `answers`, `time`, `events`; then

@@ -1,7 +1,7 @@
-//! What goes from state to state by a key, as the table in the specification has it; and where it then stands.
+//! Items with a key that move from state to state, by the table in the specification; and their current states.
 //!
 //! ```text
-//!   nothing ─▶ open, ever further ─▶ ended      (behind an end only what `may_follow` says)
+//!   absent ─▶ open, never backwards ─▶ ended   (after an end only the states of `may_follow`)
 //! ```
 
 use crate::{
@@ -17,10 +17,10 @@ use std::sync::Arc;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Family {
     pub(crate) name: &'static str,
-    /// The open states, in their order; those of one group are equal.
+    /// The open states, in their order; the states of a group are equal.
     open: &'static [&'static [&'static str]],
     ended: &'static [&'static str],
-    /// What a record breaks that contradicts an end.
+    /// The rule that refuses a record which contradicts an end.
     rule: Rule,
 }
 
@@ -76,7 +76,7 @@ const FAMILIES: [Family; 9] = [
 ];
 
 impl Family {
-    /// The place of an open state in the order; none for other words.
+    /// The rank of an open state in the order; `None` for other words.
     pub(crate) fn rank(&self, state: &str) -> Option<usize> {
         self.open.iter().position(|group| group.contains(&state))
     }
@@ -108,7 +108,7 @@ impl Family {
         }
     }
 
-    /// Whether a legal record that says `to` moves what stands at `from`.
+    /// Whether a legal record with the state `to` moves an item in the state `from`.
     pub(crate) fn moves(&self, rules: &Rules, from: Option<&str>, to: &str) -> bool {
         if rules.fires(Rule::UnknownWord, !self.knows(to)) {
             return false;
@@ -128,34 +128,34 @@ impl Family {
     }
 }
 
-/// A key within a run: an id, and of a write-back the epoch, in which transactions count from 0 again.
+/// A key within a run: an id, and for a write-back the epoch, in which transactions count from 0 again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) id: String,
     pub(crate) epoch: Option<u64>,
 }
 
-/// What a record says of what.
+/// The state change that a record states.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct StateChange {
     pub(crate) family: &'static Family,
     pub(crate) key: Key,
     pub(crate) state: String,
 }
 
-/// What a record says; none where it has no part in this.
-pub(crate) fn said(rules: &Rules, record: &Value) -> Option<Said> {
+/// The state change that a record states; `None` if it states none.
+pub(crate) fn state_change(rules: &Rules, record: &Value) -> Option<StateChange> {
     let (name, id, state) = words(record)?;
-    let taken_back = record::at(record, "/validity/is_valid") == Some(&Value::Bool(false));
+    let taken_back = record::value_at(record, "/validity/is_valid") == Some(&Value::Bool(false));
     if name == "code_edit_proposal" && rules.fires(Rule::ProposalTakenBack, taken_back) {
         return None;
     }
     let family = FAMILIES.iter().find(|family| family.name == name)?;
     let epoch = (name == "write_back").then(|| number(record, "/writer_epoch"));
-    (!id.is_empty()).then_some(Said { family, key: Key { id, epoch }, state })
+    (!id.is_empty()).then_some(StateChange { family, key: Key { id, epoch }, state })
 }
 
-/// Family, id and state by payload type, from where each payload has them.
+/// Family, id and state, from the payload type's own members.
 fn words(record: &Value) -> Option<(&'static str, String, String)> {
     let of = |name: &'static str, id: &str, state: &str| {
         Some((name, text(record, id).to_owned(), text(record, state).to_owned()))
@@ -198,9 +198,9 @@ fn words(record: &Value) -> Option<(&'static str, String, String)> {
     }
 }
 
-/// Where something stands. Numbers are indices of the run's entries.
+/// The current state of an item. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Item {
     pub(crate) family: &'static Family,
     pub(crate) key: Key,
     pub(crate) state: String,
@@ -208,83 +208,85 @@ pub(crate) struct Standing {
     pub(crate) set_by: usize,
 }
 
-impl Standing {
+impl Item {
     pub(crate) fn ended(&self) -> bool {
         self.family.ends(&self.state)
     }
 }
 
-/// Where everything stands that is no effect, in the order of the first records.
-pub(crate) fn standing(rules: &Rules, run: &Run) -> Arc<Vec<Standing>> {
-    run.standing.over(run.entries.len(), || walk(rules, run))
+/// The current state of every item that is no effect, in the order of the first records.
+pub(crate) fn run_items(rules: &Rules, run: &Run) -> Arc<Vec<Item>> {
+    run.items.over(run.entries.len(), || walk(rules, run))
 }
 
-fn walk(rules: &Rules, run: &Run) -> Vec<Standing> {
-    let mut all: Vec<Standing> = Vec::new();
+fn walk(rules: &Rules, run: &Run) -> Vec<Item> {
+    let mut all: Vec<Item> = Vec::new();
     for (at, entry) in run.entries.iter().enumerate().filter(|(_, entry)| entry.counts()) {
-        let Some(said) = said(rules, &entry.record).filter(|said| !effects::is_effect(said.family)) else { continue };
-        let own = all.iter().position(|other| other.family == said.family && other.key == said.key);
-        let Some(found) = own.or_else(|| left_behind(rules, &all, &said)) else {
-            if said.family.moves(rules, None, &said.state) {
-                all.push(Standing { family: said.family, key: said.key, state: said.state, began: at, set_by: at });
+        let Some(change) = state_change(rules, &entry.record).filter(|change| !effects::is_effect(change.family))
+        else {
+            continue;
+        };
+        let own = all.iter().position(|other| other.family == change.family && other.key == change.key);
+        let Some(found) = own.or_else(|| left_open(rules, &all, &change)) else {
+            if change.family.moves(rules, None, &change.state) {
+                all.push(Item { family: change.family, key: change.key, state: change.state, began: at, set_by: at });
             }
             continue;
         };
-        let known = &mut all[found];
-        let again = known.ended()
-            && known.state == said.state
-            && same_payload(&run.entries[known.set_by].record, &entry.record);
-        let rejects = said.family.name == "write_back" && said.state == "rejected";
+        let item = &mut all[found];
+        let again =
+            item.ended() && item.state == change.state && same_payload(&run.entries[item.set_by].record, &entry.record);
+        let rejects = change.family.name == "write_back" && change.state == "rejected";
         let lost = rejects && !rules.fires(Rule::RejectionTaken, true);
-        if !again && !lost && said.family.moves(rules, Some(&known.state), &said.state) {
-            known.state = said.state;
-            known.set_by = at;
+        if !again && !lost && change.family.moves(rules, Some(&item.state), &change.state) {
+            item.state = change.state;
+            item.set_by = at;
         }
     }
     all
 }
 
-/// What a rejection ends that its own epoch did not stage: the newest open one of that number.
-fn left_behind(rules: &Rules, all: &[Standing], said: &Said) -> Option<usize> {
-    if said.family.name != "write_back" || said.state != "rejected" {
+/// The newest open write-back of a number that a rejection of another epoch ends.
+fn left_open(rules: &Rules, all: &[Item], change: &StateChange) -> Option<usize> {
+    if change.family.name != "write_back" || change.state != "rejected" {
         return None;
     }
-    let same = |other: &Standing| other.family == said.family && other.key.id == said.key.id && !other.ended();
+    let same = |other: &Item| other.family == change.family && other.key.id == change.key.id && !other.ended();
     let open = all.iter().enumerate().filter(|(_, other)| same(other));
     let newest = open.max_by_key(|(_, other)| other.key.epoch)?.0;
     rules.fires(Rule::SuccessorRejects, true).then_some(newest)
 }
 
-/// Where one thing stands for whoever judges: its state, whether that is an end, and which entry set it.
-type Stands = Option<(String, bool, usize)>;
+/// An item for judging: its state, whether that is an end, and the entry that set it.
+type ItemState = Option<(String, bool, usize)>;
 
-fn stands(rules: &Rules, run: &Run, said: &Said) -> Stands {
-    if effects::is_effect(said.family) {
-        return effects::stands(rules, run, said);
+fn item_state(rules: &Rules, run: &Run, change: &StateChange) -> ItemState {
+    if effects::is_effect(change.family) {
+        return effects::effect_state(rules, run, change);
     }
-    let all = standing(rules, run);
-    let known = all.iter().find(|other| other.family == said.family && other.key == said.key)?;
-    Some((known.state.clone(), known.ended(), known.set_by))
+    let all = run_items(rules, run);
+    let item = all.iter().find(|other| other.family == change.family && other.key == change.key)?;
+    Some((item.state.clone(), item.ended(), item.set_by))
 }
 
-/// Whether a record contradicts an end, or commits what is not staged.
+/// Refuses a record that contradicts an end, or that commits a write-back which is not staged.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
-    let said = said(rules, record)?;
-    let commits = said.family.name == "write_back" && said.state == "committed";
-    let Some((state, ended, set_by)) = stands(rules, run, &said) else {
+    let change = state_change(rules, record)?;
+    let commits = change.family.name == "write_back" && change.state == "committed";
+    let Some((state, ended, set_by)) = item_state(rules, run, &change) else {
         return (commits && rules.fires(Rule::NotStaged, true)).then_some(Reason::NotStaged);
     };
-    if !ended || !said.family.knows(&said.state) || said.family.may_follow(&state, &said.state) {
+    if !ended || !change.family.knows(&change.state) || change.family.may_follow(&state, &change.state) {
         return None;
     }
-    let again = state == said.state && same_payload(&run.entries[set_by].record, record);
-    let marks = payload_type(record) == "terminal_result" && state == said.state;
+    let again = state == change.state && same_payload(&run.entries[set_by].record, record);
+    let marks = payload_type(record) == "terminal_result" && state == change.state;
     if rules.fires(Rule::SameCompletion, again) || rules.fires(Rule::TerminalMarker, marks && !again) {
         return None;
     }
     let (rule, reason) = match commits {
         true => (Rule::NotStaged, Reason::NotStaged),
-        false => (said.family.rule, Reason::Transition),
+        false => (change.family.rule, Reason::Transition),
     };
     rules.fires(rule, true).then_some(reason)
 }

@@ -8,7 +8,7 @@ pub(crate) struct Random(u64);
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Self(seed);
-        // Neighbouring seeds are neighbouring states: the first numbers are thrown away.
+        // Neighbouring seeds are neighbouring states, so the first number is discarded.
         random.number();
         random
     }
@@ -21,7 +21,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.number() % end }
     }
@@ -31,18 +31,18 @@ impl Random {
         from + self.below(to - from + 1)
     }
 
-    /// True so many times in a hundred.
+    /// True in `share` of a hundred cases.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 
-    /// One of the items; none of none.
+    /// One of the items; `None` if there are none.
     pub(crate) fn pick<T: Clone>(&mut self, items: &[T]) -> Option<T> {
         let at = usize::try_from(self.below(items.len() as u64)).ok()?;
         items.get(at).cloned()
     }
 
-    /// One of the items, each as likely as its weight says.
+    /// One of the items, each with the probability of its weight.
     pub(crate) fn weigh<T: Copy>(&mut self, first: T, items: &[(u64, T)]) -> T {
         let mut at = self.below(items.iter().map(|(weight, _)| weight).sum());
         for (weight, item) in items {

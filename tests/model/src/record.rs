@@ -1,12 +1,12 @@
-//! What the rules ask of one record's JSON.
+//! Accessors for one record's JSON.
 
 use crate::hashes;
 use serde_json::{Map, Value};
 
-/// The fields that say where a record stands in its writer's order. They are no content.
+/// The fields of a record's place in its writer's order. They are not content.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
 
-/// Payload types that no number is given to.
+/// Payload types without a `journal_seq`.
 const UNNUMBERED: [&str; 14] = [
     "loop_checkpoint",
     "checkpoint_prune",
@@ -24,32 +24,33 @@ const UNNUMBERED: [&str; 14] = [
     "host_payload",
 ];
 
-/// What stands at a path of member names, `/a/b`; a JSON pointer without its escapes, which would cost an allocation each.
-pub(crate) fn at<'a>(record: &'a Value, path: &str) -> Option<&'a Value> {
+/// The value at a path of member names, `/a/b`: a JSON pointer without its escapes, which would cost an allocation
+/// each.
+pub(crate) fn value_at<'a>(record: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').skip(1).try_fold(record, |value, name| value.get(name))
 }
 
 /// The text at a path; empty where there is none.
 pub(crate) fn text<'a>(record: &'a Value, path: &str) -> &'a str {
-    at(record, path).and_then(Value::as_str).unwrap_or_default()
+    value_at(record, path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number at a path; 0 where there is none.
 pub(crate) fn number(record: &Value, path: &str) -> u64 {
-    at(record, path).and_then(Value::as_u64).unwrap_or_default()
+    value_at(record, path).and_then(Value::as_u64).unwrap_or_default()
 }
 
 /// The list at a path; empty where there is none.
 pub(crate) fn list<'a>(record: &'a Value, path: &str) -> &'a [Value] {
-    at(record, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value_at(record, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether the payload is hidden, so that the facts beside it say what it is.
+/// Whether the payload is hidden, so that the facts beside it describe it.
 pub(crate) fn hidden(record: &Value) -> bool {
     matches!(text(record, "/payload/type"), "encrypted" | "stored_payload")
 }
 
-/// The payload's type, that of a hidden one too.
+/// The payload's type, also for a hidden payload.
 pub(crate) fn payload_type(record: &Value) -> &str {
     text(record, if hidden(record) { "/facts/payload_type" } else { "/payload/type" })
 }
@@ -65,7 +66,7 @@ pub(crate) fn tool(record: &Value) -> (String, String) {
         return (text(record, "/facts/tool_name").to_owned(), text(record, "/facts/fingerprint").to_owned());
     }
     let name = text(record, "/payload/tool_name");
-    let arguments = at(record, "/payload/arguments").unwrap_or(&Value::Null);
+    let arguments = value_at(record, "/payload/arguments").unwrap_or(&Value::Null);
     (name.to_owned(), hashes::fingerprint(name, arguments))
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn payload_member(record: &Value, name: &str) -> Value {
     if hidden(record) { Value::Null } else { record["payload"].get(name).cloned().unwrap_or(Value::Null) }
 }
 
-/// Whether the record is given a `journal_seq`.
+/// Whether the record gets a `journal_seq`.
 pub(crate) fn numbered(record: &Value) -> bool {
     let kind = text(record, "/record_kind");
     let foreign = payload_type(record) == "host_payload" && !matches!(kind, "" | "host_payload");
@@ -91,8 +92,8 @@ pub(crate) fn needs_claim(record: &Value) -> bool {
     !matches!(payload_type(record), "run_claim" | "effect_resolution" | "retraction" | "erasure")
 }
 
-/// Whether two records say the same: everything but the place and the proof of a principal is equal. Of a batch the places
-/// of its records do not count either.
+/// Whether two records have equal content: all members but the place and the proof of a principal. The places of a
+/// batch's records do not count either.
 pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     let (Some(first), Some(second)) = (one.as_object(), other.as_object()) else { return false };
     let batches = payload_type(one) == "batch" && payload_type(other) == "batch";
@@ -103,18 +104,18 @@ pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
                 && inner(one).iter().zip(inner(other)).all(|(one, other)| same_content(one, other))
         }
         (Some(Value::Object(one)), Some(Value::Object(other))) if name == "facts" => {
-            let said = |facts: &Map<String, Value>| {
+            let compared = |facts: &Map<String, Value>| {
                 let facts = facts.iter().filter(|(name, _)| *name != "principal_proof");
                 facts.map(|(name, value)| (name.clone(), value.clone())).collect::<Vec<_>>()
             };
-            said(one) == said(other)
+            compared(one) == compared(other)
         }
         (one, other) => one == other,
     };
     first.keys().filter(content).all(same) && second.keys().filter(content).all(|name| first.contains_key(name))
 }
 
-/// A record without its place and the proof of a principal: what its content hash is over.
+/// A record without its place and the proof of a principal: the input of its content hash.
 pub(crate) fn content(record: &Value) -> Value {
     let mut content = record.clone();
     if let Some(members) = content.as_object_mut() {
@@ -126,12 +127,12 @@ pub(crate) fn content(record: &Value) -> Value {
     content
 }
 
-/// Whether two records have the same payload, so that the second one says nothing new.
+/// Whether two records have the same payload, so that the second one adds no information.
 pub(crate) fn same_payload(one: &Value, other: &Value) -> bool {
     one["payload"] == other["payload"]
 }
 
-/// The records within a batch; empty where it is none.
+/// The records within a batch; empty for other records.
 pub(crate) fn inner(record: &Value) -> &[Value] {
     if payload_type(record) == "batch" { list(record, "/payload/records") } else { &[] }
 }

@@ -1,18 +1,18 @@
-//! The rules by name: each is counted where it decides something, and each can be switched off.
+//! The rules by name: each rule counts its decisions, and each can be switched off.
 //!
 //! A switched-off rule never applies; everything else stays. A suite that compares the product with this model notices a
 //! missing rule only if some history has another answer without it, and the switches show that there is such a history.
 
 use std::cell::Cell;
 
-/// One rule of the journal. The names follow the specification; a comment says what the rule decides.
+/// One rule of the journal. The names follow the specification; a comment describes the rule's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// An applied record again, with the same content: no effect.
     RepeatOfApplied,
     /// A record refused for its content again: refused as it was, without another anomaly.
     RepeatOfRefused,
-    /// A record that was refused for its numbers, in version 2 of the schema: judged anew.
+    /// A record that was refused for its numbers, in version 2 of the schema: judged again.
     Renumbered,
     /// A repeat whose number is the next one consumes it.
     RepeatConsumes,
@@ -20,17 +20,17 @@ pub enum Rule {
     RepeatOfOtherEpoch,
     /// A claim at the last epoch + 1 takes the run over.
     ClaimApplied,
-    /// Any other claim has lost.
+    /// Any other claim is lost.
     ClaimLost,
     /// A claim that reuses a record id is a conflict.
     ClaimReusesId,
-    /// A record of anybody but the last claim's writer is fenced.
+    /// A record that is not from the last claim's writer is fenced.
     FencedWriter,
     /// Before any claim only epoch 0 writes.
     FencedUnclaimed,
     /// A number beyond the next one.
     Gap,
-    /// A lower number, with a record nobody knows.
+    /// A lower number, with a new record.
     ConflictNumber,
     /// A known record id with other content.
     ConflictId,
@@ -56,15 +56,15 @@ pub enum Rule {
     DeliveryTransition,
     /// An effect whose result is `unknown` has not ended.
     EffectUnknown,
-    /// An intent that is said again started the effect again.
+    /// A repeated intent starts the effect again.
     IntentAgain,
-    /// A tool that was only asked for may not have happened.
+    /// A tool that was only requested may not have happened.
     ToolNotStarted,
-    /// The contract's marker may say again how an effect ended.
+    /// The contract's marker may repeat how an effect ended.
     TerminalMarker,
     /// An open state never goes back to an earlier one.
     NeverBack,
-    /// A word that nobody knows moves nothing.
+    /// An unknown word changes no state.
     UnknownWord,
     /// The same completion again changes nothing, and is no refusal.
     SameCompletion,
@@ -80,11 +80,11 @@ pub enum Rule {
     AttemptPermitted,
     /// An attempt with a basis has the next number.
     AttemptNumber,
-    /// An intent that says so is refused while a call of an earlier epoch waits for a decision.
+    /// An intent with that condition is refused while a call of an earlier epoch waits for a decision.
     IntentRefuses,
     /// Calls of the epoch itself do not wait for one another.
     IntentOfEpoch,
-    /// A request that says so is safe to repeat.
+    /// A request that declares itself repeatable is safe to repeat.
     Repeatable,
     /// A key without text is no key.
     KeyWithoutText,
@@ -94,9 +94,9 @@ pub enum Rule {
     EvidenceOfSameId,
     /// A decision without a basis counts and reads the first evidence of each id.
     EvidenceById,
-    /// A decision that says what it was made at names the evidence that it adopts.
+    /// A decision with a basis names the evidence that it adopts.
     AdoptNamesEvidence,
-    /// So does one that it did not happen, against evidence that it did.
+    /// A `not_done` decision also names its evidence, against evidence that the effect happened.
     NotDoneNamesEvidence,
     /// A writer's own decision is applied in its epoch only.
     DecisionFenced,
@@ -104,23 +104,23 @@ pub enum Rule {
     ResolvedDone,
     /// Resolved by adopting the evidence.
     ResolvedAdopt,
-    /// Resolved as not done: it may run again.
+    /// Resolved as not done: the effect may run again.
     ResolvedNotDone,
     /// Given up.
     ResolvedGiveUp,
     /// Evidence that contradicts itself says that the effect happened.
     AdoptPrefersCompleted,
-    /// Whoever speaks of an effect that was resolved as not done takes that back.
+    /// A later record of an effect cancels its `not_done` decision.
     NotDoneTakenBack,
-    /// An attempt is a start: what was known of the one before says nothing of it.
+    /// An attempt is a start: knowledge about the previous start does not apply to it.
     AttemptStartsAgain,
     /// A key makes a pending effect safe to run again.
     KeyIsRetrySafe,
     /// A fenced result is evidence while its effect is pending.
     EvidenceFenced,
-    /// So is a result behind the run's end.
+    /// A result after the run's end is evidence, too.
     EvidenceEnded,
-    /// Of more evidence than is kept, the oldest that does not say that the effect happened makes room.
+    /// When more evidence arrives than is kept, the oldest that does not say that the effect happened is discarded.
     EvidenceMakesRoom,
     /// A refused result that contradicts the end of its effect is kept.
     ContradictionKept,
@@ -132,39 +132,39 @@ pub enum Rule {
     MessageTransition,
     /// Proposals: denied, or applied and reverted.
     ProposalTransition,
-    /// A fact that is taken back says nothing of where it stands.
+    /// A fact stated as not valid does not change the state of its proposal.
     ProposalTakenBack,
-    /// A run comes back to a pool that it left.
+    /// A run returns to a pool that it left.
     PoolReturned,
-    /// A transaction is not staged again behind its end.
+    /// A transaction is not staged again after its end.
     StagedOnce,
     /// Only what is staged commits.
     NotStaged,
-    /// A rejection ends what is staged, and is taken in any case.
+    /// A rejection ends a staged transaction, and is applied in any case.
     RejectionTaken,
-    /// A commit stands, whatever is rejected later.
+    /// A commit remains despite a later rejection.
     CommitStands,
-    /// A successor rejects what a dead writer staged.
+    /// A successor rejects a dead writer's staged transaction.
     SuccessorRejects,
-    /// A checkpoint covers no more than the run has.
+    /// A checkpoint covers at most the run's records.
     CheckpointCovers,
     /// A checkpoint's id is new.
     CheckpointIdTaken,
-    /// A checkpoint's base is an applied one that is not pruned.
+    /// A checkpoint's base is applied and not pruned.
     CheckpointBase,
-    /// A checkpoint's spans are within what they name.
+    /// A checkpoint's spans are within the lists that they name.
     CheckpointSpans,
-    /// A checkpoint whose list does not hash as it says is not answered.
+    /// A checkpoint with a wrong list hash is not returned.
     CheckpointHash,
-    /// A checkpoint of an unknown schema version is not answered.
+    /// A checkpoint of an unknown schema version is not returned.
     CheckpointVersion,
     /// A covered request that was unanswered is not covered.
     CheckpointUnanswered,
-    /// A prune hides what covers less.
+    /// A prune hides checkpoints that cover less.
     PruneHides,
-    /// A prune with the flag keeps the latest one taken behind the run's end.
+    /// A prune with the flag keeps the latest checkpoint that follows the run's end.
     PrunePreserves,
-    /// Behind the run's end nothing numbered follows but checkpoints, recovery markers and the end of a turn.
+    /// After the run's end the only numbered records are checkpoints, recovery markers and the end of a turn.
     Ended,
     /// The end of a turn follows the run's end.
     TurnEndsLater,
@@ -174,61 +174,61 @@ pub enum Rule {
     BatchApplied,
     /// One refusal refuses a batch.
     BatchRefused,
-    /// A batch that is no batch: empty, nested, of several runs, with numbers that do not follow one another.
+    /// An invalid batch: empty, nested, of several runs, or with numbers that do not follow one another.
     BatchShape,
     /// A record outside its run's partition.
     WrongPartition,
-    /// Bytes that nobody can read.
+    /// Unreadable bytes.
     DeadLetter,
-    /// A schema that nobody knows stops the partition.
+    /// An unknown schema stops the partition.
     Stopped,
     /// A skip voids its record.
     SkipVoids,
-    /// Where the log has not all of it any more, nothing that was applied is voided: the partition stops at the skip.
+    /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
     Genesis,
     /// An offset delivered before.
     Redelivered,
-    /// A log that starts behind the reader's position.
+    /// A log that starts after the reader's position.
     Truncated,
-    /// A horizon takes content away.
+    /// A horizon removes content.
     Retention,
-    /// Not from what stands behind it.
+    /// Records after the horizon keep their content.
     RetentionInFront,
-    /// Not from what the log took later than it says.
+    /// Records that were appended at or after the horizon's time keep their content.
     RetentionUntil,
-    /// A checkpoint whose inherited messages are gone is not answered.
+    /// A checkpoint whose inherited messages are removed is not returned.
     RetentionOfMessages,
-    /// Of several horizons the one with the latest time is named.
+    /// Among several horizons the latest time is named.
     RetentionFurthest,
-    /// An erasure takes content away.
+    /// An erasure removes content.
     Erasure,
     /// A retraction ends a fact from its valid time on.
     Retraction,
     /// At the same valid time an assertion wins over a retraction.
     AssertWins,
-    /// A retraction of what is applied behind it says nothing.
+    /// A retraction of a later record has no effect.
     RetractionOfLater,
-    /// A decision that ends a call states that of it.
+    /// A decision that ends a call states a fact about the call.
     DecisionStates,
-    /// Events are those of one run.
+    /// Events of one run.
     EventRun,
-    /// Of one family.
+    /// Events of one family.
     EventFamily,
-    /// Of one kind.
+    /// Events of one kind.
     EventKind,
-    /// About one thing.
+    /// Events about one subject.
     EventSubject,
-    /// That touch one thing.
+    /// Events that relate to one reference.
     EventRelated,
-    /// With one correlation entry.
+    /// Events with one correlation entry.
     EventCorrelation,
-    /// With one tag.
+    /// Events with one tag.
     EventTag,
-    /// Only the first references, entries and tags of a record are found by.
+    /// Only the first references, entries and tags of a record are indexed.
     EventEach,
-    /// A long text is not found by.
+    /// A long text is not indexed.
     EventText,
 }
 
@@ -349,7 +349,7 @@ impl Rule {
     ];
 }
 
-/// Which rules decided something so far, and which ones are switched off.
+/// Which rules decided something so far, and which rules are switched off.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     broken: u128,
@@ -364,7 +364,7 @@ impl Rules {
         Self { broken: rules.iter().fold(0, |all, rule| all | 1 << *rule as u32), fired: Cell::new(0) }
     }
 
-    /// Whether the rule applies: what it looks for is there, and it is not switched off. Counts it.
+    /// Whether the rule applies: its condition holds, and it is not switched off. Counts the application.
     pub(crate) fn fires(&self, rule: Rule, there: bool) -> bool {
         let applies = there && self.broken & 1 << rule as u32 == 0;
         if applies {
@@ -373,7 +373,7 @@ impl Rules {
         applies
     }
 
-    /// Whether the rule decided something in what was folded or answered so far.
+    /// Whether the rule decided something in the folded records or the answers so far.
     pub fn fired(&self, rule: Rule) -> bool {
         self.fired.get() & 1 << rule as u32 != 0
     }

@@ -1,10 +1,10 @@
-//! A run as the list of all that was ever judged of it. There is no other state: every question walks the list. What two
-//! walks came to is kept until something is added, so that a million histories can be walked.
+//! A run as the list of all records that were judged. It has no other state: every question walks the list. Two walks
+//! keep their results until an entry is added, so that a million histories can be walked.
 
 use crate::{
     effects::Effect,
     hashes,
-    lifecycles::Standing,
+    lifecycles::Item,
     record::{inner, needs_claim, number, numbered, payload_type, same_content, text},
     rule::{Rule, Rules},
 };
@@ -16,7 +16,7 @@ use std::{cell::RefCell, sync::Arc};
 pub(crate) enum Reason {
     /// Not the run's writer.
     Fenced,
-    /// A number too many.
+    /// A number that skips the next one.
     Gap,
     /// A number or an id again, with other content.
     Conflict,
@@ -24,13 +24,13 @@ pub(crate) enum Reason {
     Sequence,
     /// An illegal step of a lifecycle.
     Transition,
-    /// A checkpoint of what is not there.
+    /// A checkpoint whose references are missing.
     Checkpoint,
-    /// Behind the run's end.
+    /// After the run's end.
     Ended,
     /// A commit of what is not staged.
     NotStaged,
-    /// A batch that is none.
+    /// An invalid batch.
     Batch,
     /// Not the run's partition.
     WrongPartition,
@@ -41,7 +41,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// As answers have it.
+    /// The name in answers.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Fenced => "fenced",
@@ -59,37 +59,37 @@ impl Reason {
         }
     }
 
-    /// Whether the place was wrong and not the content: such a record consumes nothing and may come again.
+    /// Whether the place was wrong and not the content: such a record consumes no number and may come again.
     pub(crate) fn may_be_resent(self) -> bool {
         matches!(self, Self::Fenced | Self::Gap)
     }
 }
 
-/// What became of a record.
+/// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It counts.
+    /// It is applied.
     Applied,
-    /// The entry of that index said the same before.
+    /// The entry with that index has the same content.
     Repeat(usize),
-    /// It does not count.
+    /// It is not applied.
     Refused(Reason),
 }
 
-/// Where a record stands in its writer's order and in the run's.
+/// A record's place in its writer's order and in the run's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     writer_id: String,
     writer_epoch: u64,
     writer_seq: u64,
-    /// How many of its writer's numbers it takes.
+    /// How many of its writer's numbers it consumes.
     takes: u64,
-    /// The `journal_seq`s that it carries: of a batch one for each numbered record within.
+    /// Its `journal_seq`s: for a batch one for each numbered record within.
     numbers: Vec<u64>,
 }
 
 impl Place {
-    pub(crate) fn of(record: &Value) -> Self {
+    pub(crate) fn from_record(record: &Value) -> Self {
         let batch = payload_type(record) == "batch";
         let records = if batch { inner(record) } else { std::slice::from_ref(record) };
         let takes = if needs_claim(record) { records.len().max(1) as u64 } else { 0 };
@@ -110,7 +110,7 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
     pub(crate) log_millis: i64,
     pub(crate) record: Arc<Value>,
-    /// Where it stands. That of an applied batch takes nothing: the records within have entries of their own.
+    /// Its place. An applied batch's own place consumes no number: the records within have entries of their own.
     pub(crate) place: Place,
     /// The version of the schema that the record is written in.
     pub(crate) version: u16,
@@ -118,16 +118,16 @@ pub(crate) struct Entry {
     pub(crate) kind: String,
     /// The record's id.
     pub(crate) id: String,
-    /// Of a batch one for each record within; empty where nobody encoded it.
+    /// For a batch one for each record within; empty without an encoder.
     pub(crate) datums: Vec<String>,
-    /// The record's content hash, of a batch one for each record within; empty where nobody encoded it.
+    /// The record's content hash, for a batch one for each record within; empty without an encoder.
     pub(crate) contents: Vec<String>,
     pub(crate) verdict: Verdict,
     pub(crate) envelope: bool,
 }
 
 impl Entry {
-    /// Whether the record stands in the run, by itself.
+    /// Whether the record is applied and no envelope.
     pub(crate) fn counts(&self) -> bool {
         self.verdict == Verdict::Applied && !self.envelope
     }
@@ -137,8 +137,8 @@ impl Entry {
         self.contents.get(index as usize).cloned().unwrap_or_else(|| hashes::content(record))
     }
 
-    /// Whether it was judged by its content, so that the same again is a repeat.
-    pub(crate) fn known(&self) -> bool {
+    /// Whether it was judged by its content, so that the same content again is a repeat.
+    pub(crate) fn judged_by_content(&self) -> bool {
         match self.verdict {
             Verdict::Applied => true,
             Verdict::Refused(reason) => !reason.may_be_resent(),
@@ -162,11 +162,11 @@ impl Writer {
 
     /// Whether a record is this writer's.
     pub(crate) fn wrote(&self, record: &Value) -> bool {
-        self.has(&Place::of(record))
+        self.has(&Place::from_record(record))
     }
 }
 
-/// What a walk over a list came to, for as long as the list has that length.
+/// The result of a walk over a list, valid while the list has that length.
 #[derive(Clone, Debug)]
 pub(crate) struct Walked<T>(RefCell<Option<(usize, Arc<Vec<T>>)>>);
 
@@ -177,16 +177,16 @@ impl<T> Default for Walked<T> {
 }
 
 impl<T> Walked<T> {
-    /// What the walk over `length` items comes to.
+    /// The result of the walk over `length` items.
     pub(crate) fn over(&self, length: usize, walk: impl FnOnce() -> Vec<T>) -> Arc<Vec<T>> {
-        if let Some((known, found)) = &*self.0.borrow()
-            && *known == length
+        if let Some((walked, result)) = &*self.0.borrow()
+            && *walked == length
         {
-            return Arc::clone(found);
+            return Arc::clone(result);
         }
-        let found = Arc::new(walk());
-        *self.0.borrow_mut() = Some((length, Arc::clone(&found)));
-        found
+        let result = Arc::new(walk());
+        *self.0.borrow_mut() = Some((length, Arc::clone(&result)));
+        result
     }
 }
 
@@ -195,18 +195,18 @@ impl<T> Walked<T> {
 pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
     pub(crate) effects: Walked<Effect>,
-    pub(crate) standing: Walked<Standing>,
+    pub(crate) items: Walked<Item>,
 }
 
 impl Run {
-    /// The records that stand in the run, in log order.
-    pub(crate) fn applied(&self) -> impl Iterator<Item = &Entry> {
+    /// The applied records, in log order.
+    pub(crate) fn applied_entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.counts())
     }
 
     /// The applied records of a payload type.
     pub(crate) fn of_type(&self, name: &str) -> impl Iterator<Item = &Entry> {
-        self.applied().filter(move |entry| entry.kind == name)
+        self.applied_entries().filter(move |entry| entry.kind == name)
     }
 
     /// Who writes it.
@@ -270,7 +270,7 @@ impl Run {
         next
     }
 
-    /// How the run stands: `open`, or how it ended.
+    /// The run's status: `open`, or how it ended.
     pub(crate) fn status(&self, rules: &Rules) -> &'static str {
         self.end(rules).and_then(|at| ends_as(rules, &self.entries[at].record)).unwrap_or("open")
     }
@@ -280,20 +280,20 @@ impl Run {
         self.entries.iter().position(|entry| entry.counts() && ends_as(rules, &entry.record).is_some())
     }
 
-    /// The entry that had this id with this content and was judged: the last one, where it was numbered again.
+    /// The last entry with this id and this content that was judged by its content.
     pub(crate) fn same(&self, record: &Value) -> Option<usize> {
         let id = text(record, "/record_id");
-        let same = |entry: &Entry| entry.known() && entry.id == id && same_content(&entry.record, record);
+        let same = |entry: &Entry| entry.judged_by_content() && entry.id == id && same_content(&entry.record, record);
         self.entries.iter().rposition(same)
     }
 
-    /// What became of the first content under an id.
+    /// The entry of the first content under an id.
     pub(crate) fn by_id(&self, id: &str) -> Option<&Entry> {
-        let first = self.entries.iter().find(|entry| entry.known() && entry.id == id)?;
+        let first = self.entries.iter().find(|entry| entry.judged_by_content() && entry.id == id)?;
         self.same(&first.record).map(|at| &self.entries[at])
     }
 
-    /// Whether a record is judged anew: version 2 of what the id stands for, which was refused for its numbers.
+    /// Whether a record is judged again: version 2 of a record that was refused for its numbers.
     pub(crate) fn judges_anew(&self, record: &Value, version: u16) -> bool {
         let judged = self.by_id(text(record, "/record_id"));
         version >= 2
@@ -305,7 +305,7 @@ impl Run {
 
     /// Whether a record of this id was judged.
     pub(crate) fn knows(&self, id: &str) -> bool {
-        self.entries.iter().any(|entry| entry.known() && entry.id == id)
+        self.entries.iter().any(|entry| entry.judged_by_content() && entry.id == id)
     }
 }
 

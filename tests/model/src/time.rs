@@ -1,14 +1,14 @@
-//! Valid time: which facts hold at a time, as the applied records say it at the model's position.
+//! Valid time: the facts that hold at a time, according to the applied records at the model's position.
 
 use crate::{
     fold::Model,
-    record::{answers, at, hidden, number, payload_type, text},
+    record::{answers, hidden, number, payload_type, text, value_at},
     rule::{Rule, Rules},
     run::{Entry, Run},
 };
 use serde_json::{Value, json};
 
-/// What a record states: the fact's key, from when on, and whether it holds.
+/// The statement of a record: the fact's key, its valid time, and whether it holds.
 struct Statement<'a> {
     family: &'static str,
     key: String,
@@ -17,17 +17,17 @@ struct Statement<'a> {
     entry: &'a Entry,
 }
 
-/// The family and the key of the fact that an applied record states something of.
+/// The family and the key of the fact that an applied record concerns.
 fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String)> {
     let record = &entry.record;
     let key = |path: &str| match hidden(record) {
-        true => at(record, "/facts/key").and_then(Value::as_str).map(str::to_owned),
+        true => value_at(record, "/facts/key").and_then(Value::as_str).map(str::to_owned),
         false => Some(text(record, path).to_owned()),
     };
     Some(match payload_type(record) {
         "tool_call_requested" => ("tool_call", entry.id.clone()),
         "tool_call_completed" | "tool_call_failed" => ("tool_call", answers(record).to_owned()),
-        // A decision that ends a call; of other effects nothing is told here.
+        // A decision that ends a call. Decisions about other effects state no fact.
         "effect_resolution" if matches!(text(record, "/payload/decision"), "done" | "adopt" | "give_up") => {
             let requests = |other: &Entry| other.kind == "tool_call_requested" && other.id == answers(record);
             let of_call = before(run, entry).any(requests);
@@ -39,10 +39,10 @@ fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String
     })
 }
 
-/// The applied records in front of an entry.
+/// The applied records before an entry.
 fn before<'a>(run: &'a Run, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
     let place = (entry.offset, entry.index);
-    run.applied().take_while(move |other| (other.offset, other.index) < place)
+    run.applied_entries().take_while(move |other| (other.offset, other.index) < place)
 }
 
 fn statement<'a>(model: &Model, run: &Run, entry: &'a Entry) -> Option<Statement<'a>> {
@@ -52,8 +52,8 @@ fn statement<'a>(model: &Model, run: &Run, entry: &'a Entry) -> Option<Statement
         let id = text(record, "/payload/retracted_record_id");
         let named = |other: &&Entry| other.id == id && fact(rules, run, other).is_some();
         let retracted = before(run, entry).find(named);
-        let later = run.applied().find(named).filter(|_| retracted.is_none());
-        // Switched off, it holds for what comes behind it, too.
+        let later = run.applied_entries().find(named).filter(|_| retracted.is_none());
+        // With the rule off, it holds for later records, too.
         let retracted = if rules.fires(Rule::RetractionOfLater, later.is_some()) { None } else { retracted.or(later) };
         if !rules.fires(Rule::Retraction, retracted.is_some()) {
             return None;
@@ -62,21 +62,21 @@ fn statement<'a>(model: &Model, run: &Run, entry: &'a Entry) -> Option<Statement
     } else {
         fact(rules, run, entry)?
     };
-    let stated = at(record, "/validity/at").and_then(Value::as_i64);
+    let stated = value_at(record, "/validity/at").and_then(Value::as_i64);
     let written = i64::try_from(number(record, "/timestamp_millis")).unwrap_or(i64::MAX);
-    let holds = !retraction && at(record, "/validity/is_valid") != Some(&Value::Bool(false));
+    let holds = !retraction && value_at(record, "/validity/is_valid") != Some(&Value::Bool(false));
     Some(Statement { family, key, at: stated.unwrap_or(written), holds, entry })
 }
 
 impl Model {
-    /// The facts of a run that hold at a time (milliseconds, inclusive): of each tool call, turn and proposal the latest
-    /// assertion, unless it was retracted since. At a tie the assertion wins, then what stands later in the log. By the place
-    /// of the record that states it.
+    /// The facts of a run that hold at a time (milliseconds, inclusive): for each tool call, turn and proposal the
+    /// latest assertion, unless it was retracted since. At a tie the assertion wins, then the later record in the
+    /// log. Ordered by the place of the stating record.
     pub fn facts(&self, run_id: &str, at_millis: i64) -> Value {
         let Some(seen) = self.run(run_id) else { return json!({"facts": []}) };
         let stated: Vec<Statement<'_>> = seen
             .run
-            .applied()
+            .applied_entries()
             .filter_map(|entry| statement(self, seen.run, entry))
             .filter(|statement| statement.at <= at_millis)
             .collect();
@@ -102,7 +102,7 @@ impl Model {
         json!({"facts": rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>()})
     }
 
-    /// Times to ask about: at and before what is stated, and the end of time.
+    /// Times to ask about: at and before each statement, and the end of time.
     pub fn times(&self, run_id: &str) -> Vec<i64> {
         let stated = self.fact_times(run_id);
         let mut times: Vec<i64> = stated.iter().take(2).chain(stated.last()).flat_map(|at| [at - 1, *at]).collect();
@@ -111,10 +111,10 @@ impl Model {
         times
     }
 
-    /// The times at which something is stated of a run's facts, each once.
+    /// The valid times of a run's statements, each once.
     fn fact_times(&self, run_id: &str) -> Vec<i64> {
         let Some(seen) = self.run(run_id) else { return Vec::new() };
-        let stated = seen.run.applied().filter_map(|entry| statement(self, seen.run, entry));
+        let stated = seen.run.applied_entries().filter_map(|entry| statement(self, seen.run, entry));
         let mut times: Vec<i64> = stated.map(|statement| statement.at).collect();
         times.sort_unstable();
         times.dedup();
@@ -125,7 +125,7 @@ impl Model {
         let mut latest: Option<&Statement<'_>> = None;
         for next in all {
             let replaces = latest.is_none_or(|latest| {
-                // In log order, so at a tie the later one wins, unless it retracts what is asserted.
+                // In log order, so at a tie the later statement wins, unless it retracts an asserted one.
                 let tie = next.at == latest.at && latest.holds && !next.holds;
                 next.at >= latest.at && !self.rules.fires(Rule::AssertWins, tie)
             });

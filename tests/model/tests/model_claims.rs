@@ -1,4 +1,4 @@
-//! What the model says of histories short enough to judge by hand.
+//! Claims about the model's answers, with histories short enough to judge by hand.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use runlog_model::{Delivery, Journal, Model, What, fingerprint, partition_of};
@@ -73,7 +73,7 @@ fn refused(reason: &str) -> (Value, Value) {
     ("refused".into(), reason.into())
 }
 
-fn applied() -> (Value, Value) {
+fn applied_outcome() -> (Value, Value) {
     ("applied".into(), Value::Null)
 }
 
@@ -98,7 +98,7 @@ fn a_zombies_result_is_evidence_that_the_successor_can_adopt() {
 }
 
 #[test]
-fn what_did_not_happen_may_run_again_until_it_is_started_again() {
+fn a_not_done_effect_may_run_again_until_its_next_start() {
     let mut log = Log::new();
     log.write("ask", ("a", 0, 1, 1), request());
     log.write("no", ("desk", 0, 0, 0), decision("not_done"));
@@ -109,7 +109,7 @@ fn what_did_not_happen_may_run_again_until_it_is_started_again() {
 }
 
 #[test]
-fn a_refused_batch_leaves_nothing_and_uses_up_its_numbers() {
+fn a_refused_batch_has_no_effect_and_consumes_its_numbers() {
     let mut log = Log::new();
     let records =
         [record("ask", ("a", 0, 1, 1), request()), record("done", ("a", 0, 2, 2), completed("nobody's", "B-1"))];
@@ -117,31 +117,32 @@ fn a_refused_batch_leaves_nothing_and_uses_up_its_numbers() {
     assert_eq!(log.outcome(batch), refused("transition"));
     assert_eq!((log.pending(), &log.model.runs()["runs"]), (json!([]), &json!([])));
     let next = log.write("ask-again", ("a", 0, 3, 3), request());
-    assert_eq!(log.outcome(next), applied());
+    assert_eq!(log.outcome(next), applied_outcome());
 }
 
 #[test]
-fn a_skip_voids_what_was_applied_and_what_stopped_the_partition() {
+fn a_skip_voids_an_applied_record_and_a_record_that_stopped_the_partition() {
     let mut log = Log::new();
     log.write("ask", ("a", 0, 1, 1), request());
     let done = log.write("done", ("a", 0, 2, 2), completed("ask", "B-1"));
     let unknown = log.take(What::UnknownSchema { what: "a schema".to_owned() });
-    let behind = log.write("turn", ("a", 0, 2, 2), json!({"type": "run_lifecycle", "status": "started", "reason": ""}));
+    let after_skipped =
+        log.write("turn", ("a", 0, 2, 2), json!({"type": "run_lifecycle", "status": "started", "reason": ""}));
     assert_eq!(log.model.partitions()["partitions"][0]["state"], "stopped");
-    assert_eq!(log.outcome(behind), (Value::Null, Value::Null));
+    assert_eq!(log.outcome(after_skipped), (Value::Null, Value::Null));
 
     for offset in [done, unknown] {
         log.add(json!({"payload": {"type": "skip", "offset": offset, "who": "jo", "why": "poison"}}));
     }
     assert_eq!(log.model.partitions()["partitions"][0]["state"], "running");
-    assert_eq!(log.outcome(behind), applied());
+    assert_eq!(log.outcome(after_skipped), applied_outcome());
     assert_eq!(log.pending()[0]["id"], "ask");
-    // Void for who asks about the time before, too.
+    // Void also as of an earlier position.
     assert_eq!(log.model.as_of(0, done).effects(true)["effects"][0]["id"], "ask");
 }
 
 #[test]
-fn the_design_documents_list_is_made_of_its_spans() {
+fn a_based_checkpoints_list_is_made_of_its_spans() {
     let mut log = Log::new();
     let text = |letters: &str| letters.chars().map(|letter| json!({"content": letter.to_string()})).collect::<Vec<_>>();
     let span = |from_base: bool, from: u64, count: u64| json!({"from_base": from_base, "from": from, "count": count});
@@ -166,7 +167,7 @@ fn the_design_documents_list_is_made_of_its_spans() {
 }
 
 #[test]
-fn partitions_and_fingerprints_are_those_of_other_languages() {
+fn partitions_and_fingerprints_equal_those_computed_in_other_languages() {
     // By Python's hashlib.
     let expected = "v1:e1199d1740042c3adae68d039c21b47b287e5cbf91dacb35a5087df17a334f0b";
     assert_eq!(fingerprint("book", &json!({"day": 1})), expected);

@@ -1,6 +1,6 @@
-//! What the seeds cover: every rule often, and every rule so that the answers are others without it.
+//! The coverage of the seeds: every rule fires often, and without a rule the answers of some seed differ.
 //!
-//! `RUNLOG_SEEDS` is how many seeds (10,000). `--nocapture` shows the tables.
+//! `RUNLOG_SEEDS` is the number of seeds (10,000). `--nocapture` shows the tables.
 
 use runlog_model::{Model, Rule, history};
 use serde_json::Value;
@@ -10,7 +10,7 @@ fn seeds() -> u64 {
     env::var("RUNLOG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(10_000)
 }
 
-/// A model behind a seed's events, with its answers.
+/// A model after a seed's events, with its answers.
 fn answers(seed: u64, broken: Option<Rule>) -> (Model, Value) {
     let history = history(seed);
     let mut model = Model::new(history.journal.clone());
@@ -24,7 +24,7 @@ fn answers(seed: u64, broken: Option<Rule>) -> (Model, Value) {
     (model, everything)
 }
 
-/// In how many of the seeds from `from` on, every `step`-th, each rule decided something.
+/// In how many of every `step`-th seed from `from` on each rule decided something.
 fn count(from: u64, step: u64) -> Vec<u64> {
     let mut counts = vec![0; Rule::ALL.len()];
     for seed in (from..seeds()).step_by(usize::try_from(step).unwrap_or(1)) {
@@ -57,13 +57,13 @@ fn every_rule_broken_is_found_by_a_seed() {
     let mut missing = Rule::ALL.to_vec();
     for seed in 0..seeds().min(2_000) {
         let (model, whole) = answers(seed, None);
-        // A rule that decided nothing changes nothing.
-        let mut found = missing.clone();
-        found.retain(|rule| model.rules().fired(*rule) && answers(seed, Some(*rule)).1 != whole);
-        for rule in &found {
+        // A rule that did not fire changes no answer.
+        let mut detected = missing.clone();
+        detected.retain(|rule| model.rules().fired(*rule) && answers(seed, Some(*rule)).1 != whole);
+        for rule in &detected {
             println!("{seed:>8} {rule:?}");
         }
-        missing.retain(|rule| !found.contains(rule));
+        missing.retain(|rule| !detected.contains(rule));
         if missing.is_empty() {
             return;
         }

@@ -1,11 +1,11 @@
-//! `recover`: one view of a run, from which a process goes on.
+//! `recover`: the view of a run from which a process resumes.
 
 use super::Seen;
 use crate::{
     checkpoints,
     effects::{self, Effect, Evidence},
     fold::Model,
-    lifecycles::{self, Standing},
+    lifecycles::{self, Item},
     record::{list, number, text},
     rule::Rule,
     run::Entry,
@@ -83,18 +83,18 @@ impl Seen<'_> {
         })
     }
 
-    /// What stands open of a family, or has ended, by id.
-    pub(crate) fn standing(&self, family: &str, ended: bool) -> Vec<Value> {
-        let known = lifecycles::standing(&self.model.rules, self.run);
-        let of_family = |standing: &&Standing| standing.family.name == family && standing.ended() == ended;
-        let mut all: Vec<&Standing> = known.iter().filter(of_family).collect();
+    /// The open or ended items of a family, by id.
+    pub(crate) fn family_items(&self, family: &str, ended: bool) -> Vec<Value> {
+        let items = lifecycles::run_items(&self.model.rules, self.run);
+        let of_family = |item: &&Item| item.family.name == family && item.ended() == ended;
+        let mut all: Vec<&Item> = items.iter().filter(of_family).collect();
         all.sort_by(|one, other| (&one.key.id, one.key.epoch).cmp(&(&other.key.id, other.key.epoch)));
-        let row = |standing: &Standing| {
-            let (began, set_by) = (&self.run.entries[standing.began], &self.run.entries[standing.set_by]);
+        let row = |item: &Item| {
+            let (began, set_by) = (&self.run.entries[item.began], &self.run.entries[item.set_by]);
             json!({
-                "id": standing.key.id,
-                "epoch": standing.key.epoch,
-                "status": standing.state,
+                "id": item.key.id,
+                "epoch": item.key.epoch,
+                "status": item.state,
                 "journal_seq": number(&began.record, "/journal_seq"),
                 "since": self.position(began),
                 "record_id": set_by.id,
@@ -126,17 +126,17 @@ impl Seen<'_> {
         } else {
             None
         };
-        let behind = |entry: &&Entry| at.is_none_or(|at| (entry.offset, entry.index) > (at.offset, at.index));
+        let after_checkpoint = |entry: &&Entry| at.is_none_or(|at| (entry.offset, entry.index) > (at.offset, at.index));
         let mut answer = self.head();
         answer["checkpoint"] = checkpoint.as_ref().map_or(Value::Null, |checkpoint| self.checkpoint(checkpoint));
-        answer["records_after"] = self.run.applied().filter(behind).count().into();
+        answer["records_after"] = self.run.applied_entries().filter(after_checkpoint).count().into();
         answer["unclaimed"] = completed.len().into();
         answer["completed"] = completed.into();
         answer["pending"] = pending.iter().map(|effect| self.pending(effect)).collect();
-        answer["approvals"] = self.standing("approval", false).into();
-        answer["wakes"] = self.standing("wake", false).into();
-        answer["messages"] = self.standing("run_message", false).into();
-        answer["write_backs"] = self.standing("write_back", false).into();
+        answer["approvals"] = self.family_items("approval", false).into();
+        answer["wakes"] = self.family_items("wake", false).into();
+        answer["messages"] = self.family_items("run_message", false).into();
+        answer["write_backs"] = self.family_items("write_back", false).into();
         answer["missing_content"] = Value::Array(Vec::new());
         answer["next_checkpoint_seq"] = (checkpoints::highest_seq(self.run) + 1).into();
         answer["resumable"] = reason.is_none().into();

@@ -1,4 +1,4 @@
-//! Refused results: evidence while their effect is pending, and after that what contradicts its end.
+//! Refused results: evidence while their effect is pending, afterwards contradictions of its end.
 
 use super::{Effect, is_effect};
 use crate::{
@@ -41,8 +41,8 @@ impl Effect {
     fn contradict(&mut self, rules: &Rules, result: Evidence) {
         let id = |one: &Evidence| text(&one.result, "/record_id").to_owned();
         let same = |other: &Evidence| id(other) == id(&result) && other.content == result.content;
-        let known = self.evidence.iter().chain(&self.contradicting).any(same);
-        if rules.fires(Rule::ContradictionKept, !known && (!self.given_up || result.happened())) {
+        let kept_before = self.evidence.iter().chain(&self.contradicting).any(same);
+        if rules.fires(Rule::ContradictionKept, !kept_before && (!self.given_up || result.happened())) {
             self.contradictions += 1;
             self.contradicting.push(result);
             make_room(rules, &mut self.contradicting, false);
@@ -50,8 +50,8 @@ impl Effect {
     }
 }
 
-/// Results beyond what is kept, of the first of each id or of the others: what says that the effect happened goes last, the
-/// oldest first.
+/// Discards results beyond the limit, among the first of each id or among the others. Results that say the effect
+/// happened are discarded last, older ones first.
 fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
     let of_group: Vec<usize> = (0..results.len()).filter(|at| results[*at].first == first).collect();
     if rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
@@ -90,7 +90,7 @@ pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, 
     }
 }
 
-/// A refused result of a pending effect is kept once. It takes back that the effect did not happen.
+/// Keeps a refused result of a pending effect once. It cancels a `not_done` decision.
 fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evidence) {
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
@@ -115,15 +115,15 @@ fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evid
     effect.take_back(rules);
 }
 
-/// What a record says that an effect came to: its kind, its id, the status.
+/// The result that a record states: the effect's kind, its id, the status.
 fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
     match payload_type(record) {
         "tool_call_completed" => Some(("tool_call", answers(record).to_owned(), "completed".to_owned())),
         "tool_call_failed" => Some(("tool_call", answers(record).to_owned(), "failed".to_owned())),
         _ => {
-            let said = lifecycles::said(rules, record)?;
-            let ends = is_effect(said.family) && said.family.ends(&said.state);
-            ends.then_some((said.family.name, said.key.id, said.state))
+            let change = lifecycles::state_change(rules, record)?;
+            let ends = is_effect(change.family) && change.family.ends(&change.state);
+            ends.then_some((change.family.name, change.key.id, change.state))
         }
     }
 }

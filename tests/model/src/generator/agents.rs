@@ -1,4 +1,4 @@
-//! Writers: they claim, append, number what they append, resend, are taken over and go on regardless.
+//! Writers: they claim, append, number their records, resend, and continue after another writer's claim.
 
 use super::{
     AppendFault, payloads, renumbered,
@@ -23,7 +23,7 @@ enum Slip {
 }
 
 impl World {
-    /// The agent that writes next: mostly the run's writer, sometimes one that lost it.
+    /// The agent that writes next: mostly the run's writer, sometimes a superseded one.
     pub(super) fn any_agent(&mut self) -> usize {
         let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
         let of_run: Vec<usize> = (0..self.agents.len()).filter(|at| self.agents[*at].run == run).collect();
@@ -36,8 +36,8 @@ impl World {
         if self.random.percent(90) { current } else { self.random.pick(&of_run).unwrap_or(current) }
     }
 
-    /// An agent that wonders where it stands asks, as `reopen` does. Where the server is behind, it gets no answer and goes
-    /// on by its own count.
+    /// An agent that is unsure of its position asks, as `reopen` does. A server that lags returns no answer, and the
+    /// agent continues by its own count.
     pub(super) fn look_up(&mut self, at: usize) {
         let agent = &self.agents[at];
         let partition = self.partition_of(&self.runs[agent.run]);
@@ -64,18 +64,18 @@ impl World {
         let lost = self.agents[at].epoch < self.head(self.agents[at].run).0;
         if lost && self.random.percent(60) {
             for _ in 0..self.random.between(1, 3) {
-                if let Some(said) = self.late_result(self.agents[at].run) {
-                    self.write_one(at, said);
+                if let Some(fields) = self.late_result(self.agents[at].run) {
+                    self.write_one(at, fields);
                 }
             }
         } else {
-            let said = self.something_to_say(at);
-            self.write_one(at, said);
+            let fields = self.something_to_say(at);
+            self.write_one(at, fields);
         }
     }
 
     /// Appends one record, mostly with the right numbers.
-    pub(super) fn write_one(&mut self, at: usize, said: Value) {
+    pub(super) fn write_one(&mut self, at: usize, fields: Value) {
         let slips = [
             (90, Slip::None),
             (2, Slip::Gap),
@@ -85,7 +85,7 @@ impl World {
             (2, Slip::OtherEpoch),
         ];
         let slip = self.random.weigh(Slip::None, &slips);
-        let value = self.number(at, said, slip);
+        let value = self.number(at, fields, slip);
         let fault = self.fault();
         self.append_record(&value, fault);
         if fault != AppendFault::Lost || self.random.percent(50) {
@@ -98,7 +98,7 @@ impl World {
             .weigh(AppendFault::None, &[(94, AppendFault::None), (4, AppendFault::Unknown), (2, AppendFault::Lost)])
     }
 
-    /// The agent's numbers go on behind what it sent.
+    /// The agent's numbers continue after the numbers of its sent records.
     fn remember(&mut self, at: usize, value: Value, consumes: bool) {
         let agent = &mut self.agents[at];
         if consumes {
@@ -112,8 +112,8 @@ impl World {
         agent.sent.push(value);
     }
 
-    /// Puts what is said into an envelope with the agent's next numbers, or with wrong ones.
-    fn number(&mut self, at: usize, said: Value, slip: Slip) -> Value {
+    /// Puts the fields into an envelope with the agent's next numbers, or with wrong ones.
+    fn number(&mut self, at: usize, fields: Value, slip: Slip) -> Value {
         let record_id = self.id("record");
         let timestamp = self.tick();
         let agent = &self.agents[at];
@@ -127,8 +127,8 @@ impl World {
             "journal_seq": 0,
             "timestamp_millis": timestamp,
         });
-        if let (Some(fields), Some(said)) = (value.as_object_mut(), said.as_object()) {
-            fields.extend(said.clone());
+        if let (Some(members), Some(fields)) = (value.as_object_mut(), fields.as_object()) {
+            members.extend(fields.clone());
         }
         if numbered(&value) {
             value["journal_seq"] = agent.journal_seq.into();
@@ -157,7 +157,7 @@ impl World {
         value
     }
 
-    /// A summary for event streams, of few words, so that they meet; sometimes more of them than are found by.
+    /// A summary for event streams with few words, so that records share them; sometimes with more than are indexed.
     fn event(&mut self, run_id: &Value) -> Value {
         let about = if self.random.percent(40) {
             let run = self.random.pick(&self.runs).filter(|_| self.random.percent(50));
@@ -196,8 +196,8 @@ impl World {
         let (first, numbers) = (self.agents[at].writer_seq, self.agents[at].journal_seq);
         let mut records = Vec::new();
         for _ in 0..self.random.between(2, 3) {
-            let said = self.something_to_say(at);
-            let value = self.number(at, said, Slip::None);
+            let fields = self.something_to_say(at);
+            let value = self.number(at, fields, Slip::None);
             self.agents[at].writer_seq += 1;
             self.agents[at].journal_seq += u64::from(numbered(&value));
             records.push(value);
@@ -213,15 +213,15 @@ impl World {
             5 => records[1]["journal_seq"] = (numbers + 7).into(),
             _ => {}
         }
-        let said = json!({"payload": payloads::batch(&records)});
+        let fields = json!({"payload": payloads::batch(&records)});
         let slip = if self.random.percent(6) { Slip::Gap } else { Slip::None };
-        let value = self.number(at, said, slip);
+        let value = self.number(at, fields, slip);
         let fault = self.fault();
         self.append_record(&value, fault);
         self.remember(at, value, matches!(slip, Slip::None));
     }
 
-    /// Somebody takes a run over, or tries.
+    /// A new writer claims a run, perhaps in vain.
     pub(super) fn somebody_claims(&mut self) {
         let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
         let (epoch, _, _) = self.head(run);
@@ -266,22 +266,22 @@ impl World {
         self.agents.push(Agent { run, writer_id, epoch, writer_seq: 1, journal_seq, sent });
     }
 
-    /// A writer starts an effect, loses its run, and goes on to tell what came of it, again and again.
+    /// A writer starts an effect, loses its run, and repeatedly appends results of the effect.
     pub(super) fn crowd(&mut self) {
         let at = self.any_agent();
         self.look_up(at);
         let run = self.agents[at].run;
         let kind = self.random.pick(&KINDS).unwrap_or(KINDS[0]);
-        let known = self.id("effect");
-        let said = match kind {
-            "effect" => json!({"payload": payloads::effect_intent(&known, None)}),
-            "tool" => json!({"payload": payloads::tool(&self.runs[run], &known, "intent_recorded", false)}),
-            "output_delivery" => json!({"payload": payloads::delivery(&known, "requested", "now")}),
+        let effect_id = self.id("effect");
+        let fields = match kind {
+            "effect" => json!({"payload": payloads::effect_intent(&effect_id, None)}),
+            "tool" => json!({"payload": payloads::tool(&self.runs[run], &effect_id, "intent_recorded", false)}),
+            "output_delivery" => json!({"payload": payloads::delivery(&effect_id, "requested", "now")}),
             _ => self.request(),
         };
-        let value = self.number(at, said, Slip::None);
+        let value = self.number(at, fields, Slip::None);
         self.append_record(&value, AppendFault::None);
-        let id = if kind == KINDS[0] { text(&value, "/record_id").to_owned() } else { known };
+        let id = if kind == KINDS[0] { text(&value, "/record_id").to_owned() } else { effect_id };
         self.remember(at, value, true);
         let (epoch, _, _) = self.head(run);
         let record_id = self.id("claim");
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// More results of an effect than are kept, each refused, until somebody decides that it ended.
+    /// More results of an effect than are kept, each refused, until a decision ends it.
     fn crowd_of_results(&mut self, at: usize, kind: &'static str, id: &str) {
         let run = self.agents[at].run;
         let find = |effects: &[Effect]| effects.iter().find(|effect| effect.kind == kind && effect.id == id).cloned();
@@ -309,8 +309,8 @@ impl World {
             };
             let status = if self.random.percent(completed) { self.random.pick(happened) } else { None };
             let status = status.unwrap_or("failed");
-            let said = self.told_late(run, &effect, status);
-            let value = self.number(at, said, Slip::None);
+            let fields = self.late_result_fields(run, &effect, status);
+            let value = self.number(at, fields, Slip::None);
             self.append_record(&value, AppendFault::None);
             self.remember(at, value, true);
             if self.random.percent(15) {
@@ -319,21 +319,21 @@ impl World {
         }
     }
 
-    /// Somebody does not know whether what it sent has landed.
+    /// An agent resends records of unknown outcome.
     pub(super) fn somebody_resends(&mut self) {
         let at = self.any_agent();
         let agent = &self.agents[at];
         let sent = agent.sent.clone();
         let recent = sent.len().saturating_sub(6);
         match self.random.below(6) {
-            // As it was: the last few, in order.
+            // Unchanged: the last few, in order.
             0 | 1 => {
                 let from = sent.len().saturating_sub(usize::try_from(self.random.between(1, 3)).unwrap_or(1));
                 for value in &sent[from..] {
                     self.append_record(value, AppendFault::None);
                 }
             }
-            // With new numbers, as behind a claim of its own.
+            // With new numbers, as after a claim of its own.
             2 => {
                 let Some(value) = self.random.pick(&sent[recent..]) else { return };
                 let value = self.renumbered(at, &value);
@@ -342,7 +342,7 @@ impl World {
                     self.agents[at].writer_seq += 1;
                 }
             }
-            // As a server does whose numbers another one took: with the next ones, in version 2.
+            // With the next numbers in version 2, as a server does when another record got the numbers.
             3 | 4 => {
                 let again = self.refused_for_numbers(self.agents[at].run);
                 let Some(value) = self.random.pick(&again) else { return };
@@ -351,7 +351,7 @@ impl World {
                 let fault = self.fault();
                 self.append(partition, renumbered(value), fault);
             }
-            // With the number that happens to be the next of whoever writes now.
+            // With the current writer's next number.
             _ => {
                 let Some(mut value) = self.random.pick(&sent[recent..]) else { return };
                 if payload_type(&value) != "run_claim" {
@@ -362,7 +362,7 @@ impl World {
         }
     }
 
-    /// Records of a run that were refused for their numbers, or for their ids; some were applied since.
+    /// Records of a run that were refused for their numbers or ids; some were applied since.
     fn refused_for_numbers(&self, run: usize) -> Vec<Value> {
         let entries = self.run(run).map(|run| run.entries.as_slice()).unwrap_or_default();
         let refused = entries.iter().filter(|entry| {
@@ -371,7 +371,7 @@ impl World {
         refused.map(|entry| Value::clone(&entry.record)).filter(|one| payload_type(one) != "run_claim").collect()
     }
 
-    /// A record with the next numbers of its run; of a batch the records, too.
+    /// A record with the next numbers of its run; in a batch the records have them, too.
     fn numbered_again(&self, run: usize, value: &Value) -> Value {
         let (_, writer_seq, mut journal_seq) = self.head(run);
         let mut value = value.clone();

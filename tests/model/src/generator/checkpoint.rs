@@ -1,4 +1,4 @@
-//! Loop checkpoints: whole ones and ones that build on others, right ones and wrong ones.
+//! Loop checkpoints: whole ones or ones with a base, valid or invalid.
 
 use super::world::World;
 use crate::{checkpoints::Checkpoint, hashes};
@@ -27,16 +27,16 @@ impl World {
             (4, Fault::Version),
         ];
         let fault = self.random.weigh(Fault::None, &faults);
-        let known = self.checkpoints(run);
-        let whole: Vec<&Checkpoint> = known
+        let checkpoints = self.checkpoints(run);
+        let whole: Vec<&Checkpoint> = checkpoints
             .iter()
             .filter(|checkpoint| !checkpoint.pruned && checkpoint.messages.is_some() && checkpoint.of_loop)
             .collect();
         let base = self.random.pick(&whole);
-        // Only with a base can a list be wrong: without one, whoever takes the record computes it.
+        // Only a list with a base can be wrong: without one, the server computes it.
         let needs_base = matches!(fault, Fault::Spans | Fault::Hash);
         let base = if needs_base || self.random.percent(60) { base } else { None };
-        let mut payload = self.fields(run, &known);
+        let mut payload = self.fields(run, &checkpoints);
         let (own, spans, list) = self.messages(base);
         let hash = hashes::state_hash(&list, &payload["state"]);
         payload["messages"] = own.into();
@@ -51,12 +51,12 @@ impl World {
             Fault::None => {}
             Fault::Covers => payload["covers_journal_seq"] = (self.head(run).2 + self.random.below(2)).into(),
             Fault::IdTaken => {
-                if let Some(taken) = self.random.pick(&known) {
+                if let Some(taken) = self.random.pick(&checkpoints) {
                     payload["checkpoint_id"] = taken.id.into();
                 }
             }
             Fault::Base => {
-                let pruned: Vec<&Checkpoint> = known.iter().filter(|checkpoint| checkpoint.pruned).collect();
+                let pruned: Vec<&Checkpoint> = checkpoints.iter().filter(|checkpoint| checkpoint.pruned).collect();
                 let gone = self.random.pick(&pruned).map_or("nobody's", |pruned| &pruned.id);
                 payload["base"] = gone.into();
                 payload["state_hash"] = hashes::state_hash(&[], &Value::Null).into();
@@ -71,7 +71,7 @@ impl World {
         json!({"payload": payload})
     }
 
-    fn fields(&mut self, run: usize, known: &[Checkpoint]) -> Value {
+    fn fields(&mut self, run: usize, checkpoints: &[Checkpoint]) -> Value {
         let head = self.head(run).2 - 1;
         let covers = if self.random.percent(60) { head } else { self.random.below(head + 1) };
         let unanswered: Vec<String> = self
@@ -83,7 +83,7 @@ impl World {
         let mut payload = json!({
             "type": "loop_checkpoint",
             "checkpoint_id": self.id("checkpoint"),
-            "checkpoint_seq": if self.random.percent(85) { known.len() as u64 + 1 } else { self.random.below(4) },
+            "checkpoint_seq": if self.random.percent(85) { checkpoints.len() as u64 + 1 } else { self.random.below(4) },
             "covers_journal_seq": covers,
             "unanswered": unanswered,
             "schema_version": 1,

@@ -1,10 +1,10 @@
-//! What an agent says next: mostly a legal step of something, sometimes not.
+//! The content of an agent's next record: mostly a legal step of a lifecycle, sometimes not.
 
 use super::{payloads, world::World};
 use crate::{
     checkpoints::{self, Checkpoint},
     effects::{self, Effect},
-    lifecycles::{self, Standing},
+    lifecycles::{self, Item},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl World {
             (6, Topic::Pool),
             (13, Topic::WriteBack),
         ];
-        let behind = [
+        let after_end = [
             (32, Topic::Checkpoint),
             (24, Topic::Prune),
             (5, Topic::ContractCheckpoint),
@@ -75,16 +75,16 @@ impl World {
             (3, Topic::Tool),
             (2, Topic::Marker),
         ];
-        match self.random.weigh(Topic::Turn, if ended { &behind } else { &open }) {
+        match self.random.weigh(Topic::Turn, if ended { &after_end } else { &open }) {
             Topic::Run => self.run_lifecycle(run),
-            Topic::Turn => self.turn(),
+            Topic::Turn => self.conversation_turn(),
             Topic::Request => {
-                let said = self.request();
-                self.dated(said)
+                let fields = self.request();
+                self.dated(fields)
             }
             Topic::Result => {
-                let said = self.result(run);
-                self.dated(said)
+                let fields = self.result(run);
+                self.dated(fields)
             }
             Topic::Attempt => self.attempt(run),
             Topic::Effect => self.effect(run),
@@ -106,9 +106,9 @@ impl World {
             Topic::Message => self.keyed(run, "run_message"),
             Topic::Pool => self.keyed(run, "agent_pool"),
             Topic::Proposal => {
-                let mut said = self.keyed(run, "code_edit_proposal");
-                said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(12)});
-                said
+                let mut fields = self.keyed(run, "code_edit_proposal");
+                fields["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(12)});
+                fields
             }
             Topic::WriteBack => self.write_back(run),
         }
@@ -120,65 +120,65 @@ impl World {
     }
 
     /// Sometimes with a valid time of its own.
-    fn dated(&mut self, mut said: Value) -> Value {
+    fn dated(&mut self, mut fields: Value) -> Value {
         if self.random.percent(25) {
-            said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(10)});
+            fields["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(10)});
         }
-        said
+        fields
     }
 
     fn run_lifecycle(&mut self, run: usize) -> Value {
-        let begun = self.run(run).is_some_and(|run| run.of_type("run_lifecycle").next().is_some());
-        let ends = self.random.percent(if begun { 75 } else { 5 });
+        let has_lifecycle = self.run(run).is_some_and(|run| run.of_type("run_lifecycle").next().is_some());
+        let ends = self.random.percent(if has_lifecycle { 75 } else { 5 });
         let status = if ends { self.random.pick(&["completed", "failed", "cancelled"]) } else { Some("started") };
         json!({"payload": {"type": "run_lifecycle", "status": status, "reason": "so it went"}})
     }
 
-    pub(super) fn turn(&mut self) -> Value {
+    pub(super) fn conversation_turn(&mut self) -> Value {
         let message_id = format!("message-{}", self.random.below(4));
         let content = self.random.below(1000);
         let turn = json!({"type": "conversation_turn", "message_id": message_id, "kind": "user", "content": format!("say {content}")});
-        let mut said = json!({"payload": turn});
+        let mut fields = json!({"payload": turn});
         if self.random.percent(70) {
-            said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(15)});
+            fields["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(15)});
         }
         if self.random.percent(20) {
             let facts = if self.random.percent(70) { json!({"key": message_id}) } else { json!({}) };
             let hidden = payloads::encrypted(&self.key_id(), "conversation_turn", &facts);
-            if let (Some(said), Some(hidden)) = (said.as_object_mut(), hidden.as_object()) {
-                said.extend(hidden.clone());
+            if let (Some(fields), Some(hidden)) = (fields.as_object_mut(), hidden.as_object()) {
+                fields.extend(hidden.clone());
             }
         }
-        said
+        fields
     }
 
     pub(super) fn request(&mut self) -> Value {
         let tool_name = self.random.pick(&["book", "poll"]).unwrap_or("book");
         let arguments = json!({"day": self.random.below(2)});
         let (request_id, call_id) = (self.id("request"), format!("call-{}", self.random.below(3)));
-        let mut said = json!({"payload": {
+        let mut fields = json!({"payload": {
             "type": "tool_call_requested", "request_id": request_id, "call_id": call_id,
             "tool_name": tool_name, "arguments": arguments,
         }});
         if self.random.percent(35) {
             let key = if self.random.percent(8) { String::new() } else { format!("{tool_name}-{}", arguments["day"]) };
-            said["idempotency_key"] = key.into();
+            fields["idempotency_key"] = key.into();
         }
         if self.random.percent(4) {
-            said["dedupe_key"] = "dedupe".into();
+            fields["dedupe_key"] = "dedupe".into();
         }
         if self.random.percent(25) {
-            said["facts"] = match self.random.below(4) {
+            fields["facts"] = match self.random.below(4) {
                 0 => json!({"repeatable": true}),
                 1 => json!({"unresolved": "allow"}),
                 _ => json!({"unresolved": "refuse"}),
             };
         }
-        said
+        fields
     }
 
     pub(super) fn effects(&self, run: usize) -> Arc<Vec<Effect>> {
-        self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default()
+        self.run(run).map(|run| effects::run_effects(&self.model.rules, run)).unwrap_or_default()
     }
 
     /// An effect of a kind: mostly a pending one.
@@ -199,15 +199,15 @@ impl World {
             && self.random.percent(60)
             && let Some(first) = self.run(run).and_then(|run| run.entries.get(call.set_by))
         {
-            let mut said = json!({"payload": first.record["payload"]});
+            let mut fields = json!({"payload": first.record["payload"]});
             for field in ["facts", "key_id", "record_kind"] {
                 if let Some(value) = first.record.get(field) {
-                    said[field] = value.clone();
+                    fields[field] = value.clone();
                 }
             }
             let result = crate::record::payload_type(&first.record);
             if result.starts_with("tool_call_") {
-                return said;
+                return fields;
             }
         }
         let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
@@ -233,16 +233,16 @@ impl World {
         let attempt = if self.random.percent(6) { attempt + 1 } else { attempt };
         let basis = call.as_ref().filter(|_| self.random.percent(60)).map(|call| self.basis(run, call));
         let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
-        let mut said = json!({"payload": {
+        let mut fields = json!({"payload": {
             "type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again",
         }});
         if let Some(basis) = basis {
-            said["facts"] = json!({"basis": basis});
+            fields["facts"] = json!({"basis": basis});
         }
-        said
+        fields
     }
 
-    /// What an attempt or a decision says that it was made at: mostly the effect's newest record, sometimes another one.
+    /// The basis of an attempt or a decision: mostly the effect's newest record, sometimes another one.
     pub(super) fn basis(&mut self, run: usize, effect: &Effect) -> String {
         if self.random.percent(85) {
             return effect.newest.clone();
@@ -253,31 +253,31 @@ impl World {
     }
 
     fn effect(&mut self, run: usize) -> Value {
-        let known = self.any_effect(run, "effect", 80);
-        let intends = known.as_ref().is_none_or(|effect| !effect.pending()) || self.random.percent(30);
+        let effect = self.any_effect(run, "effect", 80);
+        let intends = effect.as_ref().is_none_or(|effect| !effect.pending()) || self.random.percent(30);
         if intends && self.random.percent(90) {
-            let id = match known {
-                Some(known) if self.random.percent(30) => known.id,
+            let id = match effect {
+                Some(effect) if self.random.percent(30) => effect.id,
                 _ => self.id("effect"),
             };
             let key = self.random.percent(40).then(|| format!("key-{id}"));
             return json!({"payload": payloads::effect_intent(&id, key.as_deref())});
         }
-        let id = known.filter(|_| !self.random.percent(8)).map_or_else(|| self.id("effect"), |effect| effect.id);
+        let id = effect.filter(|_| !self.random.percent(8)).map_or_else(|| self.id("effect"), |effect| effect.id);
         let statuses =
             ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown", "unknown"];
         let status = self.random.pick(&statuses).unwrap_or("completed");
         json!({"payload": payloads::effect_result(&id, status)})
     }
 
-    /// The contract's marker: of an effect, mostly as that ended, or of the run.
+    /// The contract's marker: for an effect, mostly with its status, or for the run.
     fn marker(&mut self, run: usize) -> Value {
-        let known = self.any_effect(run, "effect", 15);
-        let agrees = known.as_ref().filter(|effect| !effect.pending()).map(|effect| effect.status.clone());
+        let effect = self.any_effect(run, "effect", 15);
+        let agrees = effect.as_ref().filter(|effect| !effect.pending()).map(|effect| effect.status.clone());
         let any =
             self.random.pick(&["completed", "timed_out", "timed_out", "failed", "run_completed"]).unwrap_or("failed");
         let status = agrees.filter(|_| self.random.percent(80)).unwrap_or_else(|| any.to_owned());
-        let id = known.map_or_else(|| "effect of the run".to_owned(), |effect| effect.id);
+        let id = effect.map_or_else(|| "effect of the run".to_owned(), |effect| effect.id);
         json!({"payload": payloads::terminal_result(&id, &status)})
     }
 
@@ -301,7 +301,7 @@ impl World {
         json!({"payload": payloads::tool(&self.runs[run], &key, state, keyed)})
     }
 
-    /// A step of something with a key: one of the states, mostly one that may follow.
+    /// A step of an item with a key: to one of the states, mostly to a state that may follow.
     fn keyed(&mut self, run: usize, family: &str) -> Value {
         let states: &[&str] = match family {
             "approval" => &[
@@ -349,7 +349,7 @@ impl World {
         let keys = if family == "agent_pool" { 1 } else { 3 };
         let key = format!("{family}-{}", self.random.below(keys));
         let state = self.random.pick(states).unwrap_or(states[0]);
-        // Sometimes the same words again.
+        // Sometimes the same note again.
         let note = if self.random.percent(40) { "note".to_owned() } else { self.id("note") };
         let run_id = self.runs[run].clone();
         json!({"payload": match family {
@@ -362,17 +362,17 @@ impl World {
         }})
     }
 
-    /// A phase of one of two transactions: often of one that an earlier epoch left, or that has ended.
+    /// A phase of one of two transactions, often of a transaction that an earlier epoch left open or that has ended.
     fn write_back(&mut self, run: usize) -> Value {
         let epoch = self.head(run).0;
-        let known = self.run(run).map(|run| lifecycles::standing(&self.model.rules, run)).unwrap_or_default();
-        let of = |wanted: &dyn Fn(&Standing) -> bool| -> Vec<u64> {
-            let write_backs = known.iter().filter(|standing| standing.family.name == "write_back" && wanted(standing));
-            write_backs.filter_map(|standing| standing.key.id.parse().ok()).collect()
+        let items = self.run(run).map(|run| lifecycles::run_items(&self.model.rules, run)).unwrap_or_default();
+        let of = |wanted: &dyn Fn(&Item) -> bool| -> Vec<u64> {
+            let write_backs = items.iter().filter(|item| item.family.name == "write_back" && wanted(item));
+            write_backs.filter_map(|item| item.key.id.parse().ok()).collect()
         };
-        let left = of(&|standing| !standing.ended() && standing.key.epoch < Some(epoch));
-        let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
-        let committed = of(&|standing| standing.state == "committed" && standing.key.epoch == Some(epoch));
+        let left = of(&|item| !item.ended() && item.key.epoch < Some(epoch));
+        let over = of(&|item| item.ended() && item.key.epoch == Some(epoch));
+        let committed = of(&|item| item.state == "committed" && item.key.epoch == Some(epoch));
         let phases = [(8, "staged"), (6, "committed"), (4, "rejected")];
         if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(70)) {
             return json!({"payload": payloads::write_back("rejected", txn)});
@@ -387,25 +387,25 @@ impl World {
         json!({"payload": payloads::write_back(phase, txn)})
     }
 
-    /// What a writer that lost its run says of an effect: mostly of a pending one, often one that others said something of.
+    /// A late result of a superseded writer: mostly of a pending effect, often of an effect with evidence.
     pub(super) fn late_result(&mut self, run: usize) -> Option<Value> {
         let (pending, ended): (Vec<_>, Vec<_>) = self.effects(run).iter().cloned().partition(Effect::pending);
-        let told: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
+        let with_evidence: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
         let from = if !ended.is_empty() && self.random.percent(20) {
             ended
-        } else if !told.is_empty() && self.random.percent(70) {
-            told
+        } else if !with_evidence.is_empty() && self.random.percent(70) {
+            with_evidence
         } else {
             pending
         };
         let effect = self.random.pick(&from)?;
         let status = self.random.pick(&["completed", "failed"]).unwrap_or("failed");
-        Some(self.told_late(run, &effect, status))
+        Some(self.late_result_fields(run, &effect, status))
     }
 
-    pub(super) fn told_late(&mut self, run: usize, effect: &Effect, status: &str) -> Value {
+    pub(super) fn late_result_fields(&mut self, run: usize, effect: &Effect, status: &str) -> Value {
         let number = self.random.below(3);
-        let mut said = json!({"payload": match (effect.kind, status) {
+        let mut fields = json!({"payload": match (effect.kind, status) {
             ("tool_call", "failed") => {
                 json!({"type": "tool_call_failed", "request_record_id": effect.id, "error_kind": "busy", "error_message": "late"})
             }
@@ -417,13 +417,13 @@ impl World {
             (_, status) => payloads::delivery(&effect.id, status, "late"),
         }});
         // Processes that name a result after its call give it the same id.
-        let known = [effect.evidence.as_slice(), &effect.contradicting].concat();
-        if let Some(known) = self.random.pick(&known)
+        let earlier_results = [effect.evidence.as_slice(), &effect.contradicting].concat();
+        if let Some(earlier) = self.random.pick(&earlier_results)
             && self.random.percent(25)
         {
-            said["record_id"] = crate::record::text(&known.result, "/record_id").into();
+            fields["record_id"] = crate::record::text(&earlier.result, "/record_id").into();
         }
-        said
+        fields
     }
 
     fn contract_checkpoint(&mut self, run: usize) -> Value {
@@ -442,6 +442,6 @@ impl World {
     }
 
     pub(super) fn checkpoints(&self, run: usize) -> Vec<Checkpoint> {
-        self.run(run).map(|run| checkpoints::of(&self.model.rules, run)).unwrap_or_default()
+        self.run(run).map(|run| checkpoints::run_checkpoints(&self.model.rules, run)).unwrap_or_default()
     }
 }

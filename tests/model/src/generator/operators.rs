@@ -1,4 +1,4 @@
-//! What people do: decide about effects, void records, take facts and content back.
+//! The operators: they decide about effects, skip records, retract facts and erase content.
 
 use super::{AppendFault, record, world::World};
 use crate::{
@@ -42,13 +42,12 @@ impl World {
         usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0)
     }
 
-    /// An unclaimed record of a run, sometimes twice, sometimes with another one's id, or with a number that it need not
-    /// have.
+    /// Appends a record outside a claim, sometimes twice, sometimes with another record's id or an unneeded number.
     fn say(&mut self, run: usize, payload: &Value) {
         self.say_at(run, payload, Value::Null);
     }
 
-    /// The same with facts. A decision that names an epoch is one of the writer that has the run, or had it.
+    /// The same with facts. A decision that names an epoch comes from the run's current or former writer.
     fn say_at(&mut self, run: usize, payload: &Value, facts: Value) {
         let mut value = json!({
             "run_id": self.runs[run],
@@ -96,11 +95,11 @@ impl World {
     /// Decides about an effect that is pending, or that once was.
     fn resolve(&mut self) {
         let run = self.any_run();
-        let known = self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default();
+        let effects = self.run(run).map(|run| effects::run_effects(&self.model.rules, run)).unwrap_or_default();
         let with_evidence: Vec<_> =
-            known.iter().filter(|effect| effect.pending() && !effect.evidence.is_empty()).collect();
-        let pending: Vec<_> = known.iter().filter(|effect| effect.pending()).collect();
-        let all: Vec<_> = known.iter().collect();
+            effects.iter().filter(|effect| effect.pending() && !effect.evidence.is_empty()).collect();
+        let pending: Vec<_> = effects.iter().filter(|effect| effect.pending()).collect();
+        let all: Vec<_> = effects.iter().collect();
         let choice = self.random.below(100);
         let from = if choice < 70 && !with_evidence.is_empty() {
             with_evidence
@@ -113,7 +112,7 @@ impl World {
             return;
         }
         let id = self.random.pick(&from).map_or("nobody's".to_owned(), |effect| effect.id.clone());
-        let adoptable = known.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
+        let adoptable = effects.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
         let decision = self
             .random
             .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
@@ -126,24 +125,24 @@ impl World {
             "who": "jo", "why": "looked it up",
         });
         if decision == "done" {
-            let told = self.random.percent(80).then(|| json!({"resolved": self.random.below(3)}));
-            payload["result"] = told.into();
+            let result = self.random.percent(80).then(|| json!({"resolved": self.random.below(3)}));
+            payload["result"] = result.into();
         }
         let facts = if self.random.percent(60) { self.seen_of(run, id) } else { Value::Null };
         self.say_at(run, &payload, facts);
     }
 
-    /// What a decision says that it was made at: mostly what is known now, sometimes what was or what never is.
+    /// The state that a decision names: mostly the current one, sometimes an earlier or an impossible one.
     fn seen_of(&mut self, run: usize, id: &str) -> Value {
-        let known = self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default();
-        let effect = known.iter().find(|effect| effect.id == id && effect.pending());
+        let effects = self.run(run).map(|run| effects::run_effects(&self.model.rules, run)).unwrap_or_default();
+        let effect = effects.iter().find(|effect| effect.id == id && effect.pending());
         let revision = effect.map_or(1, |effect| effect.revision);
         let mut facts = json!({});
-        let behind = self.random.weigh(0, &[(6, 0), (3, 1), (1, 2)]);
+        let revisions_back = self.random.weigh(0, &[(6, 0), (3, 1), (1, 2)]);
         if self.random.percent(80) {
-            facts["revision"] = match behind {
+            facts["revision"] = match revisions_back {
                 2 => revision + 1,
-                behind => revision.saturating_sub(behind),
+                revisions_back => revision.saturating_sub(revisions_back),
             }
             .into();
         }
@@ -179,7 +178,7 @@ impl World {
         let run = self.any_run();
         let facts = ["conversation_turn", "code_edit_proposal", "tool_call_requested"];
         let ids = |run: &crate::run::Run| -> Vec<String> {
-            let facts = run.applied().filter(|entry| facts.contains(&payload_type(&entry.record)));
+            let facts = run.applied_entries().filter(|entry| facts.contains(&payload_type(&entry.record)));
             facts.map(|entry| entry.id.clone()).collect()
         };
         let ids = self.run(run).map(ids).unwrap_or_default();
@@ -190,25 +189,25 @@ impl World {
         self.say(run, &json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said by mistake"}));
     }
 
-    /// A turn that is retracted in front of where it is said.
+    /// A turn whose retraction comes before it in the log.
     fn retract_what_comes(&mut self) {
         let at = self.any_agent();
         self.look_up(at);
-        let said = self.turn();
+        let fields = self.conversation_turn();
         // The retraction takes an id itself.
         let id = format!("record-{}", self.ids + 2);
         let payload = json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said too early"});
         self.say(self.agents[at].run, &payload);
-        self.write_one(at, said);
+        self.write_one(at, fields);
     }
 
-    /// What an agent sent and nobody applied, which it may send again; or what it may send next.
+    /// The id of a sent record that is not applied and may come again, or of a future record.
     fn not_yet(&mut self, run: usize) -> String {
-        let applied = |id: &str| self.run(run).is_some_and(|run| run.applied().any(|entry| entry.id == id));
+        let applied = |id: &str| self.run(run).is_some_and(|run| run.applied_entries().any(|entry| entry.id == id));
         let sent = self.agents.iter().filter(|agent| agent.run == run).flat_map(|agent| &agent.sent);
         let ids = sent.map(|value| crate::record::text(value, "/record_id").to_owned());
         let mut ids: Vec<String> = ids.filter(|id| !applied(id)).collect();
-        // The next one's, as far as anybody can tell.
+        // The next one's, as far as it can be predicted.
         ids.extend((3..6).map(|ahead| format!("record-{}", self.ids + ahead)));
         self.random.pick(&ids).unwrap_or_default()
     }
@@ -252,15 +251,15 @@ impl World {
             _ => (self.any_partition(), self.random.weigh("tool_call_completed", &families)),
         };
         self.horizon = Some((partition, family));
-        // Sometimes a time to come: what is behind the horizon stays all the same.
+        // Sometimes a future time: records after the horizon keep their content all the same.
         let until = self.now + 20 - i64::try_from(self.random.below(60)).unwrap_or(0);
         let payload =
             json!({"type": "retention_horizon", "family": family, "until_millis": until, "who": "jo", "why": "policy"});
         self.own(partition, payload);
     }
 
-    /// Skips what a partition stands at, a dead letter, or a record that was applied, and sometimes one that nothing can be
-    /// built again without, for the log's start moved.
+    /// Skips the record at which a partition stopped, a dead letter, or an applied record. Sometimes the log's start
+    /// has moved, so that an index without the record cannot be rebuilt.
     fn skip(&mut self) {
         let stopped = (0..self.model.journal.partitions).find(|at| self.stands_at(*at).is_some());
         let partition = match stopped {
@@ -272,7 +271,7 @@ impl World {
             None if !self.model.rebuilds(partition) && self.random.percent(50) => return,
             None => {
                 let log = &self.model.partitions[partition as usize].log;
-                // What belongs to the partition stays.
+                // Records of the partition itself stay.
                 let of_run = |what: &What| what.record().is_some_and(|record| !of_partition(record));
                 let offsets = |wanted: &dyn Fn(&What) -> bool| -> Vec<u64> {
                     log.iter().filter(|delivery| wanted(&delivery.what)).map(|delivery| delivery.offset).collect()
@@ -293,7 +292,7 @@ impl World {
         (why != "log_truncated" && why != "not_a_journal").then_some(*offset)
     }
 
-    /// A run's record where it does not belong.
+    /// A run's record in a wrong partition.
     fn wrong_partition(&mut self) {
         let sent: Vec<Value> = self.agents.iter().filter_map(|agent| agent.sent.last().cloned()).collect();
         let Some(value) = self.random.pick(&sent) else { return };

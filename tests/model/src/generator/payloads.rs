@@ -18,7 +18,7 @@ pub(super) fn batch(records: &[Value]) -> Value {
     json!({"type": "batch", "records": records})
 }
 
-/// Something that only its facts tell.
+/// A hidden payload, which only its facts describe.
 pub(super) fn encrypted(key_id: &str, payload_type: &str, facts: &Value) -> Value {
     let kind = if payload_type == "conversation_turn" { payload_type } else { "tool_call" };
     let mut facts = facts.clone();
@@ -49,7 +49,7 @@ pub(super) fn effect_result(id: &str, status: &str) -> Value {
     json!({"type": "effect_result", "effect_id": id, "terminal_status": status, "redacted_summary": "one result"})
 }
 
-/// As a part of another payload.
+/// Without its type, for use within another payload.
 fn without_type(mut payload: Value) -> Value {
     if let Some(members) = payload.as_object_mut() {
         members.remove("type");

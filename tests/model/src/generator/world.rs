@@ -1,4 +1,4 @@
-//! The log that everybody writes to, and the answers that a server would give meanwhile.
+//! The log that all actors write to, and the answers of a server meanwhile.
 
 use super::{AppendFault, History, Reader, Step, record};
 use crate::{
@@ -10,10 +10,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Where time starts: 2026-11-22T00:00:00Z.
+/// The start of time: 2026-11-22T00:00:00Z.
 pub(super) const START_MILLIS: i64 = 1_795_305_600_000;
 
-/// In one history of so many a lost writer tells more than is kept, which else happens in one of 600,000.
+/// One history in so many has a superseded writer with more results than are kept; by chance only one in 600,000 has.
 const CROWD_EVERY: u64 = 40;
 
 /// A writer of a run, as it sees itself.
@@ -113,7 +113,8 @@ impl World {
         History { seed: self.seed, journal: self.model.journal.clone(), runs: self.runs, steps: self.steps }
     }
 
-    /// A genesis in every partition; sometimes one is not the journal's. That of partition 0 decides what the journal is.
+    /// A genesis in every partition; sometimes one of another journal. The genesis of partition 0 identifies the
+    /// journal.
     fn begin(&mut self) {
         let others = u64::from(self.model.journal.partitions) - 1;
         let strange = self.random.percent(3).then(|| 1 + self.random.below(others));
@@ -141,7 +142,7 @@ impl World {
         format!("{prefix}-{}", self.ids)
     }
 
-    /// Does one step, which readers see at once or when they are let.
+    /// Performs one step. Readers see it at once, or after a hold.
     pub(super) fn step(&mut self, step: Step) {
         for event in self.reader.see(&step) {
             event.to(&mut self.model);
@@ -183,7 +184,7 @@ impl World {
         self.run(run).map_or((0, 1, 1), head)
     }
 
-    /// A writer of a run that nobody claimed.
+    /// Adds a writer to an unclaimed run.
     fn arrive(&mut self, run: usize) {
         let writer_id = self.id("writer");
         self.agents.push(Agent { run, writer_id, epoch: 0, writer_seq: 1, journal_seq: 1, sent: Vec::new() });

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# jars.sh [FOLDER]   fetches the jars of FOLDER/pom.xml (default: this folder's) into the user's cache folder, once, and prints
-# where they are. Where there is a FOLDER/jars.sha256, they are the files that it lists, and no others.
+# jars.sh [FOLDER]   fetches the jars of FOLDER/pom.xml (default: this folder's) into the user's cache folder, once,
+# and prints their path. The fetched files must match FOLDER/jars.sha256, if it exists.
 set -euo pipefail
 here=$(cd "${1:-$(dirname "$0")}" && pwd)
 pinned=$here/jars.sha256
@@ -10,7 +10,7 @@ recipe=$(cat "$here/pom.xml" "$pinned" | sha256sum | cut -c 1-16)
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/runlog/java-$recipe
 mkdir -p "$(dirname "$folder")"
 
-# Two test runs may come here at once. What a killed one left half made is not marked as ready.
+# Two test runs may call this at once. The incomplete folder of a killed run is not marked as ready.
 exec 9>"$folder.lock"
 flock -w 600 9
 if [ ! -e "$folder/ready" ]; then
@@ -22,7 +22,7 @@ if [ ! -e "$folder/ready" ]; then
     -DoutputDirectory="$folder/jars" </dev/null >&2
   if [ "$pinned" != /dev/null ]; then
     (cd "$folder/jars" && LC_ALL=C sha256sum -- *) | diff "$pinned" - >&2 || {
-      echo "the jars of $here/pom.xml are not those of $pinned (<: pinned, >: fetched)" >&2
+      echo "the jars of $here/pom.xml differ from $pinned (<: pinned, >: fetched)" >&2
       exit 1
     }
   fi

@@ -1,5 +1,5 @@
-//! Seeded randomness: SplitMix64, one sequence for each purpose, so that what is taken out of a plan changes nothing of what
-//! stays.
+//! Seeded randomness: SplitMix64, one sequence for each purpose, so that removing a part of a plan does not change
+//! the rest.
 
 /// A sequence of numbers.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Dice {
         from + self.number() % (to - from + 1)
     }
 
-    /// True so many times in a hundred.
+    /// True in `share` of a hundred cases.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.number() % 100 < share
     }

@@ -1,4 +1,4 @@
-//! An operation as its process runs it: cut off, or resumed late, at any of its awaits.
+//! An operation as its process runs it: dropped, or resumed late, at any of its awaits.
 
 use std::{
     pin::Pin,
@@ -8,23 +8,23 @@ use std::{
 };
 use tokio::time::{Sleep, sleep};
 
-/// An operation's future between its process and the operation.
+/// A future that wraps an operation's future and applies the faults.
 pub(crate) struct Guard<'a, T> {
-    /// None once it is dropped.
+    /// `None` once it is dropped.
     inner: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     polls: u32,
     cut: Option<u32>,
-    /// Whether the operation's effect has begun, and after how many polls since then it is dropped.
+    /// Whether the operation's effect has begun, and the number of polls since then after which it is dropped.
     cut_in_effect: Option<(&'a AtomicBool, u32)>,
     pauses: Vec<(u32, u64)>,
     pause: Option<Pin<Box<Sleep>>>,
-    /// How long its process stood still, milliseconds.
+    /// How long its process was paused, milliseconds.
     pub(crate) paused: u64,
 }
 
 impl<'a, T> Guard<'a, T> {
-    /// Drops the operation where it waits after `cut` polls, or after so many since its effect began; stands still for so many
-    /// milliseconds before each of these polls, counted from 0.
+    /// Drops the operation when it waits after `cut` polls, or after so many polls since its effect began. Pauses for
+    /// the given milliseconds before each of the listed polls, counted from 0.
     pub(crate) fn new(
         operation: impl Future<Output = T> + Send + 'a,
         cut: Option<u32>,
@@ -34,7 +34,7 @@ impl<'a, T> Guard<'a, T> {
         Self { inner: Some(Box::pin(operation)), polls: 0, cut, cut_in_effect, pauses, pause: None, paused: 0 }
     }
 
-    /// Counts a poll of the effect. Whether it was the last one.
+    /// Counts a poll of the effect. Returns whether it was the last one.
     fn is_cut_in_effect(&mut self) -> bool {
         let Some((_, left)) = self.cut_in_effect.as_mut().filter(|(begun, _)| begun.load(Ordering::Relaxed)) else {
             return false;
@@ -45,7 +45,7 @@ impl<'a, T> Guard<'a, T> {
 }
 
 impl<T> Future for Guard<'_, T> {
-    /// None where it was dropped.
+    /// `None` if it was dropped.
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

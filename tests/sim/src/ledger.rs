@@ -1,10 +1,10 @@
-//! The observer. It sees every record that lands and every effect that starts or ends, is told what each operation answered, and
-//! says what must not be so.
+//! The observer. It sees every record that lands, every effect that starts or ends, and the answer of each operation,
+//! and reports violations.
 //!
-//! Its sources are the log's bytes, the harness's own effects, and the independent model (`tests/model`), which judges each
-//! record as it lands. It asks the product nothing.
+//! Its sources are the log's bytes, the harness's own effects, and the independent model (`tests/model`), which
+//! judges each record as it lands. It sends no question to the product.
 //!
-//! `effects` has what is required of effects and of those that are told of them, `questions` of answers.
+//! `effects` contains the requirements for effects and their callers, `questions` the requirements for answers.
 //!
 //! ```text
 //!   a call may run: once ── a further run needs a `not_done` of an operator, applied since ── or a key
@@ -42,7 +42,7 @@ pub(crate) fn run_id(run: u32) -> String {
     format!("run-{run}")
 }
 
-/// What the harness observes and requires.
+/// The harness's observations and requirements.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     topic: String,
@@ -51,19 +51,19 @@ pub(crate) struct Ledger {
     records: BTreeMap<(PartitionId, Offset), Landed>,
     /// Records that the model has not folded yet, because their partition stopped.
     waiting: Vec<(PartitionId, Offset)>,
-    /// What was acknowledged and is not judged yet.
+    /// Acknowledged records that are not judged yet.
     unjudged: Vec<Acknowledged>,
-    /// Requests and the results of theirs that were applied or are evidence.
+    /// Requests and their results that were applied or are evidence.
     kept: BTreeSet<(String, String)>,
     questions: Questions,
     claims: BTreeMap<u32, Vec<Claim>>,
     /// The steps of each run that make equal calls, in order, by the first one.
     equal: BTreeMap<(u32, u32), Vec<u32>>,
     /// How many requests of equal calls were applied.
-    asked: BTreeMap<(u32, u32), usize>,
+    request_counts: BTreeMap<(u32, u32), usize>,
     /// The run and the step of each request that was applied.
     requests: BTreeMap<String, (u32, u32)>,
-    /// Requests of earlier processes that each life found unresolved, and that nobody decided since.
+    /// Requests of earlier processes that each life found unresolved, and that are still undecided.
     unresolved: BTreeMap<u32, BTreeSet<String>>,
     lives: BTreeMap<u32, Life>,
     calls: BTreeMap<(u32, u32), Logical>,
@@ -75,9 +75,9 @@ pub(crate) struct Ledger {
     decisions: Vec<Decided>,
     /// When a server read from a deposed leader: the server, from, to.
     deposed: Vec<(u32, u64, Option<u64>)>,
-    /// How often a server was told an end before what it had applied, or no longer was.
+    /// How often a server began or ceased to see a log end before its applied position.
     ends_moved: usize,
-    /// Requests whose outcome somebody decided.
+    /// Requests with a decided outcome.
     decided: BTreeSet<String>,
     /// Calls that processes are at work on: life, run and step.
     busy: BTreeSet<(u32, u32, u32)>,
@@ -87,7 +87,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug)]
 struct Landed {
     record: JournalRecord,
-    /// As the model says; empty until it does.
+    /// The model's outcome; empty until it is judged.
     outcome: String,
     reason: Option<String>,
 }
@@ -102,17 +102,17 @@ struct Claim {
     offset: Offset,
 }
 
-/// A call of an agent, whichever process makes it, however often.
+/// A call of an agent, across all processes and repetitions.
 #[derive(Clone, Debug, Default)]
 struct Logical {
-    /// Whether it may run now: false once it did, until a decision.
+    /// Whether it may not run now: true after a run, until a decision.
     spent: bool,
     /// Results of its effects, and of decisions.
     results: Vec<String>,
     /// The result of its first effect.
     receipt: Option<String>,
     happened: bool,
-    /// An operator said that it did not happen while a process was at it, so that it may run twice.
+    /// An operator decided `not_done` while a process was at work on it, so that it may run twice.
     wronged: bool,
 }
 
@@ -124,34 +124,34 @@ struct Effect {
     step: u32,
     request: String,
     result: Option<String>,
-    /// Its caller was told that the result can be recorded nowhere.
+    /// Its caller was informed that the result cannot be recorded.
     given_up: bool,
 }
 
-/// What an operator is about to decide.
+/// The decision that an operator is about to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     pub(crate) request: String,
     /// The log's end when its author's question was answered.
     pub(crate) seen: Offset,
     pub(crate) result: Option<String>,
-    /// Whether it says what it was made at, and that is so.
+    /// Whether it states a basis, and the basis is current.
     pub(crate) current: bool,
     /// Whether a process was at work on the call.
     pub(crate) busy: bool,
 }
 
-/// What an operator finds out about a call.
+/// An operator's knowledge about a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Phoned {
     /// The process that has the run is at work on it.
     pub(crate) busy: bool,
-    /// It happened, as far as anybody knows now.
+    /// It happened, according to current knowledge.
     pub(crate) happened: bool,
     pub(crate) result: Option<String>,
 }
 
-/// A record whose schema nobody knows.
+/// A record with an unknown schema.
 pub(crate) const POISON: &[u8] = b"\xC3\x01unknown!datum";
 /// Bytes that are no record.
 pub(crate) const GARBAGE: &[u8] = b"no record";
@@ -185,7 +185,7 @@ impl Ledger {
             questions: Questions::default(),
             claims: BTreeMap::new(),
             equal,
-            asked: BTreeMap::new(),
+            request_counts: BTreeMap::new(),
             requests: BTreeMap::new(),
             unresolved: BTreeMap::new(),
             lives,
@@ -201,7 +201,7 @@ impl Ledger {
         }
     }
 
-    /// What must not be so.
+    /// The violations.
     pub(crate) fn failures(&self) -> &[String] {
         &self.failures
     }
@@ -211,7 +211,7 @@ impl Ledger {
         self.failures.push(format!("{}.{:03}: {what}", now / 1000, now % 1000));
     }
 
-    /// A server reads from a deposed leader from now on, or no longer.
+    /// A server starts or stops reading from a deposed leader.
     pub(crate) fn deposed(&mut self, server: u32, begins: bool) {
         let now = ambient::elapsed_millis();
         if begins {
@@ -221,12 +221,12 @@ impl Ledger {
         open.filter(|_| !begins).for_each(|window| window.2 = Some(now));
     }
 
-    /// A server is told an end of the log before what it has applied from now on, or no longer.
+    /// A server starts or stops seeing a log end before its applied position.
     pub(crate) fn ends_moved(&mut self) {
         self.ends_moved += 1;
     }
 
-    /// A record is in the log. Says what it is, and what else is judged with it.
+    /// A record is in the log. Returns its description and the records judged along with it.
     pub(crate) fn landed(&mut self, partition: PartitionId, offset: Offset, millis: i64, value: &[u8]) -> String {
         let what = match value {
             POISON => Delivered::UnknownSchema { what: "unknown_schema".to_owned() },
@@ -245,7 +245,7 @@ impl Ledger {
                 }
             },
         };
-        let told = match &what {
+        let unreadable = match &what {
             Delivered::Record { .. } => None,
             other => Some(format!("{other:?}")),
         };
@@ -254,8 +254,8 @@ impl Ledger {
         }
         let judged = self.fold();
         self.moves();
-        let told = told.into_iter().chain(judged);
-        told.collect::<Vec<_>>().join("; then ")
+        let lines = unreadable.into_iter().chain(judged);
+        lines.collect::<Vec<_>>().join("; then ")
     }
 
     /// Keeps a record until the model judges it.
@@ -281,18 +281,18 @@ impl Ledger {
         Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents }
     }
 
-    /// Takes note of what the model has judged since. A line for each of them.
+    /// Notes the records that the model has judged since, and returns a line for each.
     fn fold(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         for (partition, offset) in std::mem::take(&mut self.waiting) {
             let at = (partition, offset);
             let Some(record) = self.records.get(&at).map(|landed| landed.record.clone()) else { continue };
             let of_run = record.body.run_id.borrow().is_some();
-            let told = match &self.model {
+            let outcome_row = match &self.model {
                 Some(model) => model.outcome(partition.get(), offset.get(), 0, record.body.record_id.as_str()),
                 None => Value::Null,
             };
-            let text = |name: &str| told[name].as_str().map(str::to_owned);
+            let text = |name: &str| outcome_row[name].as_str().map(str::to_owned);
             let (outcome, reason) = (text("outcome"), text("reason"));
             if outcome.is_none() && of_run {
                 lines.push(format!("{partition}:{offset} {} waits", record.body.record_id));
@@ -317,7 +317,7 @@ impl Ledger {
         let applied = outcome == "applied";
         let is_evidence = outcome == "refused" && matches!(reason.as_deref(), Some("fenced" | "ended"));
         let facts = &record.body.facts;
-        let told = format!(
+        let line = format!(
             "{}:{} {} {} {} by {} epoch {} seq {}/{}: {outcome} {}",
             at.0,
             at.1,
@@ -337,7 +337,7 @@ impl Ledger {
             self.took_place(run, at, record, (applied, is_evidence));
         }
         self.keeps(at);
-        told
+        line
     }
 
     fn took_place(
@@ -358,7 +358,7 @@ impl Ledger {
                     let writer = claim.writer_id.as_str().to_owned();
                     claims.push(Claim { life, writer, epoch: next, at: now, offset });
                     if let Some(life) = life {
-                        self.found(run, life);
+                        self.note_unresolved(run, life);
                     }
                 }
             }
@@ -366,9 +366,9 @@ impl Ledger {
                 let like = request.arguments.as_ref().and_then(|args| args.to_value()["step"].as_u64());
                 let Some(like) = like.and_then(|like| u32::try_from(like).ok()) else { return };
                 // An agent makes equal calls one after the other, each until it is answered: each is one request.
-                let asked = self.asked.entry((run, like)).or_default();
-                let nth = *asked;
-                *asked += 1;
+                let requests = self.request_counts.entry((run, like)).or_default();
+                let nth = *requests;
+                *requests += 1;
                 let id = record.body.record_id.as_str();
                 match self.equal.get(&(run, like)).and_then(|steps| steps.get(nth)).copied() {
                     Some(step) => drop(self.requests.insert(id.to_owned(), (run, step))),
@@ -390,7 +390,7 @@ impl Ledger {
                 self.resolved(resolution.request_record_id.as_str());
                 let facts = &record.body.facts;
                 if facts.revision.is_none() && facts.epoch.is_none() {
-                    self.fail(format!("the decision at {partition}:{offset} does not say what it was made at"));
+                    self.fail(format!("the decision at {partition}:{offset} has no basis"));
                 }
                 if facts.epoch.is_some() && self.checks_attempts {
                     self.never_started(resolution.request_record_id.as_str());
@@ -418,8 +418,9 @@ impl Ledger {
         }
     }
 
-    /// What a life finds unresolved with its first claim. What it leaves unresolved itself it may be at work on.
-    fn found(&mut self, run: u32, life: u32) {
+    /// Notes the calls that are unresolved at a life's first claim. The life may be at work on calls that become
+    /// unresolved later.
+    fn note_unresolved(&mut self, run: u32, life: u32) {
         if self.unresolved.contains_key(&life) {
             return;
         }
@@ -430,7 +431,7 @@ impl Ledger {
         self.unresolved.insert(life, ids);
     }
 
-    /// Somebody decided about a call, or it ended.
+    /// A call was decided, or it ended.
     fn resolved(&mut self, request: &str) {
         for found in self.unresolved.values_mut() {
             found.remove(request);
@@ -449,25 +450,24 @@ impl Ledger {
         }
     }
 
-    /// A client without a handle was told that it has the run.
-    pub(crate) fn told_claimed(&mut self, run: u32, writer: &str, epoch: u64) {
+    /// A client without a handle got the answer that it has the run.
+    pub(crate) fn claim_confirmed(&mut self, run: u32, writer: &str, epoch: u64) {
         let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
         if !claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer)) {
             self.fail(format!(
-                "writer {writer} is told that it has run {run} in epoch {epoch}, and its claim was refused"
+                "writer {writer} got an answer that it has run {run} in epoch {epoch}, and its claim was refused"
             ));
         }
     }
 
-    /// A decision that an effect did not happen must not take effect after something was learned of it that its author had
-    /// not seen.
+    /// A `not_done` decision must not take effect after news of the effect that its author had not seen.
     fn check_current(&mut self, partition: PartitionId, offset: Offset, decided: &Decided) {
         let since = self.records.range((partition, decided.seen)..(partition, offset));
         let unseen = since.map(|(_, landed)| landed).find(|landed| {
             let answers = landed.record.body.facts.answers.as_ref().map(|id| id.as_str());
-            let kept = matches!(landed.reason.as_deref(), Some("fenced" | "ended"));
+            let is_evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended"));
             let kind = landed.record.body.facts.payload_type.as_str();
-            let result = matches!(kind, "tool_call_completed" | "tool_call_failed") && kept;
+            let result = matches!(kind, "tool_call_completed" | "tool_call_failed") && is_evidence;
             let attempt = kind == "tool_call_attempt" && landed.outcome == "applied";
             answers == Some(decided.request.as_str()) && (result || attempt)
         });
@@ -481,13 +481,13 @@ impl Ledger {
         }
     }
 
-    /// An operator decides. The number by which the decision says who made it.
+    /// An operator decides. Returns the number by which the decision names its author.
     pub(crate) fn decides(&mut self, decided: Decided) -> usize {
         self.decisions.push(decided);
         self.decisions.len() - 1
     }
 
-    /// What is known of the call of this request. None where it is no call of a plan.
+    /// The knowledge about the call of this request. `None` if the plan has no such call.
     pub(crate) fn phone(&self, request: &str) -> Option<Phoned> {
         let (run, step) = *self.requests.get(request)?;
         let writer = self.claims.get(&run).and_then(|claims| claims.last()).and_then(|claim| claim.life);
@@ -501,7 +501,7 @@ impl Ledger {
         self.records.len()
     }
 
-    /// What the model says of a run now, for [`differs`].
+    /// The model's recovery of a run now, for [`differs`].
     pub(crate) fn recovery(&self, run: u32) -> Value {
         self.model.as_ref().map_or(Value::Null, |model| model.recover(&run_id(run)))
     }

@@ -1,4 +1,4 @@
-//! A process: opens a run and goes through its agent's steps, whatever happens to it.
+//! A process: opens a run and executes its agent's steps under the plan's faults.
 
 use crate::{
     ambient,
@@ -39,32 +39,33 @@ pub(crate) const OPERATION: Duration = Duration::from_secs(40);
 /// How often a step is tried, and how often an opening.
 const TRIES_MAX: u32 = 60;
 
-/// A process with what it needs.
+/// A process with its dependencies.
 pub(crate) struct Process {
     stage: Arc<Stage>,
     network: Arc<Network>,
     /// Its own connection to the log, if it has one.
     link: Option<Arc<Link>>,
     life: Life,
-    /// Whether it must come to the end of its steps.
+    /// Whether it must finish its steps.
     last: bool,
-    /// The steps that its agent is done with.
+    /// The steps that its agent has done.
     done: Mutex<BTreeSet<u32>>,
-    /// How many calls are in flight, and the steps that its agent was done with when the first of them began.
+    /// How many calls are in flight, and the steps done when the first of them began.
     calls: Mutex<(u32, BTreeSet<u32>)>,
-    /// Whether one step is under way at the most.
+    /// Whether at most one step is in flight.
     alone: AtomicBool,
     opens: AtomicU32,
     reopens: AtomicU32,
 }
 
-/// What follows from how a step ended.
+/// The consequence of a step's end.
 enum Next {
     Done,
     Again,
-    /// As `Again`. A server that admits one append at a time had no room for this one, which may happen any number of times.
+    /// As `Again`. A server that admits one append at a time refused this one for lack of capacity, which may happen
+    /// any number of times.
     NoRoom,
-    /// The process is done with the run.
+    /// The process leaves the run.
     Leave,
 }
 
@@ -100,7 +101,7 @@ impl Process {
         self.stage.ledger().fail(line);
     }
 
-    /// Lives until its steps are done, or its run is lost or ended. Says whether its steps are done.
+    /// Works until its steps are done, or its run is lost or ended. Returns whether its steps are done.
     pub(crate) async fn live(self: Arc<Self>) -> bool {
         let Some((runlog, run)) = self.open().await else { return false };
         let done = {
@@ -179,16 +180,16 @@ impl Process {
         None
     }
 
-    /// Looks at the run from time to time, over the same connection, until this is dropped. A query ends in time whatever
-    /// the servers do.
+    /// Queries the run from time to time, over the same connection, until this is dropped. A query ends in time
+    /// regardless of the servers' state.
     async fn watch(&self, runlog: &Runlog) {
         let mut dice = Dice::new(self.stage.seed(), 4_000 + u64::from(self.life.id));
         loop {
             sleep(Duration::from_millis(dice.between(1_000, 12_000))).await;
-            let begun = Instant::now();
+            let start = Instant::now();
             let looked = runlog.run(run_id(self.life.run).as_str()).await;
-            if begun.elapsed() > QUERY_MAX {
-                self.fail(format!("a query took {:?}: {:?}", begun.elapsed(), looked.map(|run| run.is_some())));
+            if start.elapsed() > QUERY_MAX {
+                self.fail(format!("a query took {:?}: {:?}", start.elapsed(), looked.map(|run| run.is_some())));
             }
         }
     }
@@ -197,7 +198,7 @@ impl Process {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on behind the checkpoint that was opened with, which must be the run's last one and as it was written.
+    /// Continues after the checkpoint of the opening, which must be the run's last one and unchanged.
     fn resume(&self, run: &Run) {
         let checkpoint = run.recovery().checkpoint.as_ref();
         let id = checkpoint.map(|checkpoint| checkpoint.checkpoint_id.as_str());
@@ -209,10 +210,12 @@ impl Process {
         let steps = state["done"].as_array().into_iter().flatten();
         *self.done() = steps.filter_map(|step| u32::try_from(step.as_u64()?).ok()).collect();
         self.stage.count("resumed at a checkpoint");
-        self.tell(|| format!("resumes behind step {:?}", self.done().last()));
+        self.tell(|| format!("resumes after step {:?}", self.done().last()));
         let messages: Vec<Value> = checkpoint.messages.iter().flatten().map(Json::to_value).collect();
         if messages != messages_of(&self.done()).iter().map(Json::to_value).collect::<Vec<_>>() {
-            self.fail(format!("the messages of checkpoint {id:?} are {messages:?}, not those of its state {state}"));
+            self.fail(format!(
+                "the messages of checkpoint {id:?} are {messages:?}, and do not match its state {state}"
+            ));
         }
     }
 
@@ -252,7 +255,7 @@ impl Process {
         true
     }
 
-    /// Whether the process goes on.
+    /// Whether the process continues.
     async fn step(&self, run: &Run, step: Step) -> bool {
         let (mut tried, mut without_room) = (0, 0);
         while tried < TRIES_MAX + without_room {
@@ -267,7 +270,7 @@ impl Process {
                     return true;
                 }
                 Next::Leave => return false,
-                // An agent that is interrupted may save its state before it goes on.
+                // An interrupted agent may save its state before it continues.
                 Next::Again | Next::NoRoom
                     if self.alone.load(Ordering::Relaxed) && (step.id + tried).is_multiple_of(2) =>
                 {
@@ -279,9 +282,9 @@ impl Process {
             }
             tried += 1;
         }
-        // Through a deposed leader a handle learns things that are no longer so.
+        // Through a deposed leader a handle sees outdated state.
         if self.last || self.stage.is_healed() && self.stage.ledger().deposed_since().0 == 0 {
-            self.fail(format!("step {} does not come to its end", step.id));
+            self.fail(format!("step {} does not end", step.id));
         }
         false
     }
@@ -291,7 +294,7 @@ fn messages_of(done: &BTreeSet<u32>) -> Vec<Json> {
     done.iter().map(|step| Json::from(json!({ "done": step }))).collect()
 }
 
-/// The state of an agent that is done with these steps.
+/// The state of an agent with these steps done.
 fn state_of(done: &BTreeSet<u32>) -> LoopState {
     LoopState {
         session_id: "session".to_owned(),

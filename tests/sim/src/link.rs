@@ -1,4 +1,5 @@
-//! The log as one server reaches it: with delays, and with what a network and a broker do to appends, bounds and reads.
+//! One server's connection to the log: with delays, and with faults of network and broker in appends, bounds and
+//! reads.
 
 use crate::{
     dice::Dice,
@@ -19,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// After this an append is answered, if only as unknown.
+/// After this an append gets an answer, at worst an unknown one.
 const DELIVERY_MAX: Duration = Duration::from_secs(45);
 
 /// One server's connection to the log.
@@ -28,19 +29,19 @@ pub(crate) struct Link {
     stage: Weak<Stage>,
     log: MemoryLog,
     state: Mutex<State>,
-    /// Something may have become readable.
+    /// Notified when new records may be readable.
     pub(crate) news: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    asked: u64,
-    /// By partition: when the last append lands, how many were sent, and which of them landed last.
+    bounds_asked: u64,
+    /// By partition: when the last append lands, the number of appends sent, and which of them landed last.
     lanes: BTreeMap<PartitionId, Lane>,
-    /// Ends that a deposed leader tells.
+    /// Ends that a deposed leader reports.
     deposed: Option<BTreeMap<PartitionId, Offset>>,
-    /// Ends that the server is told which are below what it has applied.
-    behind: Option<BTreeMap<PartitionId, Offset>>,
+    /// Ends below the server's applied position that the log reports.
+    lagging: Option<BTreeMap<PartitionId, Offset>>,
     held: bool,
     fails: bool,
     full: bool,
@@ -70,7 +71,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on nothing newer is read, and ends are told as they are now; or no longer.
+    /// Starts or stops being deposed: reads no newer records, and reports the current ends.
     pub(crate) fn depose(&self, deposed: bool) {
         let ends =
             || PartitionId::all(self.log.partitions()).map(|partition| (partition, self.end(partition))).collect();
@@ -78,25 +79,25 @@ impl Link {
         self.news.notify_one();
     }
 
-    /// From now on nothing is read, and these ends are told; or no longer.
-    pub(crate) fn put_behind(&self, ends: Option<BTreeMap<PartitionId, Offset>>) {
-        self.lock().behind = ends;
+    /// Starts or stops reporting these ends and withholding reads.
+    pub(crate) fn report_older_ends(&self, ends: Option<BTreeMap<PartitionId, Offset>>) {
+        self.lock().lagging = ends;
         self.news.notify_one();
     }
 
-    /// From now on nothing is read; or no longer.
+    /// Starts or stops withholding reads.
     pub(crate) fn hold(&self, held: bool) {
         self.lock().held = held;
         self.news.notify_one();
     }
 
-    /// The next read fails, and so does all that its reader does from then on.
+    /// The next read fails, and so do all later operations of its reader.
     pub(crate) fn fail_reader(&self) {
         self.lock().fails = true;
         self.news.notify_one();
     }
 
-    /// From now on every append is refused; or no longer.
+    /// Starts or stops refusing every append.
     pub(crate) fn fill(&self, full: bool) {
         self.lock().full = full;
     }
@@ -107,17 +108,17 @@ impl Link {
         bounds.map(|bounds: Bounds| bounds.end).unwrap_or_default()
     }
 
-    /// Where reading ends for now.
+    /// The offset at which reading ends for now.
     fn visible(&self, partition: PartitionId, position: Offset) -> Offset {
         let end = self.end(partition);
         let state = self.lock();
-        if state.held || state.behind.is_some() {
+        if state.held || state.lagging.is_some() {
             return position;
         }
         state.deposed.as_ref().and_then(|ends| ends.get(&partition)).map_or(end, |frozen| end.min(*frozen))
     }
 
-    /// Whether there is something to read.
+    /// Whether a record is readable.
     pub(crate) fn has_news(&self) -> bool {
         let positions = {
             let state = self.lock();
@@ -187,7 +188,7 @@ impl Log for Link {
         drop(state);
         let unknown = self.failure(Kind::Unknown, "no acknowledgement", partition);
         let (send, acknowledged) = oneshot::channel();
-        let told = |after: u64| Duration::from_millis(after);
+        let delay = |after: u64| Duration::from_millis(after);
         match fate {
             None | Some(Fate::Refused) => {
                 tokio::spawn(async move {
@@ -207,7 +208,7 @@ impl Log for Link {
                             stage.land(partition, batch);
                         },
                         async {
-                            sleep(told(after)).await;
+                            sleep(delay(after)).await;
                             drop(send.send(Err(unknown)));
                         }
                     );
@@ -217,7 +218,7 @@ impl Log for Link {
                 stage.count("append lost");
                 stage.tell(|| format!("append {nth} (server {}) is lost", self.server));
                 tokio::spawn(async move {
-                    sleep(told(after)).await;
+                    sleep(delay(after)).await;
                     drop(send.send(Err(unknown)));
                 });
             }
@@ -225,7 +226,7 @@ impl Log for Link {
                 let weak = self.stage.clone();
                 let (server, links) = (self.server, stage.clone());
                 tokio::spawn(async move {
-                    sleep(told(after)).await;
+                    sleep(delay(after)).await;
                     drop(send.send(Err(unknown)));
                     sleep_until(lands).await;
                     let overtaken = links
@@ -240,7 +241,7 @@ impl Log for Link {
             }
             Some(Fate::Silent) => {
                 stage.count("acknowledgement never came");
-                stage.tell(|| format!("append {nth} (server {}) lands, nobody is told", self.server));
+                stage.tell(|| format!("append {nth} (server {}) lands without an acknowledgement", self.server));
                 tokio::spawn(async move {
                     sleep_until(lands).await;
                     stage.land(partition, batch);
@@ -263,16 +264,16 @@ impl Log for Link {
     }
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        let asked = {
+        let nth = {
             let mut state = self.lock();
-            state.asked += 1;
-            state.asked
+            state.bounds_asked += 1;
+            state.bounds_asked
         };
         Box::pin(async move {
             let Some(stage) = self.stage.upgrade() else {
                 return Err(self.failure(Kind::Fatal, "the seed is over", partition));
             };
-            let mut dice = Dice::new(stage.seed(), 2_000_000 + 1_000_000 * u64::from(self.server) + asked);
+            let mut dice = Dice::new(stage.seed(), 2_000_000 + 1_000_000 * u64::from(self.server) + nth);
             let (there, back) = (Duration::from_millis(dice.delay()), Duration::from_millis(dice.delay()));
             if there + back > deadline {
                 sleep(deadline).await;
@@ -282,9 +283,9 @@ impl Log for Link {
             let mut bounds = self.log.bounds(partition, deadline).await?;
             {
                 let state = self.lock();
-                let told =
-                    [&state.deposed, &state.behind].into_iter().flatten().filter_map(|ends| ends.get(&partition));
-                bounds.end = told.copied().fold(bounds.end, Offset::min);
+                let reported =
+                    [&state.deposed, &state.lagging].into_iter().flatten().filter_map(|ends| ends.get(&partition));
+                bounds.end = reported.copied().fold(bounds.end, Offset::min);
             }
             sleep(back).await;
             Ok(bounds)
@@ -298,13 +299,13 @@ impl Log for Link {
         for (partition, next) in from {
             reader.seek(*partition, *next)?;
         }
-        // The loop's reader is the last one that a projector makes.
+        // The loop's reader is the last reader that a projector creates.
         reader.remember();
         Ok(Box::new(reader))
     }
 }
 
-/// Reads each partition by itself, as far as its link sees.
+/// Reads each partition by itself, as far as its link allows.
 struct LinkReader {
     link: Option<Arc<Link>>,
     log: MemoryLog,
@@ -325,7 +326,7 @@ impl Reader for LinkReader {
         if let Some(link) = self.link.as_ref().filter(|_| max > 1)
             && std::mem::take(&mut link.lock().fails)
         {
-            // A new reader takes its place.
+            // A new reader replaces it.
             self.readers.clear();
             self.remember();
             return Err(Error::new(Kind::Fatal, self.log.topic(), "the consumer is fenced"));
@@ -346,7 +347,7 @@ impl Reader for LinkReader {
                 records.extend(reader.poll(wanted, Duration::ZERO)?);
             }
         }
-        // One record at a time is read by those that only look.
+        // Only short-lived readers read one record at a time.
         if max > 1 {
             self.remember();
         }

@@ -1,5 +1,5 @@
-//! `sim [--seeds N] [--from M] [--seed S] [--story]`: runs seeds, counts their faults, and tells the story of those that fail.
-//! With `--first` it ends with the first one that fails; with `--whole` that one is not shrunk.
+//! `sim [--seeds N] [--from M] [--seed S] [--story]`: runs seeds, counts their faults, and prints the story of each
+//! failing seed. With `--first` it ends at the first failure; with `--whole` it does not shrink the plan.
 
 #![allow(clippy::print_stdout, reason = "a command")]
 
@@ -10,7 +10,7 @@ use runlog_sim::{
     shrink,
 };
 
-/// A third of a seed's time is the system's allocator otherwise.
+/// Otherwise the system's allocator takes a third of a seed's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         println!("seed {} fails: {failure}", plan.seed);
     }
     if let Some((plan, _)) = ran.failures.first().filter(|_| shrunk) {
-        println!("\n{}", shrink::told(plan));
+        println!("\n{}", shrink::shrunk_story(plan));
     }
     anyhow::ensure!(ran.failures.is_empty(), "{} seeds fail", ran.failures.len());
     Ok(())

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long a client without a handle waits.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An answer arrives within the deadline that it was asked with, and this for the network and the server's own slack.
+/// An answer arrives within the request's deadline, and this for the network and the server's own slack.
 const ANSWER_SLACK: Duration = Duration::from_secs(4);
 
 /// The address that every client has.
@@ -42,7 +42,7 @@ impl Network {
         Arc::new(Self { stage, servers, overloaded, current: AtomicU32::new(0), mixed })
     }
 
-    /// Another server gets the requests.
+    /// Routes the requests to another server.
     pub(crate) fn switch(&self) {
         let servers = u32::try_from(self.servers.len()).unwrap_or(1);
         let now = (self.current.load(Ordering::Relaxed) + 1) % servers;
@@ -50,14 +50,14 @@ impl Network {
         self.stage.tell(|| format!("the address is server {now}'s"));
     }
 
-    /// From now on a server refuses every request for now; or no longer.
+    /// A server starts or stops refusing every request.
     pub(crate) fn overload(&self, server: u32, overloaded: bool) {
         if let Some(server) = self.overloaded.get(server as usize) {
             server.store(overloaded, Ordering::Relaxed);
         }
     }
 
-    /// What a server answers that has no room.
+    /// The answer of a server without capacity.
     fn refusal(&self) -> Option<axum::http::Response<Vec<u8>>> {
         self.stage.count("server refuses requests for now");
         let problem = json!({
@@ -99,12 +99,12 @@ impl Network {
         }
     }
 
-    /// Asks as a client without a handle does: the status and the answer, or none.
+    /// Asks as a client without a handle: the status and the answer, or `None`.
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = timeout(PATIENCE, self.send(method, path, body)).await.ok()?.ok()?;
-        self.check_in_time(path, begun.elapsed());
+        self.check_in_time(path, start.elapsed());
         Some((answer.status().as_u16(), serde_json::from_slice(answer.body()).ok()?))
     }
 

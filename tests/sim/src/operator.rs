@@ -1,5 +1,5 @@
-//! An operator: reads what is pending, finds out whether it happened, thinks, and decides; and skips the record at which a
-//! partition stopped.
+//! An operator: reads the pending effects, finds out whether they happened, waits, and decides; and skips the record
+//! at which a partition stopped.
 
 use crate::{
     dice::Dice,
@@ -16,22 +16,22 @@ use tokio::time::sleep;
 /// Operators at work at the same time.
 pub(crate) const OPERATORS: u32 = 2;
 
-/// An operator with what they need.
+/// An operator with its dependencies.
 pub(crate) struct Operator {
     pub(crate) id: u32,
     pub(crate) stage: Arc<Stage>,
     pub(crate) network: Arc<Network>,
 }
 
-/// What an operator does about an effect.
+/// An operator's decision about an effect.
 enum Choice {
-    /// It counts as this, whatever comes of it.
+    /// Gives it up, regardless of its outcome.
     GiveUp,
-    /// It happened, or not, as far as they know.
+    /// Decides whether it happened, to their knowledge.
     Tell,
-    /// The same, without what they decided it at, which must be refused.
+    /// The same without a basis, which must be refused.
     Blind,
-    /// The same, at an older state, which must be refused.
+    /// The same with an older basis, which must be refused.
     Stale,
 }
 
@@ -48,7 +48,7 @@ impl Operator {
         }
     }
 
-    /// Skips what stops a partition.
+    /// Skips the record that stops a partition.
     async fn skip(&self) {
         let stopped = self.stage.ledger().stopped();
         for (partition, offset) in stopped {
@@ -61,17 +61,17 @@ impl Operator {
 
     async fn look(&self, run: u32, dice: &mut Dice) {
         let id = run_id(run);
-        let asked = self.stage.ledger().asks(Question::Recovery(id.clone()));
+        let question = self.stage.ledger().asks(Question::Recovery(id.clone()));
         let path = format!("/v1/runs/{id}/recovery?full=true&content=false&limit=1000&deadline_ms=5000");
         let answer = self.network.ask("GET", &path, &Value::Null).await;
         let seen = self.ends();
         let recovery = answer.filter(|(status, _)| *status == 200).map(|(_, recovery)| recovery);
-        self.stage.ledger().told(asked, recovery.as_ref());
+        self.stage.ledger().settle(question, recovery.as_ref());
         let Some(recovery) = recovery else { return };
         let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
         let seen = seen.get(effect_partition(&recovery).index()).copied().unwrap_or_default();
         for effect in &pending {
-            // Somebody may also decide what nobody has to.
+            // An operator may also decide an effect that needs no decision.
             if effect["class"] != "reconcile_required" && !dice.percent(5) {
                 continue;
             }
@@ -80,13 +80,13 @@ impl Operator {
             let choice = match dice.between(0, 99) {
                 0..=4 => Choice::Blind,
                 5..=9 if effect["revision"].as_u64() > Some(1) => Choice::Stale,
-                // About a call that is under way, an impatient operator says how it counts, or what they know by now.
+                // Before a call in flight ends, an impatient operator gives it up, or decides by current knowledge.
                 10..=34 if phoned.busy => Choice::GiveUp,
                 35..=49 if phoned.busy => Choice::Tell,
                 _ if phoned.busy => continue,
                 _ => Choice::Tell,
             };
-            // Meanwhile anything may happen.
+            // Faults and other actors may interleave here.
             sleep(Duration::from_millis(dice.between(0, 15_000))).await;
             self.decide(run, effect, (request, seen), &phoned, &choice).await;
         }
@@ -149,12 +149,12 @@ impl Operator {
         }
         self.stage.tell(|| {
             let (status, answer) = answer.map_or((0, Value::Null), |(status, answer)| (status, answer));
-            let said = if status == 200 { answer["outcome"].clone() } else { answer["detail"].clone() };
-            format!("operator {}: {} about {request}: {status} {said}", self.id, body["decision"])
+            let text = if status == 200 { answer["outcome"].clone() } else { answer["detail"].clone() };
+            format!("operator {}: {} about {request}: {status} {text}", self.id, body["decision"])
         });
     }
 
-    /// Where the log's partitions end now.
+    /// The current ends of the log's partitions.
     fn ends(&self) -> Vec<Offset> {
         let end = |partition| {
             let bounds = self.stage.log.bounds(partition, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What happens in a seed, as a list: drawn from the seed before anything runs, so that parts of it can be taken out.
+//! The events of a seed, as a list: drawn from the seed before it runs, so that parts of it can be removed.
 
 use runlog_schemas::schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT};
 use std::fmt;
@@ -14,50 +14,50 @@ pub const SIDES: u32 = RUNS;
 pub const SERVERS: u32 = 2;
 /// No fault begins later, milliseconds.
 pub const FAULTS_END: u64 = 60_000;
-/// What is added to a step's number to address its second try, and again for each further one.
+/// Added to a step's number to address its second try, and again for each further one.
 pub const AGAIN: u32 = 1_000;
-/// Tries after the first one that can be addressed.
+/// Addressable tries after the first one.
 pub const TRIES_ADDRESSED: u32 = 4;
 /// The step under which the first `open` of a life is addressed; the next ones follow.
 pub const OPEN: u32 = 10_000;
 /// The step under which the first `reopen` of a life is addressed; the next ones follow.
 pub const REOPEN: u32 = 20_000;
 
-/// What is added to a life's number to address its own connection to the log.
+/// Added to a life's number to address its own connection to the log.
 pub const LINK_OF_LIFE: u32 = 100;
 
-/// All that is chosen for a seed. Delays follow from the seed and from what they delay.
+/// All choices for a seed. Delays follow from the seed and from the delayed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// What happens, in no order.
+    /// The events, in no order.
     pub events: Vec<Event>,
 }
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A step of a run's agent: every process that has the run goes through all of them, in the order of their ids.
     Step(Step),
     /// A process that opens a run.
     Life(Life),
-    /// The future of a life's step is dropped when it waits after so many polls. The life goes on with the same handle.
+    /// Drops the future of a life's step when it waits after so many polls. The life continues with the same handle.
     Cut { life: u32, step: u32, polls: u32 },
     /// The same, when its effect has begun and the future waits after so many polls since then.
     CutInEffect { life: u32, step: u32, polls: u32 },
     /// So many milliseconds after a life has begun several steps at a time, one of them this one, it saves its state as of before
     /// the calls that are in flight then.
     Autosave { life: u32, step: u32, after: u64 },
-    /// The process of a life stands still before this poll of a step.
+    /// The process of a life pauses before this poll of a step.
     Pause { life: u32, step: u32, polls: u32, ms: u64 },
-    /// What becomes of the nth append to the log.
+    /// The fate of the nth append to the log.
     Append { nth: u64, fate: Fate },
-    /// What becomes of the first append of a run's end by a process that appends straight to the log.
+    /// The fate of the first append of a run's end by a process that appends straight to the log.
     AppendOfEnd { run: u32, fate: Fate },
-    /// What becomes of the nth request to a server.
+    /// The fate of the nth request to a server.
     Request { nth: u64, fault: RequestFault },
-    /// Another server gets the requests from then on.
+    /// Routes the requests to another server from then on.
     Switch { at: u64 },
     /// So many requests in a hundred go to any server.
     Mixed { percent: u64 },
@@ -65,11 +65,12 @@ pub enum Event {
     Restart { server: u32, at: u64, ms: u64 },
     /// A server reads nothing from the log.
     Held { server: u32, at: u64, ms: u64 },
-    /// A server reads from a leader that is deposed: it sees nothing that is newer, and is told that this is the end.
+    /// A server reads from a deposed leader: it sees no newer records and takes the current end for the log's end.
     Deposed { server: u32, at: u64, ms: u64 },
     /// The same, from when a life begins a step.
     DeposedAt { server: u32, life: u32, step: u32, ms: u64 },
-    /// A server reads from a leader that lacks the last records that the server has read: it is told an end before them.
+    /// A server reads from a leader that lacks the last records that the server has read, and sees an end before
+    /// them.
     Behind { server: u32, at: u64, ms: u64, records: u64 },
     /// A server's reader fails for good.
     ReaderFails { server: u32, at: u64 },
@@ -79,11 +80,11 @@ pub enum Event {
     Full { server: u32, at: u64, ms: u64 },
     /// Two clients without a handle claim a run at the same time.
     Claims { run: u32, at: u64 },
-    /// A record of a schema that nobody knows lands: its partition stops until an operator skips it.
+    /// A record with an unknown schema lands: its partition stops until an operator skips it.
     Poison { partition: u32, at: u64 },
     /// Bytes land that are no record.
     Garbage { partition: u32, at: u64 },
-    /// The log deletes the start of a partition that all servers have applied.
+    /// The log deletes the records at a partition's start that all servers have applied.
     Truncated { partition: u32, at: u64 },
     /// A server refuses every request for now.
     Overloaded { server: u32, at: u64, ms: u64 },
@@ -96,38 +97,37 @@ pub enum Event {
 pub struct Step {
     /// The run.
     pub run: u32,
-    /// Its number within the run; it stays when others are taken out.
+    /// Its number within the run; it stays when others are removed.
     pub id: u32,
-    /// What it is.
+    /// Its action.
     pub what: What,
-    /// It is under way at the same time as the next one.
+    /// It runs concurrently with the next one.
     pub with_next: bool,
     /// How long the agent thinks before it, milliseconds.
     pub think: u64,
 }
 
-/// What a step is.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A call with an effect of so many milliseconds, and with the arguments of the call at step `like`: its own step, or an
-    /// earlier one that ended before it begins.
+    /// A call with an effect of so many milliseconds. It has the arguments of the call at step `like`: its own step,
+    /// or an earlier step that ended before it begins.
     Call { key: bool, ms: u64, ends: Ends, like: u32 },
     /// A call under the key of the call at step `of`, with other arguments.
     Misuse { of: u32 },
     /// A message of the conversation.
     Turn,
-    /// A record with an id of the agent's, its own or that of the step `of`; every process writes the same one.
+    /// A record with an id from the agent, its own or the id of step `of`; every process writes the same record.
     Record { of: u32 },
     /// Two records that are applied together: one of its own, and the last record again, if there is one.
     Batch { again: Option<u32> },
-    /// Two records that are to be applied together, the second of them under the id of the record at step `of`, with other
-    /// content.
+    /// Two records that are written together, the second under the id of the record at step `of` with other content.
     Spoiled { of: u32 },
-    /// Checkpoints that cover less than what the process opened with are hidden.
+    /// Hides checkpoints that cover less than the opening's checkpoint.
     Prune,
-    /// The agent saves which steps are done, so that whoever resumes does not go through them again.
+    /// The agent saves which steps are done, so that a later process skips them.
     Checkpoint,
-    /// The handle confirms what it has written.
+    /// The handle confirms its written records.
     Flush,
     /// The run ends.
     End,
@@ -157,13 +157,13 @@ pub struct Life {
     pub dies: Option<u64>,
     /// How its records reach the log.
     pub via: Via,
-    /// Records of its that may be under way at the same time.
+    /// Its records that may be in flight at the same time.
     pub buffer: usize,
-    /// Calls of its that may be in flight at the same time.
+    /// Its calls that may be in flight at the same time.
     pub calls: usize,
     /// Bytes of results that it may hold.
     pub held_bytes: usize,
-    /// Whether it writes records of another run beside, over the same connection.
+    /// Whether it also writes records of another run, over the same connection.
     pub writes: bool,
     /// Whether it runs new effects while an older one is unresolved.
     pub allow_unresolved: bool,
@@ -174,11 +174,11 @@ pub struct Life {
 /// Where an agent begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// After the steps that the run's last checkpoint says are done.
+    /// After the steps done at the run's last checkpoint.
     Checkpoint,
     /// At the first step, by opening the run from its start.
     Run,
-    /// At the first step: it does not read what the run was recovered to.
+    /// At the first step, without reading the recovery.
     Unread,
 }
 
@@ -191,22 +191,22 @@ pub enum Via {
     Log,
 }
 
-/// What becomes of an append.
+/// The fate of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing lands, and the writer is told so.
+    /// It does not land, and the writer gets a refusal.
     Refused,
-    /// It lands, and the writer is told after so many milliseconds that this is unknown.
+    /// It lands, and the writer gets an unknown outcome after so many milliseconds.
     Unknown { after: u64 },
-    /// It does not land, and the writer is told after so many milliseconds that this is unknown.
+    /// It does not land, and the writer gets an unknown outcome after so many milliseconds.
     Lost { after: u64 },
-    /// The writer is told that it is unknown; later it lands, unless another append of the same writer was faster.
+    /// The writer gets an unknown outcome; later it lands, unless another append of the same writer was faster.
     Late { after: u64, lands: u64 },
-    /// It lands, and the writer is told so late that nobody waits.
+    /// It lands, and the writer's answer arrives after all callers have left.
     Silent,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFault {
     /// There is no connection.
@@ -215,9 +215,9 @@ pub enum RequestFault {
     Lost { after: u64 },
     /// The server answers, and the connection is gone before the answer arrives.
     AnswerLost,
-    /// The connection is gone after so many milliseconds; the server drops the request where it is.
+    /// The connection closes after so many milliseconds; the server drops the request at its current await.
     Dropped { after: u64 },
-    /// The client hears nothing; the server goes on.
+    /// The client gets no answer; the server continues.
     Silent,
 }
 

@@ -1,4 +1,4 @@
-//! A client without a handle: it posts records of a run that nobody claimed, and lets the server number them.
+//! A client without a handle: it posts records of an unclaimed run, and lets the server number them.
 
 use crate::{dice::Dice, network::Network, stage::Stage};
 use serde_json::{Value, json};
@@ -9,10 +9,11 @@ use tokio::time::{sleep, timeout};
 pub(crate) const PUBLISHERS: u32 = 2;
 /// Records of each.
 const RECORDS: u32 = 8;
-/// How often a record is posted once no fault begins any more. A server that takes one append at a time refuses many before.
+/// How often a record is posted after the last fault. Before that, a server that admits one append at a time refuses
+/// many.
 const TRIES_MAX: u32 = 80;
 
-/// One of them, with what it needs.
+/// A publisher with its dependencies.
 pub(crate) struct Publisher {
     pub(crate) id: u32,
     pub(crate) stage: Arc<Stage>,
@@ -26,13 +27,13 @@ impl Publisher {
         for number in 0..RECORDS {
             sleep(Duration::from_millis(dice.between(0, 8_000))).await;
             let id = format!("published-{}-{number}", self.id);
-            if !self.one(&id, &mut dice).await {
+            if !self.publish_record(&id, &mut dice).await {
                 return;
             }
         }
     }
 
-    async fn one(&self, id: &str, dice: &mut Dice) -> bool {
+    async fn publish_record(&self, id: &str, dice: &mut Dice) -> bool {
         let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": { "by": id } });
         let body = json!({ "record_id": id, "run_id": "published", "payload": payload }).to_string();
         let mut last = String::new();
@@ -42,8 +43,8 @@ impl Publisher {
             let path = "/v1/runs/published/records?deadline_ms=5000";
             // Impatient clients go away in the middle.
             let patience = Duration::from_millis(if dice.percent(15) { dice.between(10, 400) } else { 20_000 });
-            let asked = timeout(patience, self.network.send("POST", path, body.clone().into_bytes())).await;
-            if let Ok(Ok(answer)) = asked {
+            let sent = timeout(patience, self.network.send("POST", path, body.clone().into_bytes())).await;
+            if let Ok(Ok(answer)) = sent {
                 let (status, body) = (answer.status().as_u16(), answer.body());
                 let answer: Value = serde_json::from_slice(body).unwrap_or_default();
                 let (outcome, reason) = (answer["outcome"].as_str(), &answer["reason"]);
@@ -56,7 +57,7 @@ impl Publisher {
                 }
                 last = format!("{status} {answer}");
                 if status == 200 {
-                    // Whatever took the number that the server filled in, the server numbers the record again.
+                    // The server numbers the record again if another record got the number.
                     self.stage.ledger().fail(format!("{id} is refused: {last}"));
                     return false;
                 }

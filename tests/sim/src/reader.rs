@@ -1,5 +1,5 @@
-//! A reader: asks questions at `latest` about runs, calls and records, as dashboards and agents do. The ledger checks what it
-//! is told.
+//! A reader: asks questions at `latest` about runs, calls and records, as dashboards and agents do. The ledger checks
+//! the answers.
 
 use crate::{
     dice::Dice,
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
-/// A reader with what it needs.
+/// A reader with its dependencies.
 pub(crate) struct Reader {
     pub(crate) stage: Arc<Stage>,
     pub(crate) network: Arc<Network>,
@@ -26,17 +26,17 @@ impl Reader {
             sleep(Duration::from_millis(dice.between(100, 3_000))).await;
             let run = u32::try_from(dice.between(0, u64::from(RUNS + SIDES - 1))).unwrap_or_default();
             let Some((question, path)) = self.question(&run_id(run), &mut dice) else { continue };
-            let asked = self.stage.ledger().asks(question);
+            let number = self.stage.ledger().asks(question);
             let answer = self.network.ask("GET", &path, &Value::Null).await;
-            let told = match answer {
+            let result = match answer {
                 Some((200, answer)) => Some(answer),
                 Some((404, answer)) if answer["kind"] == "not_found" => Some(Value::Null),
                 _ => None,
             };
-            if told.is_some() {
+            if result.is_some() {
                 self.stage.count("question at latest");
             }
-            self.stage.ledger().told(asked, told.as_ref());
+            self.stage.ledger().settle(number, result.as_ref());
         }
     }
 

@@ -1,5 +1,5 @@
-//! A writer beside a process's run: it writes records of another run over the same connection, and writes each one again
-//! until it knows what became of it.
+//! A writer beside a process's run: it writes records of another run over the same connection, and repeats each write
+//! until its outcome is known.
 
 use crate::{ambient, dice::Dice, ledger::run_id, stage::Stage};
 use runlog_producer::{Action, Error, Json, LoopState, Runlog, Writer};
@@ -19,14 +19,14 @@ const SLACK: Duration = Duration::from_secs(2);
 /// Records of a writer.
 const RECORDS: u64 = 20;
 
-/// A writer with what it needs.
+/// A writer with its dependencies.
 pub(crate) struct Scribe {
     pub(crate) stage: Arc<Stage>,
     pub(crate) life: u32,
     pub(crate) run: u32,
 }
 
-/// What a writer writes.
+/// The operation of a writer.
 enum Write {
     One(JournalRecord),
     Batch(JournalRecord, Vec<JournalRecord>),
@@ -36,7 +36,7 @@ enum Write {
 }
 
 impl Scribe {
-    /// Writes until another process has the run, and then does nothing for ever.
+    /// Writes until another process has the run, and then waits forever.
     pub(crate) async fn write(&self, runlog: &Runlog) {
         let mut dice = Dice::new(self.stage.seed(), 600 + u64::from(self.life));
         if let Some(writer) = self.open(runlog).await {
@@ -63,9 +63,9 @@ impl Scribe {
         (dice, written): (&mut Dice, Option<&RecordId>),
     ) -> Result<Write, Error> {
         let turn = |number: u64| {
-            let said = json!({ "writer": self.life, "nth": nth, "number": number });
+            let content = json!({ "writer": self.life, "nth": nth, "number": number });
             let message_id = format!("w-{}-{nth}-{number}", self.life);
-            let content = Json::from(said);
+            let content = Json::from(content);
             ConversationTurn { message_id, parent_id: None, thread_id: None, kind: "user".to_owned(), content }
         };
         Ok(match (dice.between(0, 9), written) {
@@ -88,7 +88,7 @@ impl Scribe {
         })
     }
 
-    /// Writes records. None once another process has the run.
+    /// Writes records. `None` once another process has the run.
     async fn writes(&self, writer: &Writer, dice: &mut Dice) -> Option<()> {
         let mut written_before = None;
         for nth in 0..RECORDS {
@@ -97,13 +97,14 @@ impl Scribe {
             loop {
                 // An impatient caller goes away.
                 let patience = if dice.percent(10) { dice.between(1, 200) } else { 3_600_000 };
-                let begun = Instant::now();
-                let Ok(written) = timeout(Duration::from_millis(patience), self.one(writer, &write)).await else {
+                let start = Instant::now();
+                let Ok(written) = timeout(Duration::from_millis(patience), self.write_once(writer, &write)).await
+                else {
                     self.stage.count("write of a writer cancelled");
                     continue;
                 };
-                if begun.elapsed() > crate::life::OPERATION + SLACK {
-                    let took = begun.elapsed();
+                if start.elapsed() > crate::life::OPERATION + SLACK {
+                    let took = start.elapsed();
                     self.stage.ledger().fail(format!("a write of life {}'s writer took {took:?}", self.life));
                 }
                 match written {
@@ -129,7 +130,7 @@ impl Scribe {
         self.stage.tell(|| format!("life {}: its writer: {:?} {:?}: {error}", self.life, error.kind(), error.action()));
         match error.action() {
             Action::Stop => {
-                self.stage.ledger().told_lost(self.run, self.life, error);
+                self.stage.ledger().reported_lost(self.run, self.life, error);
                 None
             }
             Action::FixTheInput => {
@@ -143,17 +144,17 @@ impl Scribe {
         }
     }
 
-    async fn one(&self, writer: &Writer, write: &Write) -> Result<(), Error> {
+    async fn write_once(&self, writer: &Writer, write: &Write) -> Result<(), Error> {
         let who = (self.run, self.life);
-        let told = |id: &str| format!("record {id} of life {}'s writer", self.life);
+        let label = |id: &str| format!("record {id} of life {}'s writer", self.life);
         match write {
             Write::One(record) => {
                 let written = writer.write(record.clone()).await?;
                 let id = record.body.record_id.as_str().to_owned();
                 let mut ledger = self.stage.ledger();
-                ledger.acknowledged(who, &told(&id), &written.position, |found| found.body.record_id.as_str() == id);
+                ledger.acknowledged(who, &label(&id), &written.position, |found| found.body.record_id.as_str() == id);
                 if !ledger.has_applied(&id) {
-                    ledger.fail(format!("{} was written, and was not applied: {written:?}", told(&id)));
+                    ledger.fail(format!("{} was written, and was not applied: {written:?}", label(&id)));
                 }
             }
             Write::Batch(record, records) | Write::Spoiled(record, records) => {
@@ -161,7 +162,7 @@ impl Scribe {
                 for (position, record) in positions.iter().zip(records) {
                     let id = record.body.record_id.as_str();
                     let same = |found: &JournalRecord| found.body.record_id.as_str() == id;
-                    self.stage.ledger().acknowledged(who, &told(id), position, same);
+                    self.stage.ledger().acknowledged(who, &label(id), position, same);
                 }
             }
             Write::Checkpoint => {
@@ -172,7 +173,7 @@ impl Scribe {
                 };
                 let written = writer.checkpoint(&state).await?;
                 let checkpoint = |found: &JournalRecord| matches!(found.payload, Payload::LoopCheckpoint(_));
-                self.stage.ledger().acknowledged(who, &told("of a checkpoint"), &written.position, checkpoint);
+                self.stage.ledger().acknowledged(who, &label("of a checkpoint"), &written.position, checkpoint);
             }
         }
         self.stage.count("written by a writer");

@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One seed in so many is run a second time, with the other kind of indices, and must go the same way.
+/// One seed in so many is run a second time with the other kind of indices, and must have the same result.
 const REPLAYED: u64 = 64;
 
-/// When no further seed begins.
+/// The limits after which no further seed begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// After this.
@@ -33,14 +33,14 @@ impl Default for Limits {
     }
 }
 
-/// What became of many seeds.
+/// The results of many seeds.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// How many were run.
     pub seeds: u64,
     /// How often each fault, and some other things, happened in all of them.
     pub counts: Counts,
-    /// Those that fail, each with its first failure.
+    /// The failing seeds, each with its first failure.
     pub failures: Vec<(Plan, String)>,
     /// How long it took.
     pub elapsed: Duration,
@@ -54,15 +54,15 @@ impl Ran {
     }
 }
 
-/// Runs the plans of `seeds` in their order, as far as the limits allow. `each` gets what becomes of each.
+/// Runs the plans of `seeds` in their order, as far as the limits allow. `each` receives the result of each.
 pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync, each: impl Fn(&Came) + Sync) -> Ran {
-    let (next, all, begun) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());
+    let (next, all, start) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());
     let locked = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
         while locked().failures.len() < limits.failures {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             // The first seed always runs.
-            if !seeds.contains(&seed) || seed > seeds.start && begun.elapsed() > limits.time {
+            if !seeds.contains(&seed) || seed > seeds.start && start.elapsed() > limits.time {
                 return;
             }
             let plan = plan(seed);
@@ -86,15 +86,15 @@ pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync,
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ran { elapsed: begun.elapsed(), ..all }
+    Ran { elapsed: start.elapsed(), ..all }
 }
 
-/// How a second run of a seed differs, if it does and the seed is one of those that are run a second time.
+/// The difference of a second run of a seed, if the seed is selected for a second run.
 fn differs(plan: &Plan, first: &Came) -> Option<String> {
     if !plan.seed.is_multiple_of(REPLAYED) {
         return None;
     }
-    let indices = Indices::of(plan.seed).other();
+    let indices = Indices::for_seed(plan.seed).other();
     let came = match world::run_on(plan, indices) {
         Ok(again) if again.hash == first.hash => return None,
         Ok(again) => first_difference(&first.story, &again.story),

@@ -21,11 +21,11 @@ use std::{
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 use tower::ServiceExt;
 
-/// Records that one step reads at the most.
+/// The maximum of records that one step reads.
 const STEP_RECORDS: u64 = 6;
-/// How often a loop looks again that has nothing to read.
+/// How often an idle loop polls again.
 const LOOP_IDLE: Duration = Duration::from_millis(400);
-/// How often a killed server's tasks are given time to go.
+/// How many yields a killed server's tasks get to end.
 const YIELDS_MAX: u32 = 1_000;
 /// An answer's body, bytes.
 const BODY_MAX: usize = 64 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     storage: Storage,
     running: Mutex<Option<Running>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    /// Where it is to panic.
+    /// The failpoints at which it panics.
     panics: Arc<Mutex<Vec<&'static str>>>,
 }
 
@@ -53,7 +53,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// A server whose indices are in `dir` of `storage`, which remains when it is killed.
+    /// A server with its indices in `dir` of `storage`, which outlasts a kill.
     pub(crate) fn new(id: u32, stage: &Arc<Stage>, storage: Storage, dir: PathBuf) -> Arc<Self> {
         let link = Arc::new(Link::new(id, stage));
         stage.add_link(link.clone());
@@ -69,7 +69,7 @@ impl Server {
         format!("server {}", self.id)
     }
 
-    /// It panics when it comes to this failpoint next.
+    /// Panics at the next hit of this failpoint.
     pub(crate) fn panics(&self, point: &'static str) {
         locked(&self.panics).push(point);
     }
@@ -87,7 +87,7 @@ impl Server {
             };
             if due {
                 stage.count(if point == failpoint::SKIP_VOIDED { "panic after a skip" } else { "panic in the loop" });
-                // Without the message of a panic that nobody expects.
+                // Without the panic hook's message, because the panic is planned.
                 std::panic::resume_unwind(Box::new("the plan says so"));
             }
         });
@@ -111,7 +111,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads the log while there is something to read.
+    /// Reads the log while there are records to read.
     async fn read(self: Arc<Self>) {
         let mut dice = Dice::new(self.stage.seed(), 50 + u64::from(self.id));
         loop {
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Kills it: nothing that it was doing goes on.
+    /// Kills it: all its work stops.
     pub(crate) async fn kill(&self) -> anyhow::Result<()> {
         let running = locked(&self.running).take();
         for task in locked(&self.tasks).drain(..) {
@@ -146,7 +146,7 @@ impl Server {
         anyhow::bail!("server {} is still used after it was killed", self.id)
     }
 
-    /// Answers a request, as a task of the server's that the returned one can end. None where it is down.
+    /// Answers a request in a task of the server, which the returned value can abort. `None` if it is down.
     pub(crate) fn answer(&self, request: Request<Body>) -> Option<Answering> {
         let router = locked(&self.running).as_ref().map(|running| running.router.clone())?;
         let (send, answer) = oneshot::channel();
@@ -165,21 +165,21 @@ impl Server {
     }
 }
 
-/// A request that a server works on. Dropped, the server drops the request.
+/// A request that a server works on. If this is dropped, the server drops the request.
 pub(crate) struct Answering {
     answer: oneshot::Receiver<axum::http::Response<Vec<u8>>>,
     abort: Option<tokio::task::AbortHandle>,
 }
 
 impl Answering {
-    /// The answer; none where the server was killed.
+    /// The answer; `None` if the server was killed.
     pub(crate) async fn whole(mut self) -> Option<axum::http::Response<Vec<u8>>> {
         let answer = (&mut self.answer).await.ok();
         self.abort = None;
         answer
     }
 
-    /// The server goes on when this is dropped.
+    /// The server continues when this is dropped.
     pub(crate) fn detach(mut self) {
         self.abort = None;
     }

@@ -1,11 +1,11 @@
-//! Takes out of a failing plan what it does not need to fail.
+//! Removes the unneeded parts of a failing plan.
 
 use crate::{
     plan::Plan,
     world::{Came, run},
 };
 
-/// Runs at the most.
+/// The maximum of runs.
 const RUNS_MAX: usize = 400;
 
 /// A failure without its numbers: a plan with fewer steps may fail for another reason.
@@ -13,7 +13,7 @@ fn kind(came: &Came) -> Option<String> {
     Some(came.failures.first()?.chars().filter(|c| !c.is_ascii_digit()).collect())
 }
 
-/// The smallest plan found that fails in the same way, and what becomes of it. None where the plan does not fail.
+/// The smallest plan found that fails in the same way, and its result. `None` if the plan does not fail.
 pub fn shrink(plan: &Plan) -> Option<(Plan, Came)> {
     let (mut least, mut came) = (plan.clone(), run(plan).ok()?);
     let wanted = kind(&came)?;
@@ -38,7 +38,7 @@ pub fn shrink(plan: &Plan) -> Option<(Plan, Came)> {
 }
 
 /// The story of a failing plan, shrunk.
-pub fn told(plan: &Plan) -> String {
+pub fn shrunk_story(plan: &Plan) -> String {
     let Some((least, came)) = shrink(plan) else { return format!("seed {} does not fail again", plan.seed) };
     let events: Vec<String> = least.events.iter().map(|event| format!("  {event}")).collect();
     let (count, events, story) = (events.len(), events.join("\n"), came.story.join("\n"));

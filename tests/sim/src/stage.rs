@@ -1,4 +1,4 @@
-//! What all actors of a seed share: the log, the observer, the servers' links, the story and the counts.
+//! State shared by all actors of a seed: the log, the observer, the servers' links, the story and the counts.
 
 use crate::{
     ambient,
@@ -27,7 +27,7 @@ pub(crate) const PARTITIONS: u32 = 2;
 /// How often something happened.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// What all actors share.
+/// State shared by all actors.
 pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) log: MemoryLog,
@@ -35,7 +35,7 @@ pub(crate) struct Stage {
     links: Mutex<Vec<Arc<Link>>>,
     appends: AtomicU64,
     fates: BTreeMap<u64, Fate>,
-    /// What becomes of the first append of each run's end.
+    /// The fate of the first append of each run's end.
     fates_of_ends: Mutex<BTreeMap<String, Fate>>,
     requests: AtomicU64,
     request_faults: BTreeMap<u64, RequestFault>,
@@ -108,7 +108,7 @@ impl Stage {
         for link in locked(&self.links).iter() {
             link.hold(false);
             link.depose(false);
-            link.put_behind(None);
+            link.report_older_ends(None);
             self.ledger().deposed(link.server, false);
             link.fill(false);
         }
@@ -118,13 +118,13 @@ impl Stage {
         self.healed.load(Ordering::Relaxed)
     }
 
-    /// The number of an append, and what becomes of it.
+    /// The number of an append, and its fate.
     pub(crate) fn next_append(&self) -> (u64, Option<Fate>) {
         let nth = self.appends.fetch_add(1, Ordering::Relaxed);
         (nth, self.fates.get(&nth).copied().filter(|_| !self.is_healed()))
     }
 
-    /// What becomes of an append of a run's end, if the plan has that; once.
+    /// The fate of an append of a run's end, if the plan has one; returned once.
     pub(crate) fn fate_of_end(&self, batch: &[Entry]) -> Option<Fate> {
         let mut fates = locked(&self.fates_of_ends);
         if fates.is_empty() || self.is_healed() {
@@ -139,7 +139,7 @@ impl Stage {
         Some(fate)
     }
 
-    /// The number of a request, and what becomes of it.
+    /// The number of a request, and its fault.
     pub(crate) fn next_request(&self) -> (u64, Option<RequestFault>) {
         let nth = self.requests.fetch_add(1, Ordering::Relaxed);
         (nth, self.request_faults.get(&nth).copied().filter(|_| !self.is_healed()))
@@ -153,8 +153,8 @@ impl Stage {
         for (offset, value) in offsets.iter().zip(values) {
             locked(&self.hash).update(&value);
             let millis = i64::try_from(ambient::millis()).unwrap_or(i64::MAX);
-            let told = self.ledger().landed(partition, *offset, millis, &value);
-            self.tell(|| format!("    log {partition}:{offset} {told}"));
+            let line = self.ledger().landed(partition, *offset, millis, &value);
+            self.tell(|| format!("    log {partition}:{offset} {line}"));
         }
         for link in locked(&self.links).iter() {
             link.news.notify_one();
@@ -182,7 +182,7 @@ impl Stage {
         locked(&self.story).clone()
     }
 
-    /// Of the log's bytes and of the story.
+    /// The hash of the log's bytes and of the story.
     pub(crate) fn hash(&self) -> String {
         let hash = locked(&self.hash).clone().finalize();
         hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! What happens to a partition of the log, and concerns all that read it.
+//! Faults of a log partition, which affect all its readers.
 
 use crate::{
     ledger::{GARBAGE, POISON},
@@ -29,7 +29,7 @@ pub(crate) fn garbage(stage: &Stage, partition: u32) {
     lands(stage, partition, GARBAGE);
 }
 
-/// The log deletes what all servers have applied. Nothing happens while one of them is down.
+/// The log deletes the records that all servers have applied. Has no effect while one server is down.
 pub(crate) async fn truncate(stage: &Stage, servers: &[Arc<Server>], partition: u32) {
     let mut applied = Vec::new();
     for server in servers {
@@ -55,7 +55,7 @@ async fn applied_by(server: &Server, partition: u32) -> Option<u64> {
     rows.iter().find(|row| row["partition"] == partition)?["applied"].as_u64()
 }
 
-/// A server reads from a deposed leader for a while. Nothing happens once no fault begins any more.
+/// A server reads from a deposed leader for a while. Has no effect after the last fault.
 pub(crate) async fn depose(stage: Arc<Stage>, server: u32, ms: u64) {
     let Some(link) = stage.link(server).filter(|_| !stage.is_healed()) else { return };
     stage.tell(|| format!("server {server} reads from a deposed leader for {ms} ms"));
@@ -66,19 +66,19 @@ pub(crate) async fn depose(stage: Arc<Stage>, server: u32, ms: u64) {
     stage.ledger().deposed(server, false);
 }
 
-/// A server is told for a while that the log ends so many records before what it has applied, and reads nothing. Nothing
-/// happens while it is down, or has applied nothing.
-pub(crate) async fn put_behind(stage: &Stage, server: &Arc<Server>, ms: u64, records: u64) {
+/// For a while the log reports to a server an end `records` before its applied position, and the server reads
+/// nothing. Has no effect while it is down, or has applied no record.
+pub(crate) async fn report_older_ends(stage: &Stage, server: &Arc<Server>, ms: u64, records: u64) {
     let mut ends = BTreeMap::new();
     for partition in PartitionId::all(PARTITIONS) {
         let Some(applied) = applied_by(server, partition.get()).await.filter(|applied| *applied > 0) else { return };
         ends.insert(partition, Offset::new(applied.saturating_sub(records)).unwrap_or_default());
     }
-    stage.count("server is told an end before what it has read");
-    stage.tell(|| format!("{} is told for {ms} ms that the log ends before what it has applied", server.name()));
+    stage.count("server sees an end before its position");
+    stage.tell(|| format!("{} sees for {ms} ms a log end before its applied position", server.name()));
     stage.ledger().ends_moved();
-    server.link().put_behind(Some(ends));
+    server.link().report_older_ends(Some(ends));
     sleep(Duration::from_millis(ms)).await;
-    server.link().put_behind(None);
+    server.link().report_older_ends(None);
     stage.ledger().ends_moved();
 }

@@ -27,30 +27,30 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The first life of those that bring each run to its end.
+/// The number of the first of the last lives, which bring each run to its end.
 const LAST_LIFE: u32 = 100;
-/// After the last fault everything ends within this.
+/// All processes end within this time after the last fault.
 const END_MAX: Duration = Duration::from_secs(3_600);
 
 /// One seed in so many has its indices on disk.
 const DISK_SEEDS: u64 = 16;
-/// What decides that is drawn for this purpose.
+/// The purpose for which the kind of indices is drawn.
 const INDICES_PURPOSE: u64 = 2;
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct Came {
-    /// What must not be so; empty where all is well.
+    /// The violations; empty if there are none.
     pub failures: Vec<String>,
-    /// Who did what and when, a line each.
+    /// The story: a line for each action, with actor and time.
     pub story: Vec<String>,
-    /// Of the log's bytes and of the story.
+    /// The hash of the log's bytes and of the story.
     pub hash: String,
     /// How often each fault, and some other things, happened.
     pub counts: Counts,
 }
 
-/// Where the servers of a seed keep their indices.
+/// The place of the indices of a seed's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indices {
     /// In RocksDB databases, whose opening and closing takes most of the seed's time.
@@ -60,8 +60,8 @@ pub enum Indices {
 }
 
 impl Indices {
-    /// Those of a seed: some are on disk, so that RocksDB is exercised too.
-    pub fn of(seed: u64) -> Self {
+    /// The place of a seed's indices: some are on disk, so that RocksDB is exercised too.
+    pub fn for_seed(seed: u64) -> Self {
         if Dice::new(seed, INDICES_PURPOSE).between(1, DISK_SEEDS) == 1 { Self::Disk } else { Self::Memory }
     }
 
@@ -77,10 +77,10 @@ impl Indices {
 
 /// Runs a plan, with the indices of its seed.
 pub fn run(plan: &Plan) -> anyhow::Result<Came> {
-    run_on(plan, Indices::of(plan.seed))
+    run_on(plan, Indices::for_seed(plan.seed))
 }
 
-/// Runs a plan. What becomes of it is the same wherever its indices are.
+/// Runs a plan. Its result does not depend on the kind of indices.
 pub fn run_on(plan: &Plan, indices: Indices) -> anyhow::Result<Came> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     match indices {
@@ -92,7 +92,7 @@ pub fn run_on(plan: &Plan, indices: Indices) -> anyhow::Result<Came> {
             let memory = Path::new("/dev/shm");
             let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
             let came = runtime.block_on(whole(plan.clone(), &Storage::Disk, folder.path()));
-            // What is still under way has files open in the folder.
+            // Running tasks have files open in the folder.
             drop(runtime);
             came
         }
@@ -122,8 +122,12 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         tasks.push(tokio::spawn(async move { weather(event, &stage, &network, &servers).await }));
     }
     let mut publishers = Vec::new();
-    let lives: Vec<_> =
-        stage.plan.lives().into_iter().map(|life| tokio::spawn(one(life, stage.clone(), network.clone()))).collect();
+    let lives: Vec<_> = stage
+        .plan
+        .lives()
+        .into_iter()
+        .map(|life| tokio::spawn(run_life(life, stage.clone(), network.clone())))
+        .collect();
     for id in 0..PUBLISHERS {
         let publisher = Publisher { id, stage: stage.clone(), network: network.clone() };
         publishers.push(tokio::spawn(publisher.publish()));
@@ -143,12 +147,12 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         let ended = timeout(END_MAX, life).await;
         match ended {
             Ok(ended) => ended.context("a life panicked")?,
-            Err(_) => stage.ledger().fail("a process does not come to its end".to_owned()),
+            Err(_) => stage.ledger().fail("a process does not end".to_owned()),
         }
     }
     for publisher in publishers {
         if timeout(END_MAX, publisher).await.is_err() {
-            stage.ledger().fail("a publisher does not come to its end".to_owned());
+            stage.ledger().fail("a publisher does not end".to_owned());
         }
     }
     for run in 0..RUNS {
@@ -167,21 +171,21 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         };
         match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
             Ok(ended) => drop(ended.context("a life panicked")?),
-            Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
+            Err(_) => stage.ledger().fail(format!("run {run} does not end")),
         }
     }
     others.iter().for_each(JoinHandle::abort);
     for server in &servers {
         for run in 0..RUNS + SIDES {
-            let Some((told, model)) = quiet(&stage, server, run).await? else {
+            let Some((recovery, model)) = quiet(&stage, server, run).await? else {
                 stage.ledger().fail("somebody still appends in the end".to_owned());
                 continue;
             };
-            // No writer wrote it.
-            if model.is_null() && told["kind"] == "not_found" {
+            // It has no record.
+            if model.is_null() && recovery["kind"] == "not_found" {
                 continue;
             }
-            if let Some(difference) = differs(&told, &model) {
+            if let Some(difference) = differs(&recovery, &model) {
                 stage.ledger().fail(format!("in the end {} says of run {run}: {difference}", server.name()));
             }
         }
@@ -194,21 +198,21 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
     Ok(Came { failures, story: stage.story(), hash: stage.hash(), counts: stage.counts() })
 }
 
-/// What a server and the model say of a run, of the same log: a decision whose operator has left may still be appended while
-/// the server is asked. Each such decision is one more question at the most; none where appends do not end.
+/// A server's and the model's recovery of a run, at the same log end. After an operator has left, its decision may still be
+/// appended during a query. Each such decision requires one more query; `None` if appends do not end.
 async fn quiet(stage: &Stage, server: &Server, run: u32) -> anyhow::Result<Option<(Value, Value)>> {
     for _ in 0..=OPERATORS {
         let before = stage.ledger().landed_records();
-        let told = recovery(server, run).await?;
+        let recovery = recovery(server, run).await?;
         let ledger = stage.ledger();
         if ledger.landed_records() == before {
-            return Ok(Some((told, ledger.recovery(run))));
+            return Ok(Some((recovery, ledger.recovery(run))));
         }
     }
     Ok(None)
 }
 
-/// What a server says of a run, asked for without a network.
+/// A server's recovery of a run, queried without the network.
 async fn recovery(server: &Server, run: u32) -> anyhow::Result<Value> {
     let path = format!("/v1/runs/{}/recovery?full=true&content=false&limit=1000", run_id(run));
     let request = Request::builder().uri(path).body(Body::empty())?;
@@ -217,8 +221,8 @@ async fn recovery(server: &Server, run: u32) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(answer.body())?)
 }
 
-/// A process from its beginning to its end or its death.
-async fn one(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
+/// Runs a process from its beginning to its end or its death.
+async fn run_life(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
     sleep(Duration::from_millis(life.at)).await;
     let living = tokio::spawn(Process::new(&stage, &network, life, false).live());
     let Some(dies) = life.dies else {
@@ -247,16 +251,16 @@ async fn claim(run: u32, stage: &Stage, network: &Network) {
     else {
         return;
     };
-    let told: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-    stage.tell(|| format!("a client claims run {run}: {} {told}", answer.status()));
+    let claim: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    stage.tell(|| format!("a client claims run {run}: {} {claim}", answer.status()));
     if let (true, Some(writer), Some(epoch)) =
-        (answer.status().is_success(), told["writer_id"].as_str(), told["epoch"].as_u64())
+        (answer.status().is_success(), claim["writer_id"].as_str(), claim["epoch"].as_u64())
     {
-        stage.ledger().told_claimed(run, writer, epoch);
+        stage.ledger().claim_confirmed(run, writer, epoch);
     }
 }
 
-/// Lets one of the plan's faults happen that has a time.
+/// Applies one of the plan's timed faults.
 async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
     let server = |id: u32| servers.get(id as usize).with_context(|| format!("no server {id}"));
     let wait = async |ms| sleep(Duration::from_millis(ms)).await;
@@ -276,7 +280,7 @@ async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &
         }
         Event::Behind { server: id, at, ms, records } => {
             wait(at).await;
-            trouble::put_behind(stage, server(id)?, ms, records).await;
+            trouble::report_older_ends(stage, server(id)?, ms, records).await;
         }
         Event::Overloaded { server: id, at, ms } => {
             wait(at).await;
@@ -333,9 +337,9 @@ async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &
             server(id)?.kill().await?;
             wait(ms).await;
             let server = server(id)?;
-            // It connects to the present leaders: a server that is told an end before its index when it starts stops the
+            // It connects to the present leaders: a server that sees an end before its index at its start stops the
             // partition until it starts again.
-            server.link().put_behind(None);
+            server.link().report_older_ends(None);
             stage.ledger().ends_moved();
             while let Err(error) = server.start().await {
                 stage.tell(|| format!("{error:#}"));

@@ -39,7 +39,7 @@ fn no_interleaving_runs_an_effect_twice_or_loses_a_result() {
         panic!(
             "{}\n\n{}\n`target/debug/sim --seed {}` runs it again",
             failed.join("\n"),
-            shrink::told(plan),
+            shrink::shrunk_story(plan),
             plan.seed
         );
     }

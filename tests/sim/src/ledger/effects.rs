@@ -1,4 +1,4 @@
-//! Effects: when they may run, what becomes of their results, and what is told of them.
+//! Effects: when they may run, the fate of their results, and the answers to their callers.
 
 use super::{Claim, Effect, Landed, Ledger, failure, run_id, text};
 use crate::{ambient, life::READ_BACK};
@@ -11,7 +11,7 @@ use runlog_schemas::{
 };
 use std::collections::BTreeSet;
 
-/// Who may hold less than this may have no room for a result.
+/// A process that may hold less than this may lack the capacity for a result.
 const LITTLE_BYTES: usize = 1 << 20;
 
 /// An effect that starts.
@@ -20,19 +20,19 @@ pub(crate) struct Started {
     pub(crate) life: u32,
     pub(crate) run: u32,
     pub(crate) step: u32,
-    /// Whether its receiver recognises it.
+    /// Whether its receiver deduplicates by key.
     pub(crate) keyed: bool,
     /// The id of its request.
     pub(crate) request: String,
 }
 
-/// A record that somebody was told is in the log, to be judged.
+/// An acknowledged record, to be judged.
 #[derive(Clone, Debug)]
 pub(crate) struct Acknowledged {
     pub(crate) run: u32,
     pub(crate) life: u32,
     pub(crate) at: (PartitionId, Offset),
-    /// Who was told what.
+    /// The receiver and the subject of the acknowledgement.
     pub(crate) what: String,
 }
 
@@ -51,7 +51,8 @@ impl Ledger {
         self.busy.retain(|(busy, ..)| *busy != life);
     }
 
-    /// The first claim by another process after the last one of `life`; none where that has the run, `Err` where it never had.
+    /// The first claim by another process after the last one of `life`; `None` if `life` has the run, `Err` if it
+    /// never had.
     pub(super) fn lost_to(&self, run: u32, life: u32) -> Result<Option<&Claim>, ()> {
         let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
         let own = claims.iter().rposition(|claim| claim.life == Some(life)).ok_or(())?;
@@ -70,7 +71,8 @@ impl Ledger {
             }
             Ok(None) => false,
             Ok(Some(claim)) => {
-                // What a journal cannot prevent: a pause between the read-back and the effect, and a deposed leader's answer.
+                // Beyond a journal's control: a pause between the read-back and the effect, and a deposed leader's
+                // answer.
                 let (late, at) = (now - claim.at, claim.at);
                 let excused = self.deposed.iter().any(|(_, from, to)| *from <= now && to.is_none_or(|to| to >= at));
                 if u128::from(late) > READ_BACK.as_millis() && !excused {
@@ -103,12 +105,12 @@ impl Ledger {
         self.effects.len() - 1
     }
 
-    /// The result of a keyed call, whose receiver runs it once; none where it did not run yet.
-    pub(crate) fn known_result(&self, run: u32, step: u32) -> Option<String> {
+    /// The result of a keyed call, whose receiver runs it once; `None` if it did not run yet.
+    pub(crate) fn keyed_result(&self, run: u32, step: u32) -> Option<String> {
         self.calls.get(&(run, step)).and_then(|call| call.receipt.clone())
     }
 
-    /// An effect is about to have this result.
+    /// An effect will have this result.
     pub(crate) fn results_in(&mut self, run: u32, step: u32, result: &str) {
         let call = self.calls.entry((run, step)).or_default();
         call.receipt.get_or_insert_with(|| result.to_owned());
@@ -129,16 +131,16 @@ impl Ledger {
         let little = self.lives.get(&effect.life).is_some_and(|life| life.held_bytes < LITTLE_BYTES);
         match (error.side_effect(), effect.result.is_some()) {
             (SideEffect::Held | SideEffect::Evidence, true) | (SideEffect::Unrecorded, false) => {}
-            // It holds another one, and has no room for this one.
+            // It holds another result, and lacks the capacity for this one.
             (SideEffect::Unrecorded, true) if little => effect.given_up = true,
-            (told, known) => {
-                let known = if known { "known" } else { "unknown" };
-                self.fail(format!("{what} ran, its result is {known}, and its caller is told {told:?}: {error}"));
+            (side_effect, has_result) => {
+                let result = if has_result { "known" } else { "unknown" };
+                self.fail(format!("{what} ran, its result is {result}, and its caller got {side_effect:?}: {error}"));
             }
         }
     }
 
-    /// A call was dropped. If its process may hold little, its result is gone where it holds another.
+    /// A call was dropped. If its process may hold little and holds another result, this result is lost.
     pub(crate) fn call_dropped(&mut self, effect: Option<usize>) {
         let Some(effect) = effect.and_then(|effect| self.effects.get_mut(effect)) else { return };
         effect.given_up |= self.lives.get(&effect.life).is_some_and(|life| life.held_bytes < LITTLE_BYTES);
@@ -148,17 +150,17 @@ impl Ledger {
     pub(crate) fn answered(&mut self, life: u32, run: u32, step: u32, effect: Option<usize>, answer: &Answer) {
         let what = format!("the answer of step {step} of run {run} in life {life}");
         let error = answer.error.as_ref().map(|error| failure(&error.kind, &error.message));
-        let told = error.unwrap_or_else(|| text(&answer.result));
+        let value = error.unwrap_or_else(|| text(&answer.result));
         if answer.recorded == effect.is_some() {
             self.fail(format!("{what} says recorded: {}, and the effect ran: {}", answer.recorded, effect.is_some()));
         }
-        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&told)) {
-            self.fail(format!("{what} is {told}, which no effect and no decision said"));
+        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&value)) {
+            self.fail(format!("{what} is {value}, which no effect or decision produced"));
         }
         let Some(position) = &answer.position else { return self.fail(format!("{what} has no position")) };
         let at = (position.partition, position.offset);
         let Some(landed) = self.records.get(&at).cloned() else {
-            return self.fail(format!("{what} is at {}:{}, where the log has nothing", at.0, at.1));
+            return self.fail(format!("{what} is at {}:{}, which the log lacks", at.0, at.1));
         };
         let facts = &landed.record.body.facts;
         let request = facts.answers.as_ref().and_then(|id| self.requests.get(id.as_str()));
@@ -171,8 +173,8 @@ impl Ledger {
             Payload::EffectResolution(_) if answer.recorded => None,
             other => Some(format!("a {}", other.payload_type())),
         };
-        if recorded.as_ref().is_some_and(|recorded| *recorded != told) {
-            self.fail(format!("{what} is {told}, and the log has {recorded:?} at {}:{}", at.0, at.1));
+        if recorded.as_ref().is_some_and(|recorded| *recorded != value) {
+            self.fail(format!("{what} is {value}, and the log has {recorded:?} at {}:{}", at.0, at.1));
         }
         if !answer.recorded {
             self.unjudged.push(Acknowledged { run, life, at, what });
@@ -180,14 +182,14 @@ impl Ledger {
         }
     }
 
-    /// What was acknowledged must be applied, or be evidence.
+    /// Acknowledged records must be applied or be evidence.
     pub(super) fn check_acknowledged(&mut self) {
-        for told in std::mem::take(&mut self.unjudged) {
-            let Some(landed) = self.records.get(&told.at) else { continue };
+        for acknowledged in std::mem::take(&mut self.unjudged) {
+            let Some(landed) = self.records.get(&acknowledged.at) else { continue };
             if landed.outcome.is_empty() {
-                self.unjudged.push(told);
-            } else if !self.counts(told.run, told.life, told.at.1, landed) {
-                let (what, (partition, offset)) = (&told.what, told.at);
+                self.unjudged.push(acknowledged);
+            } else if !self.counts(acknowledged.run, acknowledged.life, acknowledged.at.1, landed) {
+                let (what, (partition, offset)) = (&acknowledged.what, acknowledged.at);
                 let line = format!(
                     "{what} is Ok, and its record at {partition}:{offset} is {} {:?}",
                     landed.outcome, landed.reason
@@ -197,11 +199,11 @@ impl Ledger {
         }
     }
 
-    /// The seed is over.
+    /// The seed ends.
     pub(crate) fn finish(&mut self) {
         let waiting: Vec<_> = self.waiting.iter().map(|(partition, offset)| format!("{partition}:{offset}")).collect();
         if !waiting.is_empty() {
-            self.fail(format!("partitions stand still; nobody judged {}", waiting.join(" ")));
+            self.fail(format!("partitions are stopped; unjudged: {}", waiting.join(" ")));
         }
     }
 
@@ -210,19 +212,19 @@ impl Ledger {
         match (landed.outcome.as_str(), landed.reason.as_deref()) {
             ("applied" | "repeat", None) => true,
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
-            // An operator said how the call counts while it was under way, and that is its answer.
+            // An operator's decision ended the call while it was in flight, and that is its answer.
             (_, Some("transition")) => self.is_decided(landed),
             _ => false,
         }
     }
 
-    /// Whether somebody decided about the call that a record answers, before it.
+    /// Whether a decision about the call that a record answers precedes it.
     fn is_decided(&self, landed: &Landed) -> bool {
         let Some(request) = &landed.record.body.facts.answers else { return false };
         self.decided.contains(request.as_str())
     }
 
-    /// A life of a run, or of its writer, was told that a record is in the log at this position.
+    /// A life of a run, or its writer, got an acknowledgement for a record at this position.
     pub(crate) fn acknowledged(
         &mut self,
         (run, life): (u32, u32),
@@ -238,32 +240,32 @@ impl Ledger {
         };
         match self.records.get(&at) {
             Some(landed) if member(landed).is_some_and(|record| wanted(&record)) => {}
-            found => {
-                let found = found.map(|landed| landed.record.body.record_id.clone());
-                self.fail(format!("{what} was acknowledged at {}:{}, where the log has {found:?}", at.0, at.1));
+            landed => {
+                let record_id = landed.map(|landed| landed.record.body.record_id.clone());
+                self.fail(format!("{what} was acknowledged at {}:{}, but the log has {record_id:?} there", at.0, at.1));
             }
         }
         self.check_acknowledged();
     }
 
-    /// How many results a life knows that are neither in the log nor in the hands of a call that is under way.
-    pub(crate) fn unkept(&self, life: u32) -> usize {
-        let known = self.effects.iter().filter(|effect| effect.life == life && !effect.given_up);
-        let idle = known.filter(|effect| !self.busy.contains(&(life, effect.run, effect.step)));
+    /// The number of a life's results that are neither in the log nor held by a call in flight.
+    pub(crate) fn unsaved_results(&self, life: u32) -> usize {
+        let effects = self.effects.iter().filter(|effect| effect.life == life && !effect.given_up);
+        let idle = effects.filter(|effect| !self.busy.contains(&(life, effect.run, effect.step)));
         idle.filter(|effect| effect.result.as_ref().is_some_and(|result| !self.is_in_log(&effect.request, result)))
             .count()
     }
 
-    /// A record was judged: whether it keeps the result of a call.
+    /// A record was judged. Notes whether it keeps the result of a call.
     pub(super) fn keeps(&mut self, at: (PartitionId, Offset)) {
         let Some(landed) = self.records.get(&at) else { return };
         let evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended" | "transition"));
         let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
-        let kept = match &landed.record.payload {
+        let result = match &landed.record.payload {
             Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
             Payload::ToolCallFailed(failed) => {
-                let told = failure(&failed.error_kind, &failed.error_message);
-                (failed.request_record_id.as_str().to_owned(), told)
+                let error = failure(&failed.error_kind, &failed.error_message);
+                (failed.request_record_id.as_str().to_owned(), error)
             }
             Payload::EffectResolution(resolution) if applied && resolution.decision != "not_done" => {
                 self.decided.insert(resolution.request_record_id.as_str().to_owned());
@@ -272,7 +274,7 @@ impl Ledger {
             _ => return,
         };
         if evidence || applied {
-            self.kept.insert(kept);
+            self.kept.insert(result);
         }
     }
 
@@ -299,14 +301,14 @@ impl Ledger {
         })
     }
 
-    /// A handle was told that another process has its run.
-    pub(crate) fn told_lost(&mut self, run: u32, life: u32, error: &Error) {
+    /// A handle reported that another process has its run.
+    pub(crate) fn reported_lost(&mut self, run: u32, life: u32, error: &Error) {
         if matches!(self.lost_to(run, life), Ok(None)) {
-            self.fail(format!("life {life} is told that it lost run {run}, which nobody else claimed: {error}"));
+            self.fail(format!("life {life} reported the loss of run {run}, which no other process claimed: {error}"));
         }
     }
 
-    /// A process ended by itself, and left no result: each of its effects is in the log.
+    /// A process ended by itself with no result left: each of its effects is in the log.
     pub(crate) fn left(&mut self, life: u32) {
         let lost: Vec<String> = self
             .effects
@@ -322,7 +324,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the result of a call was applied, or is kept as evidence; or may be, once its partition goes on.
+    /// Whether the result of a call was applied, or is kept as evidence, or may be, once its partition resumes.
     fn is_in_log(&self, request: &str, result: &str) -> bool {
         let waits =
             || self.waiting.iter().filter_map(|at| self.records.get(at)).any(|landed| result_of(landed, request));

@@ -1,6 +1,7 @@
-//! Questions at `latest`, and what they must be answered: what was so at some moment between question and answer.
+//! Questions at `latest`, and their expected answers: the model's answer at some moment between question and answer.
 //!
-//! While a question is open, the model is asked the same again after each record. The answer must be one of those.
+//! While a question is open, the model is asked again after each record. The answer must equal one of the model's
+//! answers.
 
 use super::Ledger;
 use crate::plan::{RUNS, SIDES};
@@ -11,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A question.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
-    /// A run's recovery, behind its last checkpoint.
+    /// A run's recovery, after its last checkpoint.
     Recovery(String),
     /// A run's head.
     Run(String),
-    /// A call, by what it asks for.
+    /// A call, by its fingerprint.
     Lookup { run_id: String, fingerprint: String, occurrence: Option<u32> },
-    /// What became of the first record of an id.
+    /// The outcome of the first record of an id.
     Known { run_id: String, record_id: String },
     /// All effects that are pending.
     Pending,
@@ -27,11 +28,11 @@ pub(crate) enum Question {
 #[derive(Debug)]
 struct Open {
     question: Question,
-    /// What the model says, from then on, each once.
+    /// The model's answers since then, each once.
     moments: Vec<Value>,
-    /// How often a server began or ceased to read from a deposed leader before, and whether one did.
+    /// How often a server had begun or ceased to read from a deposed leader at the start, and whether one did.
     deposed: (usize, bool),
-    /// How often a server was told an end before what it had applied, or no longer was, before.
+    /// How often a server had begun or ceased to see a log end before its applied position at the start.
     ends_moved: usize,
 }
 
@@ -49,18 +50,18 @@ impl Question {
             Self::Run(run_id) => model.head(run_id),
             Self::Lookup { run_id, fingerprint, occurrence } => model.lookup(run_id, fingerprint, *occurrence),
             Self::Known { run_id, record_id } => {
-                let mut known = model.known(run_id, record_id);
-                if known.is_object() {
+                let mut outcome = model.known(run_id, record_id);
+                if outcome.is_object() {
                     let head = model.head(run_id);
-                    (known["epoch"], known["writer_id"]) = (head["epoch"].clone(), head["writer_id"].clone());
+                    (outcome["epoch"], outcome["writer_id"]) = (head["epoch"].clone(), head["writer_id"].clone());
                 }
-                known
+                outcome
             }
             Self::Pending => model.effects(true),
         }
     }
 
-    /// In what an answer differs from what the model said at a moment.
+    /// The difference between an answer and the model's answer at a moment.
     fn differs(&self, answer: &Value, model: &Value) -> Option<String> {
         let members = |names: &[&str]| {
             let name = names.iter().find(|name| answer[**name] != model[**name])?;
@@ -83,7 +84,7 @@ impl Question {
 
 const HEAD: [&str; 5] = ["status", "epoch", "writer_id", "next_journal_seq", "next_writer_seq"];
 
-/// The pending effects in a list of those of all partitions, by partition.
+/// The pending effects of one partition, from a list for all partitions.
 fn pending(list: &Value, partition: u32) -> BTreeSet<String> {
     let effects = list["effects"].as_array().into_iter().flatten();
     let here = effects.filter(|effect| effect["position"]["partition"] == partition);
@@ -95,7 +96,7 @@ fn evidence(call: &Value) -> Vec<Value> {
     call["evidence"].as_array().into_iter().flatten().map(|one| one["record_id"].clone()).collect()
 }
 
-/// An ended call that an answer about a run lacks, and another one has.
+/// An ended call that an answer about a run lacks, and another answer has.
 fn lacks(answer: &Value, other: &Value) -> Option<String> {
     let ended = |of: &Value| -> BTreeSet<String> {
         let calls = of["completed"].as_array().into_iter().flatten();
@@ -105,7 +106,7 @@ fn lacks(answer: &Value, other: &Value) -> Option<String> {
     wanted.difference(&known).next().map(|call| format!("the ended call {call}"))
 }
 
-/// In what a server's recovery of a run differs from the model's.
+/// The difference between a server's recovery of a run and the model's.
 pub(crate) fn differs(answer: &Value, model: &Value) -> Option<String> {
     let pending = |of: &Value| -> Vec<Value> {
         let calls = of["pending"].as_array().into_iter().flatten();
@@ -115,22 +116,22 @@ pub(crate) fn differs(answer: &Value, model: &Value) -> Option<String> {
     };
     let further = ["next_checkpoint_seq", "records_after", "resumable"];
     let scalar = HEAD.into_iter().chain(further).find(|name| answer[name] != model[name]);
-    let found = scalar.map(|name| format!("{name} is {} and not {}", answer[name], model[name]));
-    let found = found.or_else(|| {
-        let (told, wanted) = (pending(answer), pending(model));
-        (told != wanted).then(|| format!("pending is {told:?} and not {wanted:?}"))
+    let difference = scalar.map(|name| format!("{name} is {} and not {}", answer[name], model[name]));
+    let difference = difference.or_else(|| {
+        let (actual, wanted) = (pending(answer), pending(model));
+        (actual != wanted).then(|| format!("pending is {actual:?} and not {wanted:?}"))
     });
-    let found = found.or_else(|| {
+    let difference = difference.or_else(|| {
         let checkpoint = |of: &Value| of["checkpoint"]["checkpoint_id"].clone();
-        let (told, wanted) = (checkpoint(answer), checkpoint(model));
-        (told != wanted).then(|| format!("the checkpoint is {told} and not {wanted}"))
+        let (actual, wanted) = (checkpoint(answer), checkpoint(model));
+        (actual != wanted).then(|| format!("the checkpoint is {actual} and not {wanted}"))
     });
-    let found = found.or_else(|| lacks(answer, model).map(|call| format!("it lacks {call}")));
-    found.or_else(|| lacks(model, answer).map(|call| format!("it has {call} too early")))
+    let difference = difference.or_else(|| lacks(answer, model).map(|call| format!("it lacks {call}")));
+    difference.or_else(|| lacks(model, answer).map(|call| format!("it has {call} too early")))
 }
 
 impl Ledger {
-    /// A question is asked now: its number.
+    /// Opens a question now, and returns its number.
     pub(crate) fn asks(&mut self, question: Question) -> usize {
         let now = self.model.as_ref().map_or(Value::Null, |model| question.of_model(model));
         let (deposed, ends_moved) = (self.deposed_since(), self.ends_moved);
@@ -140,7 +141,7 @@ impl Ledger {
         number
     }
 
-    /// The model has folded something.
+    /// The model has folded a record.
     pub(super) fn moves(&mut self) {
         let Some(model) = &self.model else { return };
         for open in self.questions.open.values_mut() {
@@ -151,24 +152,24 @@ impl Ledger {
         }
     }
 
-    /// A question is answered: null where there is no such thing, none where there was no answer.
-    pub(crate) fn told(&mut self, number: usize, answer: Option<&Value>) {
+    /// A question is answered: null if the subject does not exist, `None` if no answer arrived.
+    pub(crate) fn settle(&mut self, number: usize, answer: Option<&Value>) {
         let Some(Open { question, moments, deposed, ends_moved }) = self.questions.open.remove(&number) else { return };
         let Some(answer) = answer else { return };
-        // What a deposed leader says may be old. A server notices an end before what it has applied, as long as it has applied
-        // that before it asks.
+        // A deposed leader's answer may be old. A server notices an end before its applied position, if it had
+        // applied up to there before the question.
         if deposed.1 || deposed != self.deposed_since() || ends_moved != self.ends_moved {
             return;
         }
         if matches!(question, Question::Pending) {
-            // Of a partition that stopped a list has what was so when it did.
+            // For a stopped partition a list contains the state at the stop.
             let stopped = answer["unavailable_partitions"].as_array().cloned().unwrap_or_default();
             for partition in (0..crate::stage::PARTITIONS).filter(|partition| !stopped.contains(&(*partition).into())) {
-                let told = pending(answer, partition);
-                if !moments.iter().any(|moment| pending(moment, partition) == told) {
+                let actual = pending(answer, partition);
+                if !moments.iter().any(|moment| pending(moment, partition) == actual) {
                     let last = moments.last().map(|moment| pending(moment, partition));
                     self.fail(format!(
-                        "the pending effects of partition {partition} at latest were never {told:?} since they were asked \
+                        "the pending effects of partition {partition} at latest were never {actual:?} since they were asked \
                          for; in the end {last:?}"
                     ));
                 }
@@ -188,10 +189,10 @@ impl Ledger {
         }
     }
 
-    /// Partitions that stand still, and at which offset.
+    /// Stopped partitions, each with its offset.
     pub(crate) fn stopped(&self) -> Vec<(u64, u64)> {
-        let told = self.model.as_ref().map(Model::partitions).unwrap_or_default();
-        let partitions = told["partitions"].as_array().into_iter().flatten();
+        let answer = self.model.as_ref().map(Model::partitions).unwrap_or_default();
+        let partitions = answer["partitions"].as_array().into_iter().flatten();
         let stopped = partitions.filter_map(|row| Some((row["partition"].as_u64()?, row["stopped_at"].as_u64()?)));
         stopped.collect()
     }
@@ -204,12 +205,12 @@ impl Ledger {
         self.moves();
     }
 
-    /// The fingerprints of a run's calls, each with how many requests it has.
+    /// The fingerprints of a run's calls, each with its number of requests.
     pub(crate) fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
         self.model.as_ref().map(|model| model.fingerprints(run_id)).unwrap_or_default()
     }
 
-    /// The id of a record of a run, whatever became of it.
+    /// The id of some record of a run, regardless of its outcome.
     pub(crate) fn some_record(&self, run_id: &str, nth: u64) -> Option<String> {
         let all = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id);
         let ids: Vec<&str> = all.map(|landed| landed.record.body.record_id.as_str()).collect();
@@ -217,7 +218,7 @@ impl Ledger {
         ids.get(nth % ids.len().max(1)).map(|id| (*id).to_owned())
     }
 
-    /// All runs that handles and writers write.
+    /// All runs of handles and writers.
     pub(crate) fn runs() -> impl Iterator<Item = u32> {
         0..RUNS + SIDES
     }

@@ -1,4 +1,4 @@
-//! What a process does about errors, and the faults of its own operations.
+//! A process's reaction to errors, and the faults of its own operations.
 
 use super::{Next, OPERATION, Process, TRIES_MAX};
 use crate::{guard::Guard, plan::Event, trouble};
@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 impl Process {
-    /// Does what an error says can be done.
+    /// Takes the action that an error names.
     pub(super) async fn failed(&self, run: &Run, step: u32, error: &Error) -> Next {
         let (kind, action, effect) = (error.kind(), error.action(), error.side_effect());
         self.tell(|| format!("step {step}: {kind:?} {action:?} {effect:?}: {error}"));
@@ -24,14 +24,14 @@ impl Process {
             }
             Action::Reopen => return self.reopen(run).await,
             Action::Stop => {
-                self.stage.ledger().told_lost(self.life.run, self.life.id, error);
+                self.stage.ledger().reported_lost(self.life.run, self.life.id, error);
                 return Next::Leave;
             }
             Action::Operator => {
                 self.stage.count("waits for an operator");
                 sleep(Duration::from_secs(4)).await;
                 if kind != ErrorKind::ReconcileRequired {
-                    // What stopped the handle may be over.
+                    // The cause that stopped the handle may be over.
                     return self.reopen(run).await;
                 }
             }
@@ -57,7 +57,7 @@ impl Process {
                 None => {
                     self.stage.count("reopen cancelled");
                     self.tell(|| "the reopening is dropped".to_owned());
-                    // Meanwhile its other calls go on.
+                    // Meanwhile its other calls continue.
                     sleep(Duration::from_millis(u64::from(step % 8) * 300)).await;
                 }
                 Some(Ok(done)) => {
@@ -69,7 +69,7 @@ impl Process {
                     self.tell(|| format!("reopen: {:?} {:?}: {error}", error.kind(), error.action()));
                     match error.action() {
                         Action::Stop => {
-                            self.stage.ledger().told_lost(self.life.run, self.life.id, &error);
+                            self.stage.ledger().reported_lost(self.life.run, self.life.id, &error);
                             return Next::Leave;
                         }
                         Action::FixTheInput => return Next::Leave,
@@ -86,13 +86,13 @@ impl Process {
 
     /// Results that the process knows are in the log, or the handle holds them.
     pub(super) fn holds(&self, run: &Run) {
-        let (unkept, held) = (self.stage.ledger().unkept(self.life.id), run.held().0);
-        if unkept > held {
-            self.fail(format!("{unkept} results are not in the log, and the handle holds {held}"));
+        let (unsaved, held) = (self.stage.ledger().unsaved_results(self.life.id), run.held().0);
+        if unsaved > held {
+            self.fail(format!("{unsaved} results are not in the log, and the handle holds {held}"));
         }
     }
 
-    /// Waits until nothing is held.
+    /// Waits until the handle holds no result.
     pub(super) async fn drain(&self, run: &Run) {
         let mut tries = 0;
         while run.held().0 > 0 {
@@ -110,8 +110,8 @@ impl Process {
         }
     }
 
-    /// Runs an operation with the faults that the plan has for it, and checks that it ends in time. Its effect, if it has
-    /// one, takes so many milliseconds once it has begun.
+    /// Runs an operation with the plan's faults for it, and checks that it ends in time. Its effect, if any, takes
+    /// `ms` milliseconds once it has begun.
     pub(super) async fn guarded<T>(
         &self,
         what: &str,
@@ -141,7 +141,7 @@ impl Process {
         let came = (&mut guard).await;
         if guard.paused > 0 {
             self.stage.count("pause");
-            self.tell(|| format!("{what} {step} stood still for {} ms", guard.paused));
+            self.tell(|| format!("{what} {step} was paused for {} ms", guard.paused));
         }
         // Before the effect and after it.
         let limit = 2 * OPERATION + Duration::from_millis(ms + guard.paused) + Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The steps of a process's agent: calls and records, and what is required of their answers.
+//! The steps of a process's agent: calls and records, and the requirements for their answers.
 
 use super::{Next, Process};
 use crate::{
@@ -29,14 +29,14 @@ impl Process {
         let effect = |call: runlog_producer::Call| {
             let stage = self.stage.clone();
             let (life, of, id) = (self.life.id, step.run, step.id);
-            // A receiver that recognises the key tells it the next time.
+            // A receiver that deduplicates by key returns the result on the second attempt.
             let ends = if ends == Ends::Unknown && call.attempt > 1 { Ends::Done } else { ends };
             let number = {
                 let mut ledger = stage.ledger();
                 let begins = Started { life, run: of, step: id, keyed: key, request: call.id.as_str().to_owned() };
                 let number = ledger.starts(begins, call.attempt, ends != Ends::Failed);
-                let known = if key { ledger.known_result(of, id) } else { None };
-                let result = known.unwrap_or_else(|| match ends {
+                let earlier_result = if key { ledger.keyed_result(of, id) } else { None };
+                let result = earlier_result.unwrap_or_else(|| match ends {
                     Ends::Failed => failure("refused", &format!("by the receiver, {number}")),
                     _ => json!({ "effect": number }).to_string(),
                 });
@@ -106,17 +106,17 @@ impl Process {
     pub(super) async fn write(&self, run: &Run, step: Step, tried: u32) -> Next {
         let at = tries(step, tried);
         let (life, id) = (self.life.id, step.id);
-        let said = json!({ "step": id, "by": life, "try": tried });
+        let content = json!({ "step": id, "by": life, "try": tried });
         let operation = async {
             match step.what {
                 What::Checkpoint => self.checkpoint(run).await.map(|position| vec![position]),
-                What::Turn => run.turn("user", &said).await.map(|position| vec![position]),
-                What::Record { of } => run.record(known(run, of)?).await.map(|position| vec![position]),
+                What::Turn => run.turn("user", &content).await.map(|position| vec![position]),
+                What::Record { of } => run.record(fixed_record(run, of)?).await.map(|position| vec![position]),
                 What::Batch { again } => {
-                    let again = again.map(|again| known(run, again)).transpose()?;
-                    run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
+                    let again = again.map(|again| fixed_record(run, again)).transpose()?;
+                    run.batch(std::iter::once(fixed_record(run, id)?).chain(again).collect()).await
                 }
-                What::Spoiled { of } => run.batch(vec![known(run, id)?, other(run, id, of)?]).await,
+                What::Spoiled { of } => run.batch(vec![fixed_record(run, id)?, other(run, id, of)?]).await,
                 What::Prune => {
                     let covered = run.recovery().next_journal_seq;
                     run.prune_checkpoints(covered, false).await.map(|position| vec![position])
@@ -137,7 +137,7 @@ impl Process {
             None => {
                 self.stage.count("write cancelled");
                 self.tell(|| format!("step {id}: the write is dropped"));
-                // Some agents do not care what became of a record.
+                // Some agents ignore the outcome of a record.
                 let careless = matches!(step.what, What::Turn | What::Record { .. }) && id.is_multiple_of(2);
                 if step.what == What::Checkpoint || careless { Next::Done } else { Next::Again }
             }
@@ -149,7 +149,7 @@ impl Process {
                     let what = format!("step {id} of run {} in life {life}", self.life.run);
                     self.stage.ledger().acknowledged((self.life.run, life), &what, &position, |record| {
                         match (&record.payload, step.what) {
-                            (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == said,
+                            (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == content,
                             (Payload::ConversationTurn(turn), What::Record { of }) => {
                                 turn.content.to_value() == json!({ "step": of })
                             }
@@ -167,13 +167,13 @@ impl Process {
                 }
                 Next::Done
             }
-            // As it must be. The handle may have to be reopened.
+            // As expected. The handle may need a reopening.
             Some(Err(error)) if matches!(step.what, What::Spoiled { .. }) && error.kind() == ErrorKind::Conflict => {
                 self.stage.count("batch with a record that is refused");
                 self.tell(|| format!("step {id}: {error}"));
                 Next::Done
             }
-            // The agent's loop goes on.
+            // The agent's loop continues.
             Some(Err(error)) if step.what == What::Checkpoint && error.action() != Action::Stop => {
                 self.tell(|| format!("step {id}: {error}"));
                 Next::Done
@@ -200,7 +200,7 @@ impl Process {
         }
     }
 
-    /// Makes a call under the key of another one. It must be refused.
+    /// Makes a call under the key of another call. It must be refused.
     async fn misuse(&self, run: &Run, step: u32, of: u32) -> Result<(), Error> {
         let tool = run.tool("book", &json!({ "step": step })).idempotency_key(format!("key-{of}"));
         let effect = async |call: runlog_producer::Call| {
@@ -226,8 +226,8 @@ fn tries(step: Step, tried: u32) -> u32 {
     if tried <= TRIES_ADDRESSED { tried * AGAIN + step.id } else { u32::MAX }
 }
 
-/// A record whose id and content are the same whoever writes it.
-fn known(run: &Run, id: u32) -> Result<JournalRecord, Error> {
+/// A record with the same id and content in every process.
+fn fixed_record(run: &Run, id: u32) -> Result<JournalRecord, Error> {
     let turn = ConversationTurn {
         message_id: format!("m-{id}"),
         parent_id: None,
@@ -246,18 +246,18 @@ fn known_id(id: u32) -> String {
 
 /// A record of step `id` under the id of the record of step `of`.
 fn other(run: &Run, id: u32, of: u32) -> Result<JournalRecord, Error> {
-    let mut record = known(run, id)?;
+    let mut record = fixed_record(run, id)?;
     record.body.record_id = RecordId::new(known_id(of))?;
     Ok(record)
 }
 
 fn shown(answer: &Answer) -> String {
-    let told = match (&answer.result, &answer.error) {
+    let value = match (&answer.result, &answer.error) {
         (_, Some(error)) => failure(&error.kind, &error.message),
         (Some(result), None) => result.as_str().to_owned(),
         (None, None) => "nothing".to_owned(),
     };
     let how = if answer.recorded { "recorded" } else { "answered" };
     let at = answer.position.as_ref().map(|position| format!("{}:{}", position.partition, position.offset));
-    format!("{how} {told} at {}", at.unwrap_or_default())
+    format!("{how} {value} at {}", at.unwrap_or_default())
 }

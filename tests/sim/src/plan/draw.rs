@@ -6,9 +6,9 @@ use super::{
 };
 use crate::dice::Dice;
 
-/// Steps of a run that are calls, at the least.
+/// The minimum of calls among a run's steps.
 const CALLS_MIN: u64 = 25;
-/// The same of a short run, which ends while faults begin.
+/// The minimum for a short run, which ends while faults begin.
 const CALLS_SHORT_MIN: u64 = 4;
 
 impl Plan {
@@ -48,7 +48,7 @@ impl Plan {
             let (server, at, ms) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END), dice.between(10, 10_000));
             events.push(Event::Restart { server, at, ms });
             if dice.percent(30) {
-                // What it looks up when it starts does not come at once.
+                // Its first reads at the start are delayed.
                 events.push(Event::Held { server, at: at + ms - 5, ms: dice.between(100, 5_000) });
             }
         }
@@ -78,12 +78,12 @@ impl Plan {
     }
 }
 
-/// Draws the steps of a run. The number of the last one.
+/// Draws the steps of a run. Returns the number of the last one.
 fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) -> u32 {
     let calls_min = if dice.percent(30) { CALLS_SHORT_MIN } else { CALLS_MIN };
     let (calls, mut made, mut id) = (dice.between(calls_min, calls_min + 5), 0, 0);
     let mut again = None;
-    // The last call with a key, and the last one without that nothing was under way with.
+    // The last call with a key, and the last one without a key that ran alone.
     let (mut keyed, mut alone) = (None, None);
     let mut step = |id: &mut u32, what, with_next, think| {
         *id += 1;
@@ -126,7 +126,7 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) -> u32 {
         }
     }
     if dice.percent(70) {
-        // What is under way while the run ends becomes evidence.
+        // A call in flight at the run's end becomes evidence.
         for _ in 0..dice.between(0, 2) {
             let (key, ms, like) = (dice.percent(25), dice.between(0, 6_000), id + 1);
             step(&mut id, What::Call { key, ms, ends: Ends::Done, like }, true, 0);
@@ -150,7 +150,7 @@ fn life(dice: &mut Dice, id: u32, run: u32, (at, dies): (u64, Option<u64>)) -> L
     Life { id, run, at, dies, via, buffer, calls, held_bytes, writes, allow_unresolved, start }
 }
 
-/// What happens to partitions, and to servers that admit little.
+/// Draws faults of partitions, and servers that admit little.
 fn troubles(dice: &mut Dice, events: &mut Vec<Event>) {
     let partition = |dice: &mut Dice| u32::from(dice.percent(50));
     if dice.percent(25) {
@@ -173,12 +173,12 @@ fn troubles(dice: &mut Dice, events: &mut Vec<Event>) {
     }
 }
 
-/// What happens to the operations of a life whose run has `last` steps.
+/// Draws faults of the operations of a life whose run has `last` steps.
 fn cuts(dice: &mut Dice, life: u32, last: u32, events: &mut Vec<Event>) {
     let step = |dice: &mut Dice| match dice.between(0, 9) {
         0 => OPEN,
         1..=2 => REOPEN + u32::try_from(dice.between(0, 3)).unwrap_or_default(),
-        // As a rule the end of the run.
+        // Usually the end of the run.
         3 => last,
         _ => u32::try_from(dice.between(1, u64::from(last))).unwrap_or_default(),
     };
@@ -187,7 +187,7 @@ fn cuts(dice: &mut Dice, life: u32, last: u32, events: &mut Vec<Event>) {
         if !(OPEN..REOPEN).contains(&step) {
             events.push(Event::Cut { life, step, polls });
             if step < OPEN && dice.percent(40) {
-                // While it settles what it dropped, others may go on.
+                // While it settles the dropped operation, others may continue.
                 let (step, polls) = (AGAIN + step, u32::try_from(dice.between(1, 10)).unwrap_or_default());
                 events.push(Event::Pause { life, step, polls, ms: dice.between(4_000, 40_000) });
             }

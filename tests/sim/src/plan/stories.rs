@@ -1,10 +1,10 @@
-//! Circumstances that take several things at once, which the single draws rarely bring together. Each is drawn by itself, so that
-//! the rest of a plan is the same without it.
+//! Circumstances that need several events at once, which the single draws rarely combine. Each is drawn by itself, so
+//! that the rest of a plan is the same without it.
 
 use super::{AGAIN, Ends, Event, FAULTS_END, Fate, Life, REOPEN, RUNS, Step, Via, What};
 use crate::dice::Dice;
 
-/// They are drawn for this purpose.
+/// The purpose that they are drawn for.
 const PURPOSE: u64 = 3;
 
 /// Adds some to the events of a seed.
@@ -50,7 +50,7 @@ fn number(dice: &mut Dice, from: u64, to: u64) -> u32 {
     u32::try_from(dice.between(from, to)).unwrap_or_default()
 }
 
-fn one<T: Copy>(dice: &mut Dice, of: &[T]) -> Option<T> {
+fn pick<T: Copy>(dice: &mut Dice, of: &[T]) -> Option<T> {
     let last = u64::try_from(of.len()).ok()?.checked_sub(1)?;
     of.get(usize::try_from(dice.between(0, last)).ok()?).copied()
 }
@@ -79,7 +79,7 @@ fn spoil(dice: &mut Dice, run: u32, events: &mut [Event]) {
     };
     let written = |step: &&Step| matches!(step.what, What::Turn | What::Flush | What::Batch { .. }) && step.id > of;
     let later: Vec<Step> = steps.iter().filter(written).copied().collect();
-    if let Some(step) = one(dice, &later) {
+    if let Some(step) = pick(dice, &later) {
         replace(events, Step { what: What::Spoiled { of }, ..step });
     }
 }
@@ -107,7 +107,7 @@ fn interrupt_effect(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         _ => None,
     });
     let early: Vec<(Step, u32)> = calls.take(10).collect();
-    let Some((step, like)) = one(dice, &early) else { return };
+    let Some((step, like)) = pick(dice, &early) else { return };
     let what = What::Call { key: false, ms: dice.between(100, 3_000), ends: Ends::Done, like };
     replace(events, Step { what, ..step });
     for Life { id: life, .. } in lives(events, run) {
@@ -127,7 +127,7 @@ fn autosave(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     let steps = steps(events, run);
     let pairs = steps.windows(2).filter(|pair| pair[0].with_next && matches!(pair[1].what, What::Call { .. }));
     let longer: Vec<Step> = pairs.map(|pair| pair[1]).collect();
-    let Some(step) = one(dice, &longer) else { return };
+    let Some(step) = pick(dice, &longer) else { return };
     if let What::Call { key, ends, like, .. } = step.what {
         let ms = dice.between(1_000, 8_000);
         replace(events, Step { what: What::Call { key, ms, ends, like }, ..step });
@@ -137,7 +137,7 @@ fn autosave(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     }
 }
 
-/// A call stands still between its intent and its effect, while another one is dropped and the reopening that follows, too.
+/// A call pauses between its intent and its effect, while another call and the following reopening are dropped.
 fn interrupt_reopening(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     let steps = steps(events, run);
     let calls = |pair: &[Step]| match pair {
@@ -148,7 +148,7 @@ fn interrupt_reopening(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         _ => None,
     };
     let pairs: Vec<(u32, u32)> = steps.windows(2).filter_map(calls).take(8).collect();
-    let Some((first, second)) = one(dice, &pairs) else { return };
+    let Some((first, second)) = pick(dice, &pairs) else { return };
     for Life { id: life, .. } in lives(events, run) {
         events.push(Event::Pause { life, step: first, polls: number(dice, 2, 10), ms: dice.between(100, 3_000) });
         events.push(Event::Cut { life, step: second, polls: number(dice, 2, 10) });

@@ -1,16 +1,16 @@
-//! What writing, reading, folding and finding a record takes, in instructions: callgrind counts the same however busy the
-//! machine is.
+//! The cost of writing, reading, folding and finding a record, in instructions: callgrind's count does not depend on
+//! the machine's load.
 //!
 //! ```text
 //!   this test ─▶ valgrind ─▶ this test again, 10 rounds over the records ──▶ a ─┐
 //!            └─▶ valgrind ─▶ this test again, n more rounds ───────────────▶ b ─┴─▶ (b - a) / n / records
 //! ```
-//! `instructions.txt` holds what is accepted. `make instructions` compares with it, in a release build, and
+//! `instructions.txt` contains the accepted counts. `make instructions` compares with it, in a release build, and
 //! `RUNLOG_INSTRUCTIONS=write make instructions` writes it.
-//! Counts depend on the compiler, so with another one than wrote the file there is more slack; a little on the folder that the
-//! checkout is in, by which the compiler divides the code; and on malloc: in one process of four it searches its free chunks for
-//! longer, by 8 % of an encoded record, since the order in which hash tables are emptied is random. So a count that is over what
-//! is accepted is repeated, and the least one counts.
+//! Counts depend on the compiler, so another compiler than the file's gets more slack. They depend a little on the
+//! checkout's folder, by which the compiler divides the code. They also depend on malloc: one process of four
+//! searches its free chunks longer, by 8 % of an encoded record, because hash tables are emptied in random order. So
+//! a count over the accepted one is repeated, and the least count is used.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
@@ -55,19 +55,19 @@ use runlog_schemas::{
 use serde_json::json;
 
 const SLACK_PERCENT: u64 = 5;
-/// With another compiler or on another processor than those that the file was written with.
+/// The slack with another compiler or processor than the file's.
 const SLACK_PERCENT_OTHER: u64 = 25;
-/// How often a job is counted that takes more than is accepted.
+/// How often a job over the accepted count is counted.
 const COUNTS_MAX: u32 = 8;
 /// Rounds in the first count of a job.
 const ROUNDS_FEW: u64 = 10;
-/// Of all records.
+/// The run of all records.
 const RUN: &str = "tau-bench:12:0";
 const NAME: &str = "a_record_takes_no_more_instructions_than_are_accepted";
 
-/// A job, its rounds between the two counts, and how it is done once with all records. There are so many rounds that what the
-/// process does before them, which differs by some hundred thousand instructions from one to the next (hash tables are seeded
-/// at random), is less than a percent of the difference.
+/// A job, its rounds between the two counts, and one round over all records. The number of rounds is so large that
+/// the process's startup is less than a percent of the difference. Startup differs by some hundred thousand
+/// instructions between processes, because hash tables are seeded at random.
 type Job = (&'static str, u64, fn(&Prepared));
 
 const JOBS: [Job; 6] = [
@@ -78,20 +78,20 @@ const JOBS: [Job; 6] = [
     ("envelope", 2_000, |prepared| {
         prepared.each(|_, framed| drop(black_box(Envelope::read(codec::unframe(framed).unwrap()).unwrap())));
     }),
-    // The envelope, and the payload checked to its last byte: what the projector does.
+    // Reads the envelope and checks the payload to its last byte, as the projector does.
     ("read", 1_000, |prepared| prepared.each(|_, framed| drop(black_box(codec::read(framed).unwrap())))),
-    // Read, judged, projected, and put together as one batch, which nothing takes in.
-    ("fold", 200, |prepared| drop(black_box(folded(&prepared.begun, &prepared.deliveries)))),
-    // As often as there are records, so that the figure is that of one.
+    // Reads, judges, projects, and builds one batch, which is discarded.
+    ("fold", 200, |prepared| drop(black_box(folded(&prepared.empty, &prepared.deliveries)))),
+    // As many lookups as records, so that the count per record is the count per lookup.
     ("lookup", 200, |prepared| prepared.each(|_, _| drop(black_box(prepared.lookup())))),
 ];
 
-/// What the jobs work on.
+/// The input of the jobs.
 struct Prepared {
     records: Vec<(JournalRecord, Vec<u8>)>,
     deliveries: Vec<Delivery>,
-    /// Rows of a journal that has only begun, and takes in nothing more.
-    begun: Arc<Discarding>,
+    /// Rows of a journal with only a genesis, which discard every batch.
+    empty: Arc<Discarding>,
     /// Rows of a journal with the records.
     filled: Arc<Memory>,
     fingerprint: Fingerprint,
@@ -131,7 +131,7 @@ fn delivery(offset: u64, value: Vec<u8>) -> Delivery {
     Delivery { partition: PartitionId::ZERO, offset, timestamp_millis: 0, key: Vec::new(), value, headers: Vec::new() }
 }
 
-/// Folds these into a store.
+/// Folds the deliveries into a store.
 fn folded<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> Step {
     let journal = meta::Journal { journal_id: "instructions".into(), partitions: 1 };
     Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry)).unwrap().take(deliveries).unwrap()
@@ -149,10 +149,10 @@ impl Prepared {
         let records: Vec<_> = records().into_iter().map(framed).collect();
         let deliveries: Vec<_> =
             (1..).zip(&records).map(|(offset, (_, framed))| delivery(offset, framed.clone())).collect();
-        let (begun, filled) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
-        assert_eq!(folded(&begun, &genesis), Step::Applied);
+        let (empty, filled) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+        assert_eq!(folded(&empty, &genesis), Step::Applied);
         assert_eq!((folded(&filled, &genesis), folded(&filled, &deliveries)), (Step::Applied, Step::Applied));
-        // What is refused takes less.
+        // A refused record costs less, so all must be applied.
         let (anomalies, mut refused) = (anomalies::prefix(), None);
         let visit = &mut |key: &[u8], row: &[u8]| {
             refused = Some(store::decode::<AnomalyRow>(key, row)?);
@@ -164,8 +164,8 @@ impl Prepared {
             Payload::ToolCallRequested(call) => call.fingerprint.0.clone(),
             _ => None,
         });
-        let begun = Arc::new(Discarding(Arc::into_inner(begun).unwrap()));
-        Self { records, deliveries, begun, filled, fingerprint: fingerprint.unwrap() }
+        let empty = Arc::new(Discarding(Arc::into_inner(empty).unwrap()));
+        Self { records, deliveries, empty, filled, fingerprint: fingerprint.unwrap() }
     }
 
     fn each(&self, job: impl Fn(&JournalRecord, &[u8])) {
@@ -174,14 +174,14 @@ impl Prepared {
 
     fn lookup(&self) -> runlog_schemas::answer::Lookup {
         let (run_id, place) = (RunId::new(RUN).unwrap(), TopicPartition { topic: "t", partition: PartitionId::ZERO });
-        let found =
+        let answer =
             lookup::one(&*self.filled, &Contents::none(), place, run_id, self.fingerprint.borrow(), None).unwrap();
-        assert!(found.result.is_some(), "{found:?}");
-        found
+        assert!(answer.result.is_some(), "{answer:?}");
+        answer
     }
 }
 
-/// Like those of an imported run of tau-bench: their kinds, their ids, texts of such lengths.
+/// Resembles the records of an imported run of tau-bench: their kinds, ids and text lengths.
 fn records() -> Vec<JournalRecord> {
     let id = |n: u64| format!("{n:08x}-4f3c-5a2e-9d71-0c6b8e2f{n:04x}");
     let text = |length: usize| Json::from(json!("a word, and more. ".repeat(1 + length / 18)[..length].to_owned()));
@@ -257,7 +257,7 @@ fn records() -> Vec<JournalRecord> {
     payloads.into_iter().zip(1..).map(placed).collect()
 }
 
-/// The process that is counted: `work` is a job and a number of rounds.
+/// Runs the counted process: `work` is a job and a number of rounds.
 fn work(work: &str) {
     let (job, rounds) = work.split_once(' ').unwrap();
     let (_, _, take) = JOBS.iter().find(|(name, ..)| *name == job).unwrap();
@@ -267,7 +267,7 @@ fn work(work: &str) {
     }
 }
 
-/// A copy of this program without what debuggers need: valgrind 3.19 ends at the debug information of newer compilers.
+/// A copy of this program without debug information: valgrind 3.19 fails on the debug information of newer compilers.
 fn stripped(dir: &Path) -> PathBuf {
     let copy = dir.join("instructions");
     let output =
@@ -277,22 +277,22 @@ fn stripped(dir: &Path) -> PathBuf {
     copy
 }
 
-/// Instructions of a process of `program` that does `job` for so many rounds.
+/// Counts the instructions of a process of `program` that does `job` for so many rounds.
 fn count(program: &Path, job: &str, rounds: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
     command.args(["--exact", NAME, "--test-threads=1"]).env("RUNLOG_WORK", format!("{job} {rounds}"));
     let output = command.output().expect("valgrind does not start; scripts/setup.sh test installs it");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
-    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
-    collected.unwrap_or_else(|| panic!("no count: {said}")).1.trim().parse().unwrap()
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}\n{}", String::from_utf8_lossy(&output.stdout));
+    let collected = stderr.lines().find_map(|line| line.split_once("Collected : "));
+    collected.unwrap_or_else(|| panic!("no count: {stderr}")).1.trim().parse().unwrap()
 }
 
 fn compiler() -> String {
-    let told = Command::new("rustc").arg("-vV").output().expect("rustc does not start").stdout;
-    let told = String::from_utf8(told).unwrap();
-    let line = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    let version = Command::new("rustc").arg("-vV").output().expect("rustc does not start").stdout;
+    let version = String::from_utf8(version).unwrap();
+    let line = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     format!("rustc {} for {}", line("release:"), line("host:"))
 }
 

@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(30);
 const SEEDS_JUDGED: u64 = 10_000;
 const DISK_SEEDS_JUDGED: u64 = 300;
 
-/// As the command has: a third of a seed's time is the system's allocator otherwise.
+/// As in the command: otherwise the system's allocator takes a third of a seed's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -53,7 +53,7 @@ fn the_pure_projection_answers_as_the_model_does() {
         Ok(())
     });
     println!("{seeds} seeds, {} answers of the pure projection", answers.into_inner());
-    // Some rules decide nothing but answers, and so seldom where few are asked for.
+    // Some rules decide only answers, and thus seldom with few questions.
     let seldom = if number("RUNLOG_LOOKS").is_some() { 1000 } else { 100 };
     let mut rare = Vec::new();
     for (count, rule) in counts.0.iter().zip(Rule::ALL) {
@@ -66,7 +66,7 @@ fn the_pure_projection_answers_as_the_model_does() {
     assert!(seeds < SEEDS_JUDGED || rare.is_empty(), "in fewer than one of {seldom} seeds: {rare:?}");
 }
 
-/// Seeds that are looked at for one that finds a missing rule.
+/// The number of seeds searched for a detection of a missing rule.
 const MUTATION_SEEDS: u64 = 2_000;
 
 #[test]
@@ -75,7 +75,7 @@ fn a_model_that_lacks_a_rule_disagrees() {
     missing.retain(|rule| !agreement::NOT_IN_THE_PRODUCT.contains(rule));
     for seed in 0..MUTATION_SEEDS {
         let whole = agreement::pure(seed, None).unwrap_or_else(|difference| panic!("{difference}"));
-        // A rule that decided nothing changes nothing.
+        // A rule that did not fire changes no answer.
         missing.retain(|rule| {
             let broken = if whole.model.rules().fired(*rule) { agreement::pure(seed, Some(*rule)).err() } else { None };
             let Some(found) = broken else { return true };

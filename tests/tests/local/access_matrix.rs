@@ -1,7 +1,7 @@
-//! Every operation, asked by every kind of caller, about runs of its own, of others, and of nobody.
+//! Every operation with every kind of caller, about the caller's runs, other runs, and absent runs.
 //!
-//! What is expected is written here once more, and by hand: an operation that is not in the table fails the test, as does a
-//! cell that is answered otherwise.
+//! The expectations are repeated here by hand: an operation outside the table fails the test, as does a cell with
+//! another answer.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -41,10 +41,10 @@ use tempfile::TempDir;
 const WAIT: Duration = Duration::from_secs(10);
 const ALL: &str = "*";
 
-/// The clock of the server: what a test sets it to.
+/// The server's clock, set by a test.
 static NOW: AtomicU64 = AtomicU64::new(1_000);
 
-/// A server that asks for tokens, with a memory for a log.
+/// A server that requires tokens, over a log in memory.
 struct Site {
     dir: TempDir,
     log: MemoryLog,
@@ -53,19 +53,19 @@ struct Site {
     authentication: Arc<Authentication>,
 }
 
-/// What an answer was.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Reply {
     status: u16,
     body: String,
 }
 
-impl Told {
+impl Reply {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
-    /// The same answer about a run of another name, at other times.
+    /// The same response about a run of another name, at other times.
     fn about(&self, run: &str) -> Self {
         // A message that quotes an id has its combining characters as escapes, in JSON with two backslashes.
         let quoted = format!("{run:?}").trim_matches('"').replace('\\', "\\\\");
@@ -79,7 +79,7 @@ fn token_of(number: u8) -> (u8, String) {
     (number, Entry::new("x".into(), [Scope::Append].into(), vec![ALL.into()], &[number; 32]).1)
 }
 
-/// Everything but unreserved characters, in hexadecimal.
+/// The text with all but unreserved characters in hexadecimal.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -128,17 +128,17 @@ impl Site {
         }
     }
 
-    async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Told {
+    async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Reply {
         let response = self.request(method, path, token, body).send().await.unwrap();
         let status = response.status().as_u16();
-        Told { status, body: response.text().await.unwrap() }
+        Reply { status, body: response.text().await.unwrap() }
     }
 
     async fn end(&self) -> u64 {
         self.log.bounds(PartitionId::from(0), WAIT).await.unwrap().end.get()
     }
 
-    /// A run with a claim, a call that is pending and one that was answered, a checkpoint and a refused record.
+    /// Writes a run with a claim, a pending call, an answered call, a checkpoint and a refused record.
     async fn fill(&self, run: &str, token: &str) {
         let path = format!("/v1/runs/{}", escaped(run));
         let claim = self.ask("post", &format!("{path}/claims"), Some(token), Some(&json!({}))).await;
@@ -148,7 +148,7 @@ impl Site {
             json!({ "run_id": run, "record_id": format!("{run}-{id}"), "writer_id": writer, "writer_epoch": 1,
                 "payload": payload })
         };
-        let asked = |id: &str| {
+        let requested = |id: &str| {
             json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "book",
                 "arguments": { "secret": 1 } })
         };
@@ -158,11 +158,11 @@ impl Site {
         let checkpoint = json!({ "type": "loop_checkpoint", "checkpoint_id": format!("{run}-b"), "checkpoint_seq": 1,
             "covers_journal_seq": 3, "schema_version": 1, "messages": [{ "secret": run }], "state": null });
         let payloads =
-            [("a", asked("a")), ("b", asked("b")), ("done", done), ("point", checkpoint), ("refused", refused)];
+            [("a", requested("a")), ("b", requested("b")), ("done", done), ("point", checkpoint), ("refused", refused)];
         for (id, payload) in payloads {
             let record = record(id, &payload);
-            let told = self.ask("post", &format!("{path}/records"), Some(token), Some(&record)).await;
-            assert_eq!(told.status, 200, "{told:?}");
+            let reply = self.ask("post", &format!("{path}/records"), Some(token), Some(&record)).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
         }
     }
 }
@@ -175,28 +175,28 @@ fn write(path: &std::path::Path, entries: &[(u8, &str, &[Scope], &[&str])]) {
     TokenFile { tokens: entries.iter().map(entry).collect(), ..TokenFile::default() }.write(path).unwrap();
 }
 
-/// What an operation needs, as documented.
+/// The documented requirement of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Needs {
     Nothing,
     Token,
-    /// Of the run that it names: an answer as of an absent run to whoever may not see it.
+    /// A scope for the named run. Without the scope for that run, the answer equals the answer about an absent run.
     Run(Scope),
     /// A list of the caller's runs.
     List(Scope),
     /// Counts over the caller's runs.
     Figures(Scope),
-    /// What it names comes to exist.
+    /// A scope for creating the named item.
     Write(Scope),
-    /// The same of what is copied from an absent run of the caller's, whose content it must be able to read.
+    /// The same for a copy from an absent run of the caller's, whose content the caller must be able to read.
     Copy,
-    /// One of them, for all runs.
+    /// One of the scopes, for all runs.
     All(&'static [Scope]),
 }
 
 const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
 
-/// The operations: what each needs, and what is asked of it about a run.
+/// The operations: the requirement of each, and its query about a run.
 fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
     use Needs::{All, Figures, List, Nothing, Run, Token, Write};
     use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
@@ -243,7 +243,7 @@ fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
     ]
 }
 
-/// The request of an operation about a run.
+/// Builds the request of an operation about a run.
 fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option<Value>) {
     let filled = path
         .replace("{run}", &escaped(run))
@@ -253,7 +253,7 @@ fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option
         .replace("{at}", "0:1");
     let body = (method == "post").then(|| match path {
         "/v1/runs/{run}/effects/{id}/resolution" => {
-            // Of an old revision: refused where the effect is seen, so that the next cell finds it as it was.
+            // An old revision: refused if the effect is visible, so that the next cell finds the effect unchanged.
             json!({ "decision": "give_up", "revision": 0, "who": "jo", "why": "a test" })
         }
         "/v1/runs/{run}/records" => json!({ "run_id": run, "record_id": "new",
@@ -273,7 +273,7 @@ fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option
 
 type Role = (u8, &'static str, &'static [Scope], &'static [&'static str]);
 
-/// Who asks: every scope alone, what agents and operators have, each for one tenant or for all.
+/// The callers: each scope alone, and the scopes of agents and operators, each for one tenant or for all.
 const ROLES: &[Role] = {
     use Scope::{Append, Approve, Audit, Operate, ReadContent, ReadMeta, Resolve};
     &[
@@ -291,7 +291,7 @@ const ROLES: &[Role] = {
     ]
 };
 
-/// Runs that are there, whose names look like those of `acme` or do not.
+/// Existing runs whose names belong to `acme`, and runs whose names only look so.
 const OWN: &[&str] = &["acme/1", "acme", "acme/é", "acme/a/../b"];
 const FOREIGN: &[&str] = &["acme2", "acme2/1", "globex/1", "acme%2F1", "Acme/1", "acme\u{301}/1", "аcme/1"];
 
@@ -304,7 +304,7 @@ fn entries() -> Vec<Role> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
+async fn every_operation_requires_its_scope_and_shows_only_the_callers_runs() {
     let table = table();
     let described: BTreeSet<_> = table.iter().map(|(method, path, ..)| (*method, *path)).collect();
     assert_eq!(described, operations().collect::<BTreeSet<_>>(), "every operation is in the table");
@@ -321,11 +321,11 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
             let sees = all || (patterns.contains(&"acme/*") && OWN.contains(&run));
             for (method, path, needs, query) in &table {
                 let (url, body) = question(method, path, query, run);
-                let told = site.ask(method, &url, Some(&token), body.as_ref()).await;
-                let cell = format!("{role} {method} {url}: {told:?}");
+                let reply = site.ask(method, &url, Some(&token), body.as_ref()).await;
+                let cell = format!("{role} {method} {url}: {reply:?}");
                 let has = |scope: &Scope| scopes.contains(scope);
                 match needs {
-                    Needs::Nothing | Needs::Token => assert_eq!(told.status, 200, "{cell}"),
+                    Needs::Nothing | Needs::Token => assert_eq!(reply.status, 200, "{cell}"),
                     Needs::All(some) => {
                         let may = all && some.iter().any(has);
                         let content = *path != "/v1/dead-letters/{at}" || has(&Scope::ReadContent);
@@ -334,57 +334,64 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
                             true => 200,
                             false => 403,
                         };
-                        assert_eq!(told.status, expected, "{cell}");
+                        assert_eq!(reply.status, expected, "{cell}");
                     }
                     Needs::Run(scope) | Needs::List(scope) | Needs::Figures(scope) | Needs::Write(scope)
                         if !has(scope) =>
                     {
-                        assert_eq!((told.status, &told.json()["kind"]), (403, &json!("forbidden")), "{cell}");
-                        assert!(told.json()["detail"].as_str().unwrap().contains(scope.as_str()), "{cell}");
-                        assert!(!told.body.contains(run), "a scope is missing, whatever the run: {cell}");
+                        assert_eq!((reply.status, &reply.json()["kind"]), (403, &json!("forbidden")), "{cell}");
+                        assert!(reply.json()["detail"].as_str().unwrap().contains(scope.as_str()), "{cell}");
+                        assert!(
+                            !reply.body.contains(run),
+                            "a refusal for a missing scope must not name the run: {cell}"
+                        );
                     }
                     Needs::Copy => {
                         let missing = [Scope::Append, Scope::ReadContent].into_iter().find(|scope| !has(scope));
-                        let detail = told.json()["detail"].as_str().unwrap().to_owned();
+                        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
                         match missing {
-                            Some(Scope::ReadContent) if !sees => assert_eq!(told.status, 403, "{cell}"),
-                            Some(scope) => assert!(told.status == 403 && detail.contains(scope.as_str()), "{cell}"),
-                            None => assert_eq!(told.status, if sees { 404 } else { 403 }, "{cell}"),
+                            Some(Scope::ReadContent) if !sees => assert_eq!(reply.status, 403, "{cell}"),
+                            Some(scope) => assert!(reply.status == 403 && detail.contains(scope.as_str()), "{cell}"),
+                            None => assert_eq!(reply.status, if sees { 404 } else { 403 }, "{cell}"),
                         }
                     }
-                    Needs::Write(_) => assert_eq!(told.status, if sees { 200 } else { 403 }, "{cell}"),
+                    Needs::Write(_) => assert_eq!(reply.status, if sees { 200 } else { 403 }, "{cell}"),
                     Needs::List(_) => {
-                        assert_eq!(told.status, 200, "{cell}");
-                        let shown = told.body.contains(&format!("\"run_id\":{}", json!(run)));
+                        assert_eq!(reply.status, 200, "{cell}");
+                        let shown = reply.body.contains(&format!("\"run_id\":{}", json!(run)));
                         assert_eq!(shown, sees, "{cell}");
                     }
                     Needs::Figures(_) => {
-                        assert_eq!(told.status, 200, "{cell}");
-                        let told = told.json();
+                        assert_eq!(reply.status, 200, "{cell}");
+                        let reply = reply.json();
                         let of_class = |class: &str| {
-                            let of_state = |state: &str| told["pending"][class][state].as_u64().unwrap();
+                            let of_state = |state: &str| reply["pending"][class][state].as_u64().unwrap();
                             of_state("running") + of_state("waiting")
                         };
                         let own = if patterns.contains(&"acme/*") { OWN.len() } else { 0 };
                         let expected = if all { OWN.len() + FOREIGN.len() } else { own };
                         let pending = of_class("retry_safe") + of_class("reconcile_required");
                         assert_eq!(pending, expected as u64, "each run has one: {cell}");
-                        assert_eq!((told["refused"].is_null(), told["dead_letters"].is_null()), (!all, !all), "{cell}");
+                        assert_eq!(
+                            (reply["refused"].is_null(), reply["dead_letters"].is_null()),
+                            (!all, !all),
+                            "{cell}"
+                        );
                     }
                     Needs::Run(_) if sees => {
                         let there = match *path {
                             "/v1/runs/{run}/effects/{id}/resolution" => 409,
                             _ => 200,
                         };
-                        assert_eq!(told.status, there, "{cell}");
+                        assert_eq!(reply.status, there, "{cell}");
                     }
                     Needs::Run(_) => {
-                        // The same as of a run that nobody has, in all but its name.
+                        // Equal to the answer about an absent run, in all but the name.
                         let absent = format!("absent/{}", run.len());
                         let (url, body) = question(method, path, query, &absent);
                         let other = site.ask(method, &url, Some(&token), body.as_ref()).await;
-                        assert_eq!(told.about(run), other.about(&absent), "{cell}");
-                        assert!(told.status != 403, "{cell}");
+                        assert_eq!(reply.about(run), other.about(&absent), "{cell}");
+                        assert!(reply.status != 403, "{cell}");
                     }
                 }
                 cells += 1;
@@ -395,7 +402,7 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_valid_token_nothing_is_answered_but_healthz() {
+async fn without_a_valid_token_only_healthz_is_answered() {
     let site = Site::start(&entries()).await;
     let (_, unknown) = token_of(77);
     let before = site.end().await;
@@ -414,9 +421,9 @@ async fn without_a_valid_token_nothing_is_answered_but_healthz() {
             answers.push(response.text().await.unwrap());
         }
         answers.dedup();
-        assert!(answers.len() < 2, "{method} {url}: missing and bad are told apart: {answers:?}");
+        assert!(answers.len() < 2, "{method} {url}: the answers distinguish a missing from a bad token: {answers:?}");
     }
-    assert_eq!(site.end().await, before, "nothing was appended");
+    assert_eq!(site.end().await, before, "no record was appended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -437,8 +444,8 @@ async fn an_agent_may_not_decide_its_own_effects() {
         (decision("3", json!({ "epoch": 1 }), "not_done"), 200),
         (json!([decision("4", json!({ "revision": 1 }), "not_done")]), 403),
     ] {
-        let told = posted(&record).await;
-        assert_eq!(told.status, status, "{record} {told:?}");
+        let reply = posted(&record).await;
+        assert_eq!(reply.status, status, "{record} {reply:?}");
     }
 }
 
@@ -453,44 +460,44 @@ async fn a_copy_needs_to_read_the_content_of_its_source_and_to_append_to_its_tar
         let path = format!("/v1/runs/{}/copies", escaped(target));
         site.ask("post", &path, Some(token), Some(&json!({ "from": from }))).await
     };
-    let told = copied("acme/copy", "acme/1", &appender).await;
-    assert!(told.status == 403 && told.body.contains("read_content"), "{told:?}");
+    let reply = copied("acme/copy", "acme/1", &appender).await;
+    assert!(reply.status == 403 && reply.body.contains("read_content"), "{reply:?}");
     assert_eq!(copied("globex/copy", "acme/1", &agent).await.status, 403);
     let foreign = copied("acme/copy", "globex/1", &agent).await;
     let absent = copied("acme/copy", "absent/1", &agent).await;
     assert_eq!((foreign.status, foreign.about("globex/1")), (404, absent.about("absent/1")));
-    assert_eq!(site.end().await, before, "nothing was appended");
-    let told = copied("acme/copy", "acme/1", &agent).await;
-    assert!(told.status == 200 && told.json()["records"] == 1, "{told:?}");
+    assert_eq!(site.end().await, before, "no record was appended");
+    let reply = copied("acme/copy", "acme/1", &agent).await;
+    assert!(reply.status == 200 && reply.json()["records"] == 1, "{reply:?}");
     let latest = site.ask("get", "/v1/runs/acme%2Fcopy/checkpoints/latest", Some(&agent), None).await;
     assert_eq!(latest.json()["messages"], json!([{ "secret": "acme/1" }]), "{latest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_is_masked_for_whoever_may_not_read_it() {
+async fn content_is_masked_without_the_scope_to_read_it() {
     let site = Site::start(&entries()).await;
     let ((_, lister), (_, agent), (_, everything)) = (token_of(2), token_of(5), token_of(9));
     site.fill("acme/1", &everything).await;
     let path = "/v1/runs/acme%2F1/records?limit=1000";
     let masked = site.ask("get", path, Some(&lister), None).await;
     assert!(masked.status == 200 && masked.body.contains("masked") && !masked.body.contains("secret"), "{masked:?}");
-    for asked in ["&raw=true", "&whole=true"] {
-        assert_eq!(site.ask("get", &format!("{path}{asked}"), Some(&lister), None).await.status, 403);
-        let told = site.ask("get", &format!("{path}{asked}"), Some(&agent), None).await;
-        assert!(told.status == 200 && told.body.contains("secret"), "{told:?}");
+    for query in ["&raw=true", "&whole=true"] {
+        assert_eq!(site.ask("get", &format!("{path}{query}"), Some(&lister), None).await.status, 403);
+        let reply = site.ask("get", &format!("{path}{query}"), Some(&agent), None).await;
+        assert!(reply.status == 200 && reply.body.contains("secret"), "{reply:?}");
     }
     assert_eq!(site.ask("get", "/v1/tail?raw=true", Some(&lister), None).await.status, 403);
     let late = json!({ "run_id": "acme/1", "record_id": "late", "writer_id": "zombie", "writer_epoch": 0, "payload": {
         "type": "tool_call_completed", "request_record_id": "acme/1-b", "result": { "secret": 1 } } });
-    let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&late)).await;
-    assert_eq!(told.json()["reason"], "fenced", "{told:?}");
+    let reply = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&late)).await;
+    assert_eq!(reply.json()["reason"], "fenced", "{reply:?}");
     let masked = site.ask("get", "/v1/effects?consistency=latest&pending=true", Some(&lister), None).await;
     let effect = &masked.json()["effects"][0];
     for content in [&effect["evidence"][0]["payload"]["result"], &effect["arguments"]] {
         assert!(content["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
     }
-    let told = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;
-    assert_eq!(told.json()["pending"][0]["evidence"][0]["payload"]["result"], json!({ "secret": 1 }), "{told:?}");
+    let reply = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;
+    assert_eq!(reply.json()["pending"][0]["evidence"][0]["payload"]["result"], json!({ "secret": 1 }), "{reply:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -504,7 +511,7 @@ async fn a_token_that_is_revoked_is_refused_and_its_streams_end() {
         response
     };
     let streams = [tail("/v1/runs/acme%2F1/tail").await, tail("/v1/tail?from=end").await];
-    // A file that cannot be used changes nothing.
+    // An invalid token file changes nothing.
     let good = std::fs::read(site.tokens()).unwrap();
     std::fs::write(site.tokens(), "{\"tokens\": [{}]}").unwrap();
     site.authentication.reload();
@@ -545,7 +552,7 @@ async fn a_token_that_has_expired_is_refused_and_its_streams_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_operators_do_is_written_down_first_or_not_done() {
+async fn operator_actions_are_audited_first_or_refused() {
     let site = Site::start(&entries()).await;
     let ((_, desk), (_, agent), (_, everything)) = (token_of(6), token_of(5), token_of(9));
     site.fill("acme/1", &everything).await;
@@ -569,33 +576,33 @@ async fn what_operators_do_is_written_down_first_or_not_done() {
     }
     assert_eq!(site.ask("post", path, Some(&desk), Some(&body)).await.status, 200);
     let last = lines().pop().unwrap();
-    let told = (&last["principal"], &last["action"], &last["run_id"], &last["detail"]["decision"]);
-    assert_eq!(told, (&json!("desk"), &json!("resolve"), &json!("acme/1"), &json!("give_up")), "{last}");
+    let reply = (&last["principal"], &last["action"], &last["run_id"], &last["detail"]["decision"]);
+    assert_eq!(reply, (&json!("desk"), &json!("resolve"), &json!("acme/1"), &json!("give_up")), "{last}");
     assert!(before < lines().len());
-    // A disk that is full.
+    // A full disk.
     let full = Site::start_on("/dev/full", &entries()).await;
     full.fill("acme/1", &everything).await;
     let end = full.end().await;
     for (method, url, body) in [("post", path, Some(&body)), ("get", "/v1/runs/acme%2F1/records?raw=true", None)] {
-        let told = full.ask(method, url, Some(&desk), body).await;
-        assert_eq!((told.status, &told.json()["kind"]), (503, &json!("unavailable")), "{told:?}");
+        let reply = full.ask(method, url, Some(&desk), body).await;
+        assert_eq!((reply.status, &reply.json()["kind"]), (503, &json!("unavailable")), "{reply:?}");
     }
-    assert_eq!(full.end().await, end, "nothing was appended");
-    assert_eq!(full.ask("get", lookup, Some(&agent), None).await.status, 200, "what is not audited goes on");
+    assert_eq!(full.end().await, end, "no record was appended");
+    assert_eq!(full.ask("get", lookup, Some(&agent), None).await.status, 200, "unaudited requests are answered");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_principal_leaves_room_for_others() {
+async fn one_principals_streams_leave_capacity_for_others() {
     let site = Site::start(&entries()).await;
     let ((_, agent), (_, desk)) = (token_of(5), token_of(6));
-    let overloaded = |told: &Told| told.status == 429 && told.json()["kind"] == "overloaded";
+    let overloaded = |reply: &Reply| reply.status == 429 && reply.json()["kind"] == "overloaded";
     let mut streams = Vec::new();
     for _ in 0..Limit::Streams.default_value() {
         let stream = site.request("get", "/v1/runs/acme%2F1/tail", Some(&agent), None).send().await.unwrap();
         assert_eq!(stream.status(), 200);
         streams.push(stream);
     }
-    // What is refused is read whole; what is not goes on.
+    // A refusal is read to its end; an accepted stream stays open.
     let one_more = async |token: &str| {
         let response = site.request("get", "/v1/runs/acme%2F1/tail", Some(token), None).send().await.unwrap();
         let retry = response.headers().contains_key("retry-after");
@@ -609,7 +616,7 @@ async fn a_principal_leaves_room_for_others() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended makes room");
+    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended frees its place");
 
     let (mut all, everything) = (Vec::new(), token_of(9).1);
     for token in [&agent, &everything] {

@@ -24,13 +24,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Appends that are too many.
+/// Appends beyond the bound.
 const BEYOND: usize = 10;
 const RUN: &str = "r";
 const DEADLINE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_millis(200);
 
-/// A log whose appends land when they are let in.
+/// A log whose appends land once permitted.
 #[derive(Clone, Debug)]
 struct Gated {
     log: MemoryLog,
@@ -91,13 +91,13 @@ fn append(projector: &Arc<Projector>, id: &str, deadline: Duration) -> Appending
     tokio::spawn(async move { projector.append(RunId::new(RUN).unwrap(), vec![draft], deadline).await })
 }
 
-/// Waits for what comes soon; it is an error where it does not.
+/// Waits for a future that must complete soon.
 async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(2 * DEADLINE, what).await.expect("it comes in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() {
+async fn a_number_is_not_reused_while_an_abandoned_append_may_still_land() {
     let (_dir, projector, log) = gated().await;
     let first = append(&projector, "first", DEADLINE);
     within(log.arrived.notified()).await;
@@ -117,7 +117,7 @@ async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_is_answered_in_its_time_although_the_log_does_not_answer() {
+async fn an_append_is_answered_within_its_deadline_although_the_log_does_not_answer() {
     let (_dir, projector, log) = gated().await;
     let unknown = within(append(&projector, "first", SOON)).await.unwrap().unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable, "it may land: {unknown}");
@@ -127,7 +127,7 @@ async fn an_append_is_answered_in_its_time_although_the_log_does_not_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appends_beyond_the_bound_are_refused_with_nothing_done() {
+async fn appends_beyond_the_bound_are_refused_without_an_effect() {
     let (_dir, projector, log) = gated().await;
     let appending = (0..APPENDS_MAX + BEYOND).map(|nth| append(&projector, &nth.to_string(), DEADLINE));
     let mut appending: FuturesUnordered<_> = appending.collect();
@@ -165,8 +165,8 @@ async fn an_append_that_the_log_refuses_is_overloaded_and_the_handle_stays_usabl
     let run = runlog.open("handle").await.unwrap();
     log.fail_next(AppendFault::Refused(Kind::Retry));
     let error = run.turn("user", "one").await.unwrap_err();
-    let told = (error.kind(), error.action(), error.side_effect());
-    assert_eq!(told, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
+    let classification = (error.kind(), error.action(), error.side_effect());
+    assert_eq!(classification, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
     run.turn("user", "one").await.expect("the same again");
     run.flush().await.unwrap();
     run.end(runlog_producer::Outcome::Completed).await.unwrap();

@@ -1,4 +1,4 @@
-//! An append at `latest` reads back: its answer names the writer of every claim that was in the log after the record was
+//! An append at `latest` reads back: its answer's `writer` covers every claim that was in the log after the record was
 //! judged.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -25,15 +25,15 @@ use std::{
 const RUN: &str = "r";
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A log in which another server's claim lands behind the next append. Readers get the claim once somebody has asked for
-/// the log's end after it landed. It may also take the next append twice, as something between client and server can make it.
+/// A log in which another server's claim lands after the next append. Readers get the claim after a query for the
+/// log's end. It may also accept the next append twice, as a retry between client and server can cause.
 #[derive(Clone, Debug)]
 struct Overtaken {
     log: MemoryLog,
     claim: Arc<Mutex<Option<Entry>>>,
     hidden: Arc<Mutex<Option<Offset>>>,
     twice: Arc<AtomicBool>,
-    /// The end that a deposed leader tells.
+    /// The end that a deposed leader reports.
     old_end: Arc<Mutex<Option<Offset>>>,
 }
 
@@ -58,7 +58,7 @@ impl Log for Overtaken {
         let Some(claim) = self.claim.lock().unwrap().take() else { return self.log.append(partition, batch) };
         let Self { log, hidden, .. } = self.clone();
         Box::pin(async move {
-            // The claim's offset: readers get what is below it.
+            // The claim's offset: readers get only earlier records.
             *hidden.lock().unwrap() =
                 Some(log.bounds(partition, DEADLINE).await?.end.saturating_add(batch.len() as u64));
             let landed = log.append(partition, batch).await?;
@@ -91,15 +91,15 @@ struct HeldBack {
 
 impl Reader for HeldBack {
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
-        let mut found = std::mem::take(&mut self.held);
-        if found.is_empty() {
-            found = self.reader.poll(max, timeout)?;
+        let mut deliveries = std::mem::take(&mut self.held);
+        if deliveries.is_empty() {
+            deliveries = self.reader.poll(max, timeout)?;
         }
         if let Some(hidden) = *self.hidden.lock().unwrap() {
-            let shown = found.iter().take_while(|delivery| delivery.offset < hidden).count();
-            self.held = found.split_off(shown);
+            let shown = deliveries.iter().take_while(|delivery| delivery.offset < hidden).count();
+            self.held = deliveries.split_off(shown);
         }
-        Ok(found)
+        Ok(deliveries)
     }
     fn position(&self, partition: PartitionId) -> Option<Offset> {
         self.held.first().map(|delivery| delivery.offset).or_else(|| self.reader.position(partition))
@@ -129,7 +129,7 @@ async fn claimed() -> (tempfile::TempDir, impl AsyncFn(&str, &Value) -> (u16, Va
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_outcome_can_be_asked_for() {
+async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_outcome_can_be_queried() {
     let (_dir, post) = claimed().await;
     let record = |id: &str, seq: u32, payload: Value| {
         json!({ "run_id": RUN, "record_id": id, "writer_id": "writer", "writer_epoch": 1, "writer_seq": seq,
@@ -147,26 +147,26 @@ async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_o
     let (_, intended) = post("/records", &intent("i", 1)).await;
     assert_eq!(intended["outcome"], "applied", "{intended}");
     let (_, good) = post("/records?return=ack", &result("good", 2, "i")).await;
-    let told = ["outcome", "applied", "writer", "reason", "record_id"].map(|name| good[name].clone());
-    assert_eq!(told, [json!("appended"), Value::Null, Value::Null, Value::Null, json!("good")], "{good}");
-    // Of no call that there is.
+    let members = ["outcome", "applied", "writer", "reason", "record_id"].map(|name| good[name].clone());
+    assert_eq!(members, [json!("appended"), Value::Null, Value::Null, Value::Null, json!("good")], "{good}");
+    // A result of an absent call.
     let (_, bad) = post("/records?return=ack", &result("bad", 3, "none")).await;
     assert_eq!(bad["outcome"], "appended", "{bad}");
     let also = format!("also={},{}", place(&good), place(&bad));
     let (_, next) = post(&format!("/records?consistency=latest&{also}"), &intent("next", 4)).await;
-    let told = |answer: &Value| {
+    let outcomes_of = |answer: &Value| {
         let outcomes = answer["also"].as_array().unwrap();
         outcomes.iter().map(|one| (one["outcome"].clone(), one["reason"].clone())).collect::<Vec<_>>()
     };
     let expected = [(json!("applied"), Value::Null), (json!("refused"), json!("transition"))];
-    assert_eq!((next["outcome"].as_str(), told(&next)), (Some("applied"), expected.to_vec()), "{next}");
-    // What is known already is answered as ever.
+    assert_eq!((next["outcome"].as_str(), outcomes_of(&next)), (Some("applied"), expected.to_vec()), "{next}");
+    // A judged record is answered as usual.
     let (_, again) = post("/records?return=ack", &result("good", 2, "i")).await;
     assert_eq!((&again["outcome"], &again["position"]), (&json!("repeat"), &good["position"]), "{again}");
 
     let unnumbered = json!({ "run_id": RUN, "record_id": "u", "writer_id": "writer", "writer_epoch": 1,
         "payload": { "type": "conversation_turn", "role": "user", "message": "hi", "message_id": "m" } });
-    // A known record is not appended again, and its answer tells of the others all the same.
+    // A repeated record is not appended again, and its answer still reports the others.
     let (_, known) = post(&format!("/records?also={}", place(&bad)), &intent("next", 4)).await;
     assert_eq!((&known["outcome"], &known["also"][0]["reason"]), (&json!("repeat"), &json!("transition")), "{known}");
     for (query, body, kind) in [
@@ -182,10 +182,10 @@ async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_o
         assert_eq!((status, &problem["kind"]), (400, &json!(kind)), "{query}: {problem}");
     }
     let (_, last) = post("/records", &intent("w", 5)).await;
-    assert_eq!(last["outcome"], "applied", "none of them was appended: {last}");
+    assert_eq!(last["outcome"], "applied", "no refused request was appended: {last}");
 }
 
-/// Another server's claim, of an epoch.
+/// Another server's claim, with an epoch.
 fn other_claim(projector: &Projector, epoch: u64) -> Entry {
     let (writer_id, epoch) = (WriterId::new("other").unwrap().to_owned(), Epoch::new(epoch).unwrap());
     let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: "another server".into() };
@@ -207,7 +207,7 @@ async fn overtaken() -> (tempfile::TempDir, Overtaken, Arc<Projector>, std::net:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_whose_run_is_claimed_right_behind_its_intent_runs_no_effect() {
+async fn a_call_whose_run_is_claimed_right_after_its_intent_runs_no_effect() {
     let (_dir, log, projector, address) = overtaken().await;
     let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
     let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
@@ -247,7 +247,7 @@ async fn an_intent_or_a_result_that_is_delivered_twice_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_does_not_cover_the_record_itself_is_no_latest() {
+async fn an_end_before_the_record_itself_does_not_count_as_latest() {
     let (_dir, log, _projector, address) = overtaken().await;
     let http = client().unwrap();
     let url = format!("http://{address}/v1/runs/{RUN}");
@@ -255,7 +255,7 @@ async fn an_end_that_does_not_cover_the_record_itself_is_no_latest() {
     let intent = json!({ "run_id": RUN, "record_id": "i", "writer_id": "writer", "writer_epoch": 1, "writer_seq": 1,
         "journal_seq": 1, "payload": { "type": "tool_call_requested", "request_id": "q", "call_id": "c",
             "tool_name": "book", "arguments": {} } });
-    // A leader that was deposed before the intent was appended has no claim that came after it either.
+    // A leader deposed before the intent was appended does not report a later claim either.
     let end = log.log.bounds(PartitionId::ZERO, DEADLINE).await.unwrap().end;
     *log.old_end.lock().unwrap() = Some(end);
     let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
@@ -263,8 +263,8 @@ async fn an_end_that_does_not_cover_the_record_itself_is_no_latest() {
     assert_eq!((status.as_u16(), &problem["kind"]), (503, &json!("unavailable")), "{problem}");
     *log.old_end.lock().unwrap() = None;
     let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
-    let told: Value = answer.json().await.unwrap();
-    assert_eq!((&told["outcome"], &told["writer"]["epoch"]), (&json!("repeat"), &json!(1)), "{told}");
+    let outcome: Value = answer.json().await.unwrap();
+    assert_eq!((&outcome["outcome"], &outcome["writer"]["epoch"]), (&json!("repeat"), &json!(1)), "{outcome}");
 }
 
 /// Another server's claim, to be appended while the process pauses.
@@ -303,7 +303,7 @@ async fn a_process_that_pauses_with_its_permission_asks_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it() {
+async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_after_it() {
     let (_dir, log, projector, address) = overtaken().await;
     let url = format!("http://{address}/v1/runs/{RUN}");
     let http = client().unwrap();
@@ -319,18 +319,18 @@ async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it
                 "arguments": {} } })
     };
     let (_, kept) = post("/records?consistency=latest", &intent("kept")).await;
-    let told = |answer: &Value| [answer["outcome"].clone(), answer["journal_seq"].clone(), answer["writer"].clone()];
-    assert_eq!(told(&kept), [json!("applied"), json!(1), json!({ "writer_id": "writer", "epoch": 1 })], "{kept}");
+    let members = |answer: &Value| [answer["outcome"].clone(), answer["journal_seq"].clone(), answer["writer"].clone()];
+    assert_eq!(members(&kept), [json!("applied"), json!(1), json!({ "writer_id": "writer", "epoch": 1 })], "{kept}");
 
     *log.claim.lock().unwrap() = Some(other_claim(&projector, 2));
     let (status, lost) = post("/records?consistency=latest", &intent("lost")).await;
     assert_eq!(status, 200, "{lost}");
     let other = json!({ "writer_id": "other", "epoch": 2 });
-    assert_eq!(told(&lost), [json!("applied"), json!(2), other.clone()], "applied, and the run is lost: {lost}");
+    assert_eq!(members(&lost), [json!("applied"), json!(2), other.clone()], "applied, and the run is lost: {lost}");
 
-    // A repeat reads back, too, and what is no consistency appends nothing.
+    // A repeat reads back, too, and an invalid consistency appends nothing.
     let (_, again) = post("/records?consistency=latest", &intent("kept")).await;
-    assert_eq!(told(&again), [json!("repeat"), json!(1), other], "{again}");
+    assert_eq!(members(&again), [json!("repeat"), json!(1), other], "{again}");
     for wrong in ["newest", "at-least=1:0"] {
         let (status, problem) = post(&format!("/records?consistency={wrong}"), &intent("more")).await;
         assert_eq!((status, &problem["kind"]), (400, &json!("usage")), "{problem}");

@@ -11,7 +11,7 @@ use tempfile::tempdir;
 const RUN: &str = "trip";
 const ARGS: &str = r#"{"seat":1}"#;
 
-/// What is asked, as a path without its moment.
+/// The queries, as paths without a position.
 const QUESTIONS: [&str; 5] = [
     "recovery?full=true",
     "lookup?tool=book&args=%7B%22seat%22:1%7D",
@@ -20,20 +20,20 @@ const QUESTIONS: [&str; 5] = [
     "records?raw=true&limit=1000",
 ];
 
-/// A run that is written step by step, with what is answered behind each.
+/// A run that is written step by step, with the answers after each step.
 struct Story<'a> {
     server: &'a Server,
     steps: Vec<Step>,
 }
 
-/// A step's name, its position, and the answers behind it.
+/// A step's name, its position, and the answers after it.
 type Step = (&'static str, String, Vec<(u16, Value)>);
 
-fn place(outcome: &Value) -> String {
+fn position_text(outcome: &Value) -> String {
     format!("{}:{}", outcome["position"]["partition"], outcome["position"]["offset"])
 }
 
-/// The answer about the run, without whether a process runs an effect: that is known only of the present.
+/// The answer about the run, without whether a process runs an effect, which is known only of the present.
 fn ask(server: &Server, question: &str) -> anyhow::Result<(u16, Value)> {
     let (status, mut answer) = server.get(&format!("/v1/runs/{RUN}/{question}"))?;
     for pending in answer.get_mut("pending").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -54,16 +54,16 @@ impl Story<'_> {
         ask(self.server, &format!("{question}{moment}"))
     }
 
-    /// Does a step that comes to `outcome`, and asks everything behind it.
+    /// Performs a step with `outcome`, and sends all queries after it.
     fn step(&mut self, name: &'static str, path: &str, body: &Value, outcome: &str) -> anyhow::Result<Value> {
-        let told = self.post(path, body)?;
-        ensure!(told["outcome"].as_str().unwrap_or("applied") == outcome, "{name}: {told}");
+        let answer = self.post(path, body)?;
+        ensure!(answer["outcome"].as_str().unwrap_or("applied") == outcome, "{name}: {answer}");
         let answers = QUESTIONS.iter().map(|question| self.ask(question, "")).collect::<anyhow::Result<_>>()?;
-        self.steps.push((name, place(&told), answers));
-        Ok(told)
+        self.steps.push((name, position_text(&answer), answers));
+        Ok(answer)
     }
 
-    fn at(&self, name: &str) -> anyhow::Result<&str> {
+    fn step_position(&self, name: &str) -> anyhow::Result<&str> {
         let step = self.steps.iter().find(|(step, ..)| *step == name).with_context(|| format!("no step {name}"))?;
         Ok(&step.1)
     }
@@ -74,8 +74,8 @@ fn by(claim: &Value, id: &str, payload: Value) -> Value {
         "payload": payload })
 }
 
-/// A call is asked for, a batch staged, a second process takes over; the first one's result comes too late and is adopted;
-/// then the second one goes on to the end.
+/// Writes a trip: a call is requested, a batch staged, and a second process claims the run. The first one's result
+/// arrives late and is adopted; then the second process continues to the end.
 fn trip(server: &Server) -> anyhow::Result<Story<'_>> {
     let mut story = Story { server, steps: Vec::new() };
     let call = |id: &str| {
@@ -98,7 +98,7 @@ fn trip(server: &Server) -> anyhow::Result<Story<'_>> {
     let decision =
         json!({ "decision": "adopt", "revision": 2, "evidence": "late", "who": "jo", "why": "it was booked" });
     story.step("adopted", "effects/asked/resolution", &decision, "applied")?;
-    // Refused for its content, it takes its numbers: what follows goes on behind them.
+    // Refused for its content, it consumes its numbers; the next record's numbers follow them.
     story.step("orphan", "records", &by(&two, "orphan", done("nobody")), "refused")?;
     story.step("again", "records", &by(&two, "again", call("again")), "applied")?;
     story.step("done", "records", &by(&two, "done", done("again")), "applied")?;
@@ -117,8 +117,8 @@ fn answers_as_of_a_record_equal_those_given_right_after_it() -> anyhow::Result<(
     let story = trip(&server)?;
     for (name, position, answers) in &story.steps {
         for (question, expected) in QUESTIONS.iter().zip(answers) {
-            let told = story.ask(question, &format!("&as_of={position}"))?;
-            ensure!(told == *expected, "{question} as of {name}: {told:?}, then it was {expected:?}");
+            let answer = story.ask(question, &format!("&as_of={position}"))?;
+            ensure!(answer == *expected, "{question} as of {name}: {answer:?}, then it was {expected:?}");
         }
     }
     let pages = |moment: &str| -> anyhow::Result<Vec<Value>> {
@@ -130,16 +130,19 @@ fn answers_as_of_a_record_equal_those_given_right_after_it() -> anyhow::Result<(
             cursor = format!("&cursor={next}");
         }
     };
-    let (_, whole) = story.ask(QUESTIONS[4], &format!("&as_of={}", story.at("late")?))?;
-    ensure!(Value::from(pages(&format!("&as_of={}", story.at("late")?))?) == whole["records"], "page by page");
-    // A rebuilt index folds the same again.
+    let (_, whole) = story.ask(QUESTIONS[4], &format!("&as_of={}", story.step_position("late")?))?;
+    ensure!(
+        Value::from(pages(&format!("&as_of={}", story.step_position("late")?))?) == whole["records"],
+        "page by page"
+    );
+    // A rebuilt index has the same past states.
     let Story { steps, .. } = story;
     server.terminate()?;
     std::fs::remove_dir_all(folder.path().join("index"))?;
     let server = Launch::local(folder.path()).start()?;
     for (name, position, answers) in &steps {
-        let (_, told) = ask(&server, &format!("{}&as_of={position}", QUESTIONS[0]))?;
-        ensure!(told == answers[0].1, "rebuilt, as of {name}: {told}");
+        let (_, answer) = ask(&server, &format!("{}&as_of={position}", QUESTIONS[0]))?;
+        ensure!(answer == answers[0].1, "rebuilt, as of {name}: {answer}");
     }
     server.terminate()?;
     Ok(())
@@ -152,10 +155,10 @@ fn all_pages_of_a_recovery_show_the_state_of_the_first() -> anyhow::Result<()> {
     let mut story = Story { server: &server, steps: Vec::new() };
     let claim = story.step("claimed", "claims", &json!({ "claimed_by": "one" }), "applied")?;
     let mut call = |nth: usize| -> anyhow::Result<()> {
-        let asked = json!({ "type": "tool_call_requested", "request_id": format!("r{nth}"), "call_id": "c", "tool_name": "book",
+        let request = json!({ "type": "tool_call_requested", "request_id": format!("r{nth}"), "call_id": "c", "tool_name": "book",
             "arguments": { "seat": nth } });
         let done = json!({ "type": "tool_call_completed", "request_record_id": format!("a{nth}"), "result": nth });
-        story.step("asked", "records", &by(&claim, &format!("a{nth}"), asked), "applied")?;
+        story.step("asked", "records", &by(&claim, &format!("a{nth}"), request), "applied")?;
         story.step("done", "records", &by(&claim, &format!("d{nth}"), done), "applied")?;
         Ok(())
     };
@@ -163,7 +166,7 @@ fn all_pages_of_a_recovery_show_the_state_of_the_first() -> anyhow::Result<()> {
     let page = |more: &str| server.get(&format!("/v1/runs/{RUN}/recovery?{more}")).map(|(_, page)| page);
     let whole = page("")?;
     let mut pages = vec![page("limit=1")?];
-    // It goes on between any two pages.
+    // The run grows between any two pages.
     while let Some(cursor) = pages[pages.len() - 1]["next_cursor"].as_str() {
         call(2 + pages.len())?;
         let next = page(&format!("limit=1&cursor={cursor}"))?;
@@ -179,14 +182,14 @@ fn all_pages_of_a_recovery_show_the_state_of_the_first() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command about the trip as of a position: its exit code and the document.
+/// Runs a command about the trip as of a position. Returns its exit code and the document.
 fn as_of(runlog: &Runlog, arguments: &[&str], position: &str) -> anyhow::Result<(i32, Value)> {
     let ran = runlog.json(&[arguments, &["--as-of", position]].concat())?;
     Ok((ran.code.context("a code")?, ran.json()?))
 }
 
 #[test]
-fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
+fn the_command_answers_with_the_state_at_the_position() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (story, runlog) = (trip(&server)?, server.runlog());
@@ -199,7 +202,7 @@ fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
         ("again", 6, "pending", 2),
         ("done", 0, "completed", 2),
     ] {
-        let (ended, found) = as_of(&runlog, &lookup, story.at(name)?)?;
+        let (ended, found) = as_of(&runlog, &lookup, story.step_position(name)?)?;
         ensure!(
             (ended, &found["status"], &found["occurrences"]) == (code, &json!(status), &json!(occurrences)),
             "as of {name}: {ended} {found}"
@@ -210,19 +213,19 @@ fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
         ("zombie", 2, 0, "reconcile_required"),
         ("late", 2, 1, "reconcile_required"),
     ] {
-        let (ended, found) = as_of(&runlog, &["recover", RUN], story.at(name)?)?;
+        let (ended, found) = as_of(&runlog, &["recover", RUN], story.step_position(name)?)?;
         let of = found["pending"][0]["evidence"].as_array().map(Vec::len);
         ensure!(
             ended == 1 && found["epoch"] == epoch && of == Some(evidence) && found["pending"][0]["class"] == reason,
             "as of {name}: {found}"
         );
     }
-    let (ended, found) = as_of(&runlog, &["recover", RUN], story.at("adopted")?)?;
+    let (ended, found) = as_of(&runlog, &["recover", RUN], story.step_position("adopted")?)?;
     ensure!(ended == 0 && found["resumable"] == true && found["pending"] == json!([]), "{found}");
-    ensure!(as_of(&runlog, &["checkpoint", RUN], story.at("done")?)?.0 == 1, "there was none yet");
-    ensure!(as_of(&runlog, &["checkpoint", RUN], story.at("ended")?)?.1["checkpoint_id"] == "c");
+    ensure!(as_of(&runlog, &["checkpoint", RUN], story.step_position("done")?)?.0 == 1, "there was none yet");
+    ensure!(as_of(&runlog, &["checkpoint", RUN], story.step_position("ended")?)?.1["checkpoint_id"] == "c");
     let shown = |name: &str| -> anyhow::Result<usize> {
-        let ran = runlog.json(&["show", RUN, "--as-of", story.at(name)?])?.exits(0)?;
+        let ran = runlog.json(&["show", RUN, "--as-of", story.step_position(name)?])?.exits(0)?;
         Ok(ran.documents()?.len())
     };
     ensure!([shown("asked")?, shown("batch")?, shown("torn")?, shown("taken")?, shown("late")?] == [2, 4, 4, 5, 5]);
@@ -231,11 +234,11 @@ fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
 }
 
 #[test]
-fn an_invalid_position_is_refused_and_at_one_before_the_run_nothing_is_found() -> anyhow::Result<()> {
+fn an_invalid_position_is_refused_and_a_position_before_the_run_has_no_run() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (story, runlog) = (trip(&server)?, server.runlog());
-    let (partition, _) = story.at("asked")?.split_once(':').context("a position")?;
+    let (partition, _) = story.step_position("asked")?.split_once(':').context("a position")?;
     let other = (partition.parse::<u32>()? + 1) % 4;
     let lookup = ["lookup", RUN, "--tool", "book", "--args", ARGS];
     for arguments in [&lookup[..], &["recover", RUN], &["checkpoint", RUN], &["show", RUN]] {
@@ -243,7 +246,7 @@ fn an_invalid_position_is_refused_and_at_one_before_the_run_nothing_is_found() -
         let message = found["error"]["message"].as_str().unwrap_or_default();
         let named = message.contains(&format!("in partition {partition}"));
         ensure!(code == 2 && found["error"]["kind"] == "usage" && named, "{arguments:?}: {found}");
-        // A time is valid time, which only what `show` tells has.
+        // A time is valid time, which only the output of `show` has.
         if arguments[0] != "show" {
             let (code, found) = as_of(&runlog, arguments, "2026-11-22T12:00:00Z")?;
             ensure!(code == 2 && found["error"]["kind"] == "usage", "{arguments:?}: {found}");
@@ -270,22 +273,22 @@ fn an_invalid_position_is_refused_and_at_one_before_the_run_nothing_is_found() -
 }
 
 #[test]
-fn a_record_that_was_skipped_is_in_no_past() -> anyhow::Result<()> {
+fn a_skipped_record_is_absent_as_of_every_position() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let story = trip(&server)?;
-    let (partition, offset) = story.at("late")?.split_once(':').context("a position")?;
+    let (partition, offset) = story.step_position("late")?.split_once(':').context("a position")?;
     let skip = json!({ "partition": partition.parse::<u32>()?, "offset": offset.parse::<u64>()?, "who": "jo",
         "why": "it is not to be" });
     let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
     ensure!(status == 200, "{skipped}");
-    // Nothing was adopted behind it: the decision had no evidence any more.
+    // No evidence was adopted after it: the decision's evidence is void.
     for name in ["late", "adopted", "orphan"] {
-        let (_, found) = story.ask(QUESTIONS[0], &format!("&as_of={}", story.at(name)?))?;
+        let (_, found) = story.ask(QUESTIONS[0], &format!("&as_of={}", story.step_position(name)?))?;
         ensure!(found["pending"][0]["evidence"] == json!([]) && found["epoch"] == 2, "as of {name}: {found}");
     }
     let (_, now) = story.ask(QUESTIONS[0], "")?;
-    let (_, then) = story.ask(QUESTIONS[0], &format!("&as_of={}", place(&skipped)))?;
+    let (_, then) = story.ask(QUESTIONS[0], &format!("&as_of={}", position_text(&skipped)))?;
     ensure!(now == then, "{now} {then}");
     server.terminate()?;
     Ok(())

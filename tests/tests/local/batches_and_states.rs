@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 
 const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
 
-/// The run that most of this is about.
+/// The run of most tests here.
 fn run() -> RunId<&'static str> {
     RunId::new("run").expect("an id")
 }
@@ -51,7 +51,7 @@ fn batch(name: &str, records: Vec<JournalRecord>) -> anyhow::Result<JournalRecor
     Ok(batch)
 }
 
-/// A record of the agent's with a payload as somebody types it.
+/// A record of the agent's with a payload given as JSON.
 fn typed(agent: &mut Agent, payload: &Value) -> anyhow::Result<JournalRecord> {
     let text = json!({ "run_id": agent.run_id, "payload": payload }).to_string();
     Ok(agent.record(Draft::parse(&text)?.record.payload))
@@ -84,7 +84,7 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
         }
         let bad = random.between(0, 2) == 0;
         if bad {
-            // One of the turns.
+            // A position among the turns.
             let at = 2 + 3 * usize::try_from(random.between(0, made.len() as u64 / 3))?;
             let place = made[at].place.clone();
             let mut orphan = agent.complete("nobody", &json!(1));
@@ -96,7 +96,7 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
         journal.append(&batch(&format!("batch {round}"), made)?);
         journal.fold(1)?;
         for ((index, before), after) in INDICES.into_iter().zip(before).zip(journal.digests()?) {
-            // What was refused is kept as it came, so that it can be folded again.
+            // A refused record is kept unchanged, so that it can be folded again.
             let may_change = !bad || [anomalies::INDEX, runs::INDEX, deliveries::INDEX].contains(&index);
             ensure!(may_change || before == after, "round {round}: a refused batch changed {}", index.name);
         }
@@ -114,7 +114,7 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The agent goes on behind what was applied.
+/// Continues the agent's numbers after the applied records.
 fn continue_numbers(agent: &mut Agent, journal: &Journal) -> anyhow::Result<()> {
     let head = head(journal.store(), RunId::new(agent.run_id.as_str())?)?;
     agent.go_on(head.next_writer_seq.saturating_sub(1), head.next_journal_seq.saturating_sub(1));
@@ -138,15 +138,15 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
     let outcome =
         |at: (Offset, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
     for (index, record) in (0..).zip(&records) {
-        let found = outcome((1.into(), index), record.body.record_id.as_str())?.context("an outcome")?;
-        ensure!((found.outcome.as_str(), found.position.index) == ("applied", index), "{found:?}");
+        let row = outcome((1.into(), index), record.body.record_id.as_str())?.context("an outcome")?;
+        ensure!((row.outcome.as_str(), row.position.index) == ("applied", index), "{row:?}");
     }
     ensure!(
         outcome((1.into(), 0), "batch")?.context("an outcome")?.outcome == Disposition::Applied,
         "by the batch's id"
     );
     ensure!(outcome((1.into(), 0), "never sent")?.is_none(), "the record there has another id");
-    // Again, whole and in part.
+    // Again, as a whole and in part.
     whole.append(&batch("batch", records.clone())?);
     whole.append(&records[1]);
     whole.fold(1)?;
@@ -160,16 +160,16 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
 }
 
 #[test]
-fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()> {
+fn a_refused_batch_names_the_record_at_fault() -> anyhow::Result<()> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
     let records = vec![agent.turn("x"), agent.complete("nobody", &json!(1)), agent.turn("y")];
     journal.append(&batch("bad", records)?);
     journal.fold(1)?;
     for (index, id) in [(0, "bad"), (0, ""), (1, "run/2"), (2, "run/3")] {
-        let found = query::outcome::one(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
+        let row = query::outcome::one(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
             .context("an outcome")?;
-        ensure!((found.outcome.as_str(), found.position.index) == ("refused", 1), "{index} {id:?}: {found:?}");
-        ensure!(found.reason == Some(Reason::Transition.into()), "{found:?}");
+        ensure!((row.outcome.as_str(), row.position.index) == ("refused", 1), "{index} {id:?}: {row:?}");
+        ensure!(row.reason == Some(Reason::Transition.into()), "{row:?}");
     }
     let (anomalies, _) = query::anomalies::page(journal.store(), PLACE, &Visible::default(), Some(run()), None, 9)?;
     ensure!(
@@ -188,23 +188,23 @@ fn every_kind_of_record_is_rebuilt_identically() -> anyhow::Result<()> {
         journal.append(&record);
         journal.fold(1)?;
     }
-    // Held elsewhere, of a run that nothing else speaks of.
+    // A payload in the content store, in a run without other records.
     let mut held = Agent::new("held").turn("held elsewhere");
     held.detach(0);
     journal.append(&held);
     journal.fold(1)?;
-    // Of the partition's own kinds the one that has rows.
+    // A kind of the partition's own records that has rows.
     let (family, who, why) = ("conversation_turn".to_owned(), "jo".to_owned(), "policy".to_owned());
     let horizon = RetentionHorizon { family, until_millis: i64::MAX, who, why };
     journal.append(&JournalRecord::of_partition(id("horizon"), "agent", horizon.into()));
     journal.fold(1)?;
-    // What is refused here is refused for what the examples are, and for no number.
+    // Refusals here are due to the examples' content, and not to a number.
     let refused: Vec<String> = journal.refused()?;
     ensure!(refused.iter().all(|reason| !reason.ends_with(" gap") && !reason.ends_with(" sequence")), "{refused:?}");
     ensure!(refused == ["42-6 transition", "42-6 too transition", "42-9 transition"], "a call ends once: {refused:?}");
     let digests = journal.digests()?;
     for (index, (rows, _)) in INDICES.into_iter().zip(&digests) {
-        // Nothing that a record can be is unreadable.
+        // No kind of record is unreadable.
         ensure!(
             *rows > 0 || index == dead_letters::INDEX || (index == anomalies::INDEX && refused.is_empty()),
             "no rows in {}",
@@ -218,13 +218,13 @@ fn every_kind_of_record_is_rebuilt_identically() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_evidence() -> anyhow::Result<()> {
+fn a_contracts_effect_is_pending_until_its_result_and_keeps_refused_results_as_evidence() -> anyhow::Result<()> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
     journal.append(&agent.claim());
     let mut safe = typed(&mut agent, &intent("safe"))?;
     safe.body.idempotency_key = Some("key".into());
-    let told = vec![safe, typed(&mut agent, &intent("e1"))?, typed(&mut agent, &intent("e2"))?];
-    for record in &told {
+    let intents = vec![safe, typed(&mut agent, &intent("e1"))?, typed(&mut agent, &intent("e2"))?];
+    for record in &intents {
         journal.append(record);
     }
     journal.append(&typed(&mut agent, &result("e2", "failed"))?);
@@ -235,11 +235,11 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     journal.append(&batch("late", late)?);
     journal.fold(1)?;
     let pending = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
-    let said: Vec<_> = pending
+    let rows: Vec<_> = pending
         .iter()
         .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
         .collect();
-    ensure!(said == [("effect", "safe", "retry_safe", 0), ("effect", "e1", "reconcile_required", 1)], "{said:?}");
+    ensure!(rows == [("effect", "safe", "retry_safe", 0), ("effect", "e1", "reconcile_required", 1)], "{rows:?}");
     ensure!(
         pending[1].tool_name == "file_write" && pending[1].evidence[0].status == EffectStatus::Completed,
         "{pending:?}"
@@ -368,7 +368,7 @@ fn recovery_lists_open_items_in_pages() -> anyhow::Result<()> {
 }
 
 #[test]
-fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
+fn events_are_found_by_each_part_of_their_summary() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;
     for run in ["a", "b"] {
         let mut agent = Agent::new(run);
@@ -381,7 +381,7 @@ fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
         journal.append(&agent.request("book", &json!(1)));
     }
     journal.fold(1)?;
-    let found = |filter: Filter| -> anyhow::Result<Vec<String>> {
+    let event_ids = |filter: Filter| -> anyhow::Result<Vec<String>> {
         let (mut cursor, mut ids) = (None, Vec::new());
         loop {
             let (page, next) = query::events::page(journal.store(), PLACE, &filter, cursor.as_deref(), 1)?;
@@ -406,13 +406,13 @@ fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
         (Filter { subject: Some((EntityKind::Run, "a".into())), ..Filter::default() }, vec!["a/1"]),
         (Filter { run_id: Some(RunId::new("b".to_owned())?), ..Filter::default() }, vec!["b/1", "b/2"]),
     ] {
-        ensure!(found(filter.clone())? == ids, "{:?}", (&filter, found(filter.clone())?));
+        ensure!(event_ids(filter.clone())? == ids, "{:?}", (&filter, event_ids(filter.clone())?));
     }
-    ensure!(found(Filter::default()).is_err(), "nothing was asked for");
+    ensure!(event_ids(Filter::default()).is_err(), "a filter needs a condition");
     Ok(())
 }
 
-/// A decision of somebody's on an effect.
+/// An operator's decision on an effect.
 fn decided(agent: &Agent, name: &str, effect_id: &str, decision: &str) -> anyhow::Result<JournalRecord> {
     let payload = json!({ "type": "effect_resolution", "request_record_id": effect_id, "decision": decision,
         "who": "jo", "why": "looked" });
@@ -441,10 +441,11 @@ fn a_paused_writers_decision_that_the_effect_did_not_happen_does_not_undo_a_late
     let mut agent = Agent::new("run");
     journal.append(&agent.claim());
     journal.append(&typed(&mut agent, &intent("e"))?);
-    // It is cancelled before its effect, decides so, and pauses before the append.
+    // The writer is cancelled before its effect, decides so, and pauses before the append.
     let mut paused = decided(&agent, "paused", "e", "not_done")?;
     paused.body.facts.epoch = Some(paused.place.writer_epoch);
-    // Another one takes over. The operator is right that nothing happened, and the effect is started again.
+    // Another writer claims the run. The operator is right that the effect did not happen, and the effect is started
+    // again.
     journal.append(&agent.claim());
     let (_, revision) = only_pending(&mut journal)?;
     let mut operators = decided(&agent, "operator's", "e", "not_done")?;
@@ -481,7 +482,7 @@ fn a_decision_does_not_discard_evidence_that_arrived_meanwhile() -> anyhow::Resu
     journal.append(&stale);
     ensure!(only_pending(&mut journal)? == (Class::ReconcileRequired, seen + 1), "the journal holds its completion");
     ensure!(refused(&mut journal)? == "stale stale_decision", "made at an earlier state");
-    // Against that evidence he has to name it.
+    // Against that evidence the decision has to name it.
     let mut unnamed = decided(&agent, "unnamed", "e", "not_done")?;
     unnamed.body.facts.revision = Some(seen + 1);
     journal.append(&unnamed);
@@ -494,17 +495,17 @@ fn a_decision_does_not_discard_evidence_that_arrived_meanwhile() -> anyhow::Resu
 }
 
 #[test]
-fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::Result<()> {
+fn every_later_record_of_an_effect_cancels_a_not_done_decision() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;
     let mut agent = Agent::new("run");
     journal.append(&typed(&mut agent, &intent("e"))?);
     journal.append(&typed(&mut agent, &result("e", "unknown"))?);
-    for (round, said) in [intent("e"), result("e", "unknown")].iter().enumerate() {
+    for (round, payload) in [intent("e"), result("e", "unknown")].iter().enumerate() {
         journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
         journal.fold(1)?;
         let before = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
         ensure!(before[0].class == Class::RetrySafe, "{before:?}");
-        journal.append(&typed(&mut agent, said)?);
+        journal.append(&typed(&mut agent, payload)?);
         journal.fold(1)?;
         let after = query::effects::pending(journal.store(), None, PLACE, run(), (None, 100), None)?.0;
         ensure!(after[0].class == Class::ReconcileRequired, "{after:?}");
@@ -526,11 +527,11 @@ fn refused_content_is_refused_again_and_a_record_delivered_twice_is_applied_once
     journal.append(&other);
     journal.fold(1)?;
     ensure!(journal.refused()?.len() == 1, "{:?}", journal.refused()?);
-    let told = query::outcome::one(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
-    let told = told.context("an outcome")?;
-    ensure!(told.outcome == Disposition::Repeat, "{told:?}");
-    ensure!(told.reason == Some(Reason::Conflict.into()), "{told:?}");
-    ensure!(told.position.offset.get() == 2, "{told:?}");
+    let row = query::outcome::one(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
+    let row = row.context("an outcome")?;
+    ensure!(row.outcome == Disposition::Repeat, "{row:?}");
+    ensure!(row.reason == Some(Reason::Conflict.into()), "{row:?}");
+    ensure!(row.position.offset.get() == 2, "{row:?}");
     for batch in [1, 100] {
         ensure!(journal.rebuilt_stuttering(batch)?.digests()? == journal.digests()?, "each twice, {batch} at a time");
     }

@@ -1,4 +1,4 @@
-//! An index that is built in bulk is the one that the live fold gives.
+//! An index that is built in bulk equals the index of the live fold.
 
 use runlog_tests::agreement::{
     bulk::{Compared, bulk},
@@ -11,7 +11,7 @@ const TIME: Duration = Duration::from_secs(20);
 /// The test judges whether each case occurred only after this many seeds.
 const SEEDS_JUDGED: u64 = 30;
 
-/// Everything in memory; several segments and runs that are too large for it; each record and row for itself.
+/// Builds with everything in memory, with several segments and spilled runs, and with each record and row separately.
 const MEMORY_BYTES: [usize; 3] = [256 << 20, 64 << 10, 0];
 
 #[test]

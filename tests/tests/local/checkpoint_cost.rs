@@ -15,8 +15,7 @@ use runlog_tests::{
 };
 use serde_json::json;
 
-/// Bytes of the envelope, the numbers and the spans of a checkpoint's record, and of its rows, that have nothing to do
-/// with how many turns came before.
+/// Bytes of a checkpoint's envelope, numbers, spans and rows, which do not depend on the number of earlier turns.
 const SMALL: u64 = 1024;
 
 #[test]
@@ -27,19 +26,19 @@ fn a_run_that_checkpoints_after_each_turn_stores_at_most_twice_its_messages_and_
     for story in Story::ALL {
         for turns in [10, 100, 500] {
             let costs = measure(story, turns, seed)?;
-            let told = || format!("{story:?}, {costs:?}");
-            ensure!(costs.log <= 2 * costs.messages + SMALL * turns, "the log: {}", told());
-            ensure!(costs.message_rows <= 2 * costs.messages + SMALL * turns, "rows of messages: {}", told());
-            ensure!(costs.list_rows <= 2 * SMALL * turns, "rows of lists: {}", told());
+            let context = || format!("{story:?}, {costs:?}");
+            ensure!(costs.log <= 2 * costs.messages + SMALL * turns, "the log: {}", context());
+            ensure!(costs.message_rows <= 2 * costs.messages + SMALL * turns, "rows of messages: {}", context());
+            ensure!(costs.list_rows <= 2 * SMALL * turns, "rows of lists: {}", context());
             // Its row, its record's envelope and the pages of its list; each message once, with a few bytes around it.
-            ensure!(costs.bytes_read_beyond_max <= 3 * SMALL + 12 * 2 * turns, "loading reads: {}", told());
-            ensure!(costs.rows_read_beyond_max <= 2 + turns / 16, "loading reads: {}", told());
+            ensure!(costs.bytes_read_beyond_max <= 3 * SMALL + 12 * 2 * turns, "loading reads: {}", context());
+            ensure!(costs.rows_read_beyond_max <= 2 + turns / 16, "loading reads: {}", context());
         }
     }
     Ok(())
 }
 
-/// A checkpoint as it was made.
+/// A checkpoint as it was saved.
 struct Saved {
     id: String,
     covers: JournalSeq,
@@ -53,7 +52,7 @@ struct Script {
     journal: Journal,
     agent: Agent,
     saved: Vec<Saved>,
-    /// Checkpoints that may be built on.
+    /// Checkpoints that may be a base.
     bases: Vec<(String, MessageList)>,
     messages: Vec<Json>,
     made: u64,
@@ -96,7 +95,7 @@ impl Script {
                 self.messages.splice(1..length - 100, [summary]);
             }
             4 if length > 0 => {
-                // As an agent that reads its messages again has it: the same text, not the same value.
+                // A message that an agent parsed again: the same text, not the same value.
                 let at = self.index(length);
                 self.messages[at] = Json::parse(self.messages[at].as_str()).unwrap_or_else(|_| unreachable!("JSON"));
             }
@@ -114,7 +113,7 @@ impl Script {
     }
 
     fn checkpoint(&mut self) {
-        // Nearly always the last one, as a writer does it; any other is as good.
+        // Nearly always the last one, as a writer chooses it; any other is valid, too.
         let last = self.bases.len().saturating_sub(1);
         let at = if self.random.between(0, 8) == 0 { self.index(last + 1) } else { last };
         let empty = (String::new(), MessageList::default());
@@ -131,7 +130,7 @@ impl Script {
         }
     }
 
-    /// Hides what covers less than now, which is everything, or a part of it.
+    /// Hides checkpoints that cover less than now: all of them, or a part.
     fn prune(&mut self) {
         let turn = self.agent.turn("before the prune");
         self.journal.append(&turn);
@@ -144,10 +143,10 @@ impl Script {
         self.saved.iter_mut().filter(|saved| saved.covers < covered_before).for_each(|saved| saved.pruned = true);
     }
 
-    /// The latest, as the contract has it.
+    /// The latest, by the contract's order.
     fn latest(&self, at_or_before: u64) -> Option<(String, Vec<Json>)> {
         let seen = self.saved.iter().filter(|saved| !saved.pruned && saved.covers.get() <= at_or_before);
-        // Made in the order of their numbers.
+        // Saved in the order of their numbers.
         seen.max_by_key(|saved| saved.covers).map(|saved| (saved.id.clone(), saved.messages.clone()))
     }
 }
@@ -174,9 +173,9 @@ fn after_any_edits_every_checkpoint_loads_as_it_was_saved_and_a_rebuild_makes_th
         let journal = &script.journal;
         ensure!(journal.refused()?.is_empty(), "seed {seed}: {:?}", journal.refused()?);
         for saved in &script.saved {
-            let found = journal.load("run", &saved.id)?.0.map(|found| found.messages);
+            let loaded = journal.load("run", &saved.id)?.0.map(|loaded| loaded.messages);
             let expected = (!saved.pruned).then_some(&saved.messages);
-            ensure!(found.as_ref() == expected, "seed {seed}: {} has other messages, or is hidden or not", saved.id);
+            ensure!(loaded.as_ref() == expected, "seed {seed}: {} has other messages, or is hidden or not", saved.id);
         }
         for at_or_before in 0..20 {
             ensure!(journal.latest("run", at_or_before)? == script.latest(at_or_before), "seed {seed}: {at_or_before}");
@@ -186,7 +185,7 @@ fn after_any_edits_every_checkpoint_loads_as_it_was_saved_and_a_rebuild_makes_th
     Ok(())
 }
 
-/// A run with four checkpoints, each building on the one before and covering 1, 2, 3 and 3 records, the last two behind
+/// A run with four checkpoints, each based on its predecessor and covering 1, 2, 3 and 3 records, the last two after
 /// its end; then a prune.
 fn pruned(covered_before: u64, preserve_latest_terminal: bool) -> anyhow::Result<(Journal, Agent, MessageList)> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
@@ -211,11 +210,11 @@ fn pruned(covered_before: u64, preserve_latest_terminal: bool) -> anyhow::Result
     Ok((journal, agent, list))
 }
 
-/// How many messages each of the four has, where it is not hidden.
+/// The number of messages of each of the four, unless hidden.
 fn lengths(journal: &Journal) -> anyhow::Result<[Option<usize>; 4]> {
     let mut lengths = [None; 4];
     for (length, number) in lengths.iter_mut().zip(1..) {
-        *length = journal.load("run", &format!("checkpoint-{number}"))?.0.map(|found| found.messages.len());
+        *length = journal.load("run", &format!("checkpoint-{number}"))?.0.map(|loaded| loaded.messages.len());
     }
     Ok(lengths)
 }
@@ -259,7 +258,7 @@ fn a_checkpoint_based_on_a_pruned_one_is_refused_and_a_complete_one_is_applied()
 }
 
 #[test]
-fn a_checkpoint_whose_messages_are_not_those_of_its_facts_is_never_answered() -> anyhow::Result<()> {
+fn a_checkpoint_whose_messages_do_not_match_its_facts_is_never_answered() -> anyhow::Result<()> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
     let messages: Vec<Json> = (0..5).map(|n| Json::from(json!({"n": n, "content": "x".repeat(100)}))).collect();
     let first = MessageList::default().change(&messages[..2]);
@@ -267,7 +266,7 @@ fn a_checkpoint_whose_messages_are_not_those_of_its_facts_is_never_answered() ->
     let mut lying = agent.changed(Some("checkpoint-1"), &first.list.change(&messages[..4]));
     lying.body.facts.message_bytes[1] += 1;
     journal.append(&lying);
-    // What builds on it says the truth, and has a part of it that was said truly.
+    // The third checkpoint has correct facts, but inherits the mismatched list. The fourth inherits only its correct part.
     let change = MessageList::new(messages[..4].to_vec()).change(&messages);
     journal.append(&agent.changed(Some("checkpoint-2"), &change));
     let change = MessageList::new(messages[..4].to_vec()).change(&messages[..3]);

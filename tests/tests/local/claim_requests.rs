@@ -1,5 +1,5 @@
-//! A claim over HTTP under an id of its sender's: sent again, duplicated or late, it takes the run once, and never from its own
-//! sender. One that names the head that was read loses where the run has another.
+//! A claim over HTTP under an id that its sender chose: sent again, duplicated or late, it claims the run once, and
+//! never supersedes its own sender. A claim with an expected head loses if the run has another head.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -42,8 +42,8 @@ async fn a_late_copy_of_a_claim_takes_nothing_from_its_sender() {
             ["writer_id", "epoch", "position"].map(|name| &late[name]),
             ["writer_id", "epoch", "position"].map(|name| &claim[name])
         );
-        let told = site.post("/records", &result(&claim, &id)).await;
-        assert_eq!(told["outcome"], "applied", "{told}");
+        let outcome = site.post("/records", &result(&claim, &id)).await;
+        assert_eq!(outcome["outcome"], "applied", "{outcome}");
     }
     assert_eq!(site.get("").await["epoch"], 2);
 }
@@ -56,19 +56,19 @@ async fn a_claim_that_arrives_again_after_another_is_lost() {
     let other = site.post("/claims", &json!({ "record_id": "c-2" })).await;
     let late = site.post("/claims", &request).await;
     assert_eq!((&late["kind"], &late["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{late}");
-    let told = site.post("/records", &intent(&writer(&other), "book")).await;
-    assert_eq!(told["outcome"], "applied", "{told}");
+    let outcome = site.post("/records", &intent(&writer(&other), "book")).await;
+    assert_eq!(outcome["outcome"], "applied", "{outcome}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
     let site = Site::start().await;
     let first = site.post("/claims", &json!({})).await;
-    // As another server appends it that has not read the first claim.
+    // As another server appends it before it has read the first claim.
     let mut late = intent(&json!({ "writer_id": "late", "writer_epoch": 1 }), "c-1");
     late["payload"] = json!({ "type": "run_claim", "writer_id": "late", "epoch": 1, "claimed_by": "" });
-    let told = site.post("/records", &late).await;
-    assert_eq!(told["reason"], "fenced", "{told}");
+    let outcome = site.post("/records", &late).await;
+    assert_eq!(outcome["reason"], "fenced", "{outcome}");
     let again = site.post("/claims", &json!({ "record_id": "c-1", "writer_id": "late" })).await;
     assert_eq!((&again["kind"], &again["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{again}");
     assert_eq!(site.get("").await["writer_id"], first["writer_id"]);
@@ -89,7 +89,7 @@ async fn copies_of_a_claim_at_the_same_moment_make_one_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_under_the_id_of_something_else_is_a_conflict_and_claims_nothing() {
+async fn a_claim_under_the_id_of_another_record_is_a_conflict_and_claims_no_run() {
     let site = Site::start().await;
     let claim = site.post("/claims", &json!({ "record_id": "c-1", "writer_id": "mine", "claimed_by": "one" })).await;
     site.post("/records", &intent(&writer(&claim), "book")).await;
@@ -110,7 +110,7 @@ async fn a_claim_under_the_id_of_something_else_is_a_conflict_and_claims_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conditional_claim_loses_where_the_run_has_another_head() {
+async fn a_conditional_claim_loses_if_the_run_has_another_head() {
     let site = Site::start().await;
     let none = json!({ "hash": "0".repeat(64) });
     let first = site.post("/claims", &json!({ "record_id": "c-1", "only_if": none })).await;
@@ -124,8 +124,8 @@ async fn a_conditional_claim_loses_where_the_run_has_another_head() {
         assert_eq!((&lost["kind"], &lost["offset"]), (&json!("conflict"), &now["position"]["offset"]), "{lost}");
         assert!(lost["detail"].as_str().unwrap().contains(now["hash"].as_str().unwrap()), "{lost}");
     }
-    let told = site.post("/records", &result(&first, "book")).await;
-    assert_eq!(told["outcome"], "applied", "its writer was left alone: {told}");
+    let outcome = site.post("/records", &result(&first, "book")).await;
+    assert_eq!(outcome["outcome"], "applied", "its writer keeps the run: {outcome}");
     let now = site.get("").await["hash"].clone();
     let claim = site.post("/claims", &request("c-2", &now)).await;
     let again = site.post("/claims", &request("c-2", &now)).await;
@@ -201,7 +201,7 @@ impl Log for Preceded {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_the_comparison_and_the_claim_a_record_can_land_and_another_claim_cannot_be_overrun() {
+async fn between_the_comparison_and_the_claim_a_record_can_land_but_another_claim_wins() {
     let log = Preceded::new();
     log.go.add_permits(2);
     let site = Site::over(Arc::new(log.clone())).await;
@@ -224,7 +224,7 @@ async fn between_the_comparison_and_the_claim_a_record_can_land_and_another_clai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_loses_is_not_made_by_its_copy() {
+async fn a_copy_of_a_lost_claim_does_not_win() {
     let log = Preceded::new();
     let site = Site::over(Arc::new(log.clone())).await;
     log.precede(&claim_of_other(1));

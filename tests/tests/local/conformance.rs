@@ -15,15 +15,15 @@ use serde_json::Value;
 use std::{collections::BTreeSet, sync::Mutex, thread};
 use tempfile::tempdir;
 
-/// Rules of the model that no client of HTTP alone can show, and why.
+/// Rules of the model that a client of HTTP alone cannot show, and why.
 const NOT_SHOWN: [(Rule, &str); 16] = [
-    (Rule::WrongPartition, "a server chooses the partition: what it chooses is partition_of_run"),
+    (Rule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (Rule::DeadLetter, "a server appends no bytes that are no record"),
     (Rule::Stopped, "nor a record of a schema that it does not know"),
     (Rule::CannotRebuild, "the log's start moves by its retention"),
     (Rule::Truncated, "likewise"),
     (Rule::Genesis, "a journal begins before anybody asks"),
-    (Rule::Redelivered, "what the log delivers again nobody is told"),
+    (Rule::Redelivered, "a redelivery is not visible to clients"),
     (Rule::Erasure, "nothing encrypts yet"),
     (Rule::DecisionBasis, "a server writes version 3 of the schema only where it is configured to"),
     (Rule::AttemptBasis, "likewise"),
@@ -55,11 +55,11 @@ fn names() -> anyhow::Result<Vec<String>> {
     names.collect::<Option<Vec<_>>>().context("each has a name")
 }
 
-/// That every rule was shown and holds.
+/// Checks that every rule was shown and holds.
 fn all_pass(report: &Value) -> anyhow::Result<()> {
     let (failed, skipped) = (with(report, "fail"), with(report, "skipped"));
-    let told: Vec<&str> = failed.iter().chain(&skipped).map(|name| detail(report, name)).collect();
-    ensure!(failed.is_empty() && skipped.is_empty(), "failed {failed:?}, skipped {skipped:?}: {told:#?}");
+    let details: Vec<&str> = failed.iter().chain(&skipped).map(|name| detail(report, name)).collect();
+    ensure!(failed.is_empty() && skipped.is_empty(), "failed {failed:?}, skipped {skipped:?}: {details:#?}");
     ensure!(report["passed"] == names()?.len(), "{} passed", report["passed"]);
     Ok(())
 }
@@ -69,7 +69,7 @@ fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     all_pass(&report(&server.url)?)?;
-    // Without leave nothing is taken away from a partition, and nothing is passed that was not shown.
+    // Without `--partition-rules` the suite skips the rules that change a partition, and counts none of them as passed.
     let ran = server.runlog().json(&["conformance"])?.exits(0)?.json()?;
     let skipped = with(&ran, "skipped");
     ensure!(skipped.len() == 6 && skipped.contains("skip_voids") && with(&ran, "fail").is_empty(), "{skipped:?}");
@@ -150,7 +150,7 @@ fn a_report_has_the_request_the_answer_and_the_expectation_of_a_failure() -> any
     ] {
         ensure!(ran.stdout.contains(part), "{part:?} in {}", ran.stdout);
     }
-    // There are runs of it now: whoever asks again would be answered of then.
+    // The prefix has runs now, whose outcomes a second suite would get.
     runlog.json(&["conformance", "--prefix", "mine"])?.exits(2)?;
     for wrong in [["conformance", "--rule", "nobody's"], ["conformance", "--rule", "skip_voids"]] {
         runlog.json(&wrong)?.exits(2)?;

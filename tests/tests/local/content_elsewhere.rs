@@ -46,7 +46,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Dies as by `kill -9` when a content was stored for the time that was asked for.
+/// Dies as by `kill -9` after a content was stored as often as the environment says.
 fn die(point: &'static str) {
     static STORED: AtomicU32 = AtomicU32::new(0);
     let at: u32 = env::var(DIES_AT).ok().and_then(|at| at.parse().ok()).unwrap_or(0);
@@ -70,7 +70,7 @@ fn an_agent_that_dies() {
     });
 }
 
-/// One life of the agent, which ends behind the upload of its `at`-th content.
+/// One life of the agent, which ends after the upload of its `at`-th content.
 fn life(dir: &Path, at: u32) -> anyhow::Result<()> {
     let mut child = Command::new(env::current_exe()?);
     child
@@ -115,7 +115,7 @@ fn a_failed_upload_fails_the_append_and_the_handle_stays_usable() -> anyhow::Res
         let config = Config::new(Journal::Local(folder.path().to_owned()), "test");
         let runlog = Runlog::connect(config).await?;
         let run = runlog.open("r").await?;
-        // No folder can be made where a file is.
+        // A file in its place prevents the folder.
         std::fs::write(content.join("sha256"), "")?;
         let failed = run.checkpoint(&state()).await.expect_err("the store takes nothing");
         ensure!((failed.kind(), failed.action()) == (ErrorKind::Unavailable, Action::Retry), "{failed}");
@@ -142,7 +142,7 @@ async fn run_on(server: &str) -> anyhow::Result<Runlog> {
 }
 
 #[test]
-fn content_that_is_lost_is_named_and_what_was_done_stays_done() -> anyhow::Result<()> {
+fn lost_content_is_named_and_completed_calls_stay_completed() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (runlog, runtime) = (server.runlog(), runtime()?);
@@ -159,29 +159,29 @@ fn content_that_is_lost_is_named_and_what_was_done_stays_done() -> anyhow::Resul
 
     let lookup = ["lookup", "r", "--tool", "fetch", "--args", r#"{"url":"http://example"}"#];
     ensure!(runlog.answer(&lookup)?["result"] == result().to_value(), "before it is lost");
-    let kept = std::fs::read(&objects[&done])?;
+    let original = std::fs::read(&objects[&done])?;
     std::fs::remove_file(&objects[&done])?;
-    let found = runlog.answer(&lookup)?;
-    ensure!(found["status"] == "completed" && found["result"].is_null(), "{found}");
-    ensure!(found["missing_content"][0]["sha256"] == *done && found["missing_content"][0]["reason"] == "missing");
+    let answer = runlog.answer(&lookup)?;
+    ensure!(answer["status"] == "completed" && answer["result"].is_null(), "{answer}");
+    ensure!(answer["missing_content"][0]["sha256"] == *done && answer["missing_content"][0]["reason"] == "missing");
     let recovery = runlog.json(&["recover", "r"])?.exits(1)?.json()?;
     let missing = &recovery["missing_content"];
     ensure!(missing.as_array().is_some_and(|all| all.len() == 1) && missing[0]["sha256"] == *done, "{missing}");
     ensure!(missing[0]["payload_type"] == "tool_call_completed" && missing[0]["reason"] == "missing", "{missing}");
     ensure!(recovery["reason"].as_str().is_some_and(|reason| reason.contains(&done)), "{}", recovery["reason"]);
-    // Nothing runs for a second time because its answer is lost.
+    // No call runs a second time because its answer is lost.
     runtime.block_on(async {
         let from_start = OpenOptions { from_start: true, ..OpenOptions::default() };
         let run = agent.open_with("r", from_start).await?;
         let error = fetch(&run, None).await.expect_err("the answer is lost");
         ensure!((error.kind(), error.action()) == (ErrorKind::MissingContent, Action::Operator), "{error}");
-        std::fs::write(&objects[&done], &kept)?;
+        std::fs::write(&objects[&done], &original)?;
         let answer = fetch(&run, None).await?;
         ensure!(answer.recorded && answer.result == Some(result()), "brought back, it answers");
         anyhow::Ok(())
     })?;
 
-    // Another content of the same length is found when it is read: the older checkpoint is the valid one.
+    // Other content of the same length is detected on reading: the older checkpoint is the valid one.
     let mut changed = std::fs::read(&objects[&checkpoint])?;
     *changed.last_mut().context("a byte")? ^= 1;
     std::fs::write(&objects[&checkpoint], &changed)?;
@@ -234,7 +234,7 @@ fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -
     let content = runlog_schemas::datum::Datum::to_bytes(&draft.record.payload);
     let mut checked = draft.record.clone();
     checked.payload = Payload::from(StoredPayload::of(PayloadType::ConversationTurn, &content));
-    // Its numbers are the server's to give.
+    // The server numbers it.
     let send = |record: &Value| {
         let mut record = record.clone();
         let members = record.as_object_mut().context("an object")?;
@@ -254,12 +254,12 @@ fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -
     ensure!((status, &problem["kind"]) == (400, &json!("invalid")), "{problem}");
     let (status, outcome) = send(&serde_json::to_value(&checked)?)?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
-    // Whole, it is the same record: where its payload is held is no part of what it says.
+    // With its whole payload it is the same record: the place of the payload is not part of its content.
     let (status, outcome) = send(&serde_json::to_value(&draft.record)?)?;
     ensure!(status == 200 && outcome["outcome"] == "repeat", "{outcome}");
     let raw = server.runlog().json(&["show", "r", "--raw"])?.exits(0)?.json()?;
     ensure!(raw["payload"]["content"] == "x", "{raw}");
-    // A dry run takes nothing in.
+    // A dry run stores nothing.
     let large = turn(&text(400 << 10, 9));
     let (status, outcome) = server.post("/v1/runs/other/records?check=true", &{
         let mut other = large.clone();
@@ -267,6 +267,6 @@ fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -
         other
     })?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
-    ensure!(objects(&folder.path().join("content"))?.len() == 1, "nothing was stored for it");
+    ensure!(objects(&folder.path().join("content"))?.len() == 1, "the dry run stored no content");
     Ok(())
 }

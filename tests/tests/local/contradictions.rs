@@ -1,4 +1,4 @@
-//! A result that arrives after its call ended, and contradicts the end, is kept and shown wherever somebody looks.
+//! A result that arrives after its call ended, and contradicts the end, is kept and shown in every view.
 
 use anyhow::{Context, ensure};
 use runlog_projector::index::query::{
@@ -112,8 +112,8 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
     let [effect] = listed.as_slice() else { anyhow::bail!("{listed:?}") };
     ensure!(effect["id"] == "pay" && effect["status"] == "completed" && effect["contradictions"] == 1, "{effect}");
     let [result] = effect["contradicting"].as_array().context("a list")?.as_slice() else { anyhow::bail!("{effect}") };
-    let said = [&result["record_id"], &result["status"], &result["reason"], &result["payload"]["result"]["booking"]];
-    ensure!(said == ["first-result", "completed", "fenced", "B-1"], "{result}");
+    let members = [&result["record_id"], &result["status"], &result["reason"], &result["payload"]["result"]["booking"]];
+    ensure!(members == ["first-result", "completed", "fenced", "B-1"], "{result}");
     let shown = server.runlog().plain(&["effects", "--contradicted"])?.exits(0)?.stdout;
     ensure!(shown.contains("first-result") && shown.contains("B-1"), "{shown}");
     let (_, metrics) = server.get("/metrics")?;
@@ -133,7 +133,7 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
 }
 
 #[test]
-fn after_a_give_up_only_a_result_that_says_that_it_happened_contradicts() -> anyhow::Result<()> {
+fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).partitions(1).start()?;
     let writer = Writer::claim(&server)?;
@@ -173,7 +173,7 @@ fn a_result_that_was_known_when_its_call_ended_does_not_contradict_when_it_arriv
 }
 
 #[test]
-fn a_refused_batch_contradicts_with_each_result_that_was_not_applied_alone() -> anyhow::Result<()> {
+fn each_unapplied_result_of_a_refused_batch_contradicts() -> anyhow::Result<()> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
     journal.append(&agent.claim());
     let request = agent.request("pay", &json!(1));

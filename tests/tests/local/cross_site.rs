@@ -67,7 +67,7 @@ async fn no_operation_answers_a_request_of_another_sites_page() {
     let own = format!("http://{}", site.address);
     let other_port = "http://127.0.0.1:1";
     let before = site.end().await;
-    let mut asked = 0;
+    let mut requests = 0;
     for (method, path) in operations() {
         for (status, error, headers) in [
             (421, "usage", vec![(host, "rebound.example"), (kind, JSON)]),
@@ -82,18 +82,18 @@ async fn no_operation_answers_a_request_of_another_sites_page() {
         ] {
             let answer = site.ask(method, path, &headers).await;
             assert_eq!(answer, (status, json!(error)), "{method} {path} {headers:?}");
-            asked += 1;
+            requests += 1;
         }
         let simple =
             ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=application/json", ""];
         for content_type in simple.into_iter().filter(|_| method == "post") {
             let answer = site.ask(method, path, &[(kind, content_type)]).await;
             assert_eq!(answer, (415, json!("usage")), "{method} {path} {content_type:?}");
-            asked += 1;
+            requests += 1;
         }
     }
-    assert!(asked > 200, "{asked}");
-    assert_eq!(site.end().await, before, "nothing was appended");
+    assert!(requests > 200, "{requests}");
+    assert_eq!(site.end().await, before, "no record was appended");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ use tempfile::tempdir;
 /// How long the command may take to ask or to end.
 const ASK_WAIT: Duration = Duration::from_secs(60);
 
-/// What is decided about: a call of `CLAIMED`, which has evidence.
+/// The subject of the decisions: a call of `CLAIMED`, which has evidence.
 const ASKED: &str = "asked";
 
 fn decision(record_id: &str, decision: &str) -> Value {
@@ -47,7 +47,7 @@ fn only_pending(server: &Server) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended() -> anyhow::Result<()> {
+fn a_decision_without_a_revision_is_refused_and_not_appended() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let before = only_pending(&server)?;
@@ -73,16 +73,19 @@ fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended(
             problem["detail"].as_str().is_some_and(|detail| detail.contains("revision") && detail.contains(ASKED));
         ensure!(status == 400 && problem["kind"] == "invalid" && says, "{path} {body}: {status} {problem}");
     }
-    ensure!(only_pending(&server)? == before, "nothing was decided");
+    ensure!(only_pending(&server)? == before, "no decision was applied");
     let (_, shown) = server.get(&records)?;
     ensure!(!shown.to_string().contains("blind") && !shown.to_string().contains("\"turn\""), "{shown}");
-    // One that says it decides, once.
+    // A decision with a revision decides, once.
     let mut seen = decision("seen", "give_up");
     seen["facts"] = json!({ "revision": before["revision"] });
     let (status, outcome) = server.post(&records, &seen)?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
     let (status, problem) = server.post(&one, &blind)?;
-    ensure!(status == 409 && problem["kind"] == "conflict", "what is not pending is not decided anyway: {problem}");
+    ensure!(
+        status == 409 && problem["kind"] == "conflict",
+        "an effect that is not pending accepts no decision: {problem}"
+    );
     server.terminate()?;
     Ok(())
 }
@@ -96,7 +99,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
         json!({ "run_id": "r", "record_id": id, "writer_id": writer["writer_id"], "writer_epoch": writer["epoch"], "facts": facts,
             "payload": payload })
     };
-    let asked = |writer: &Value, id: &str| {
+    let intent = |writer: &Value, id: &str| {
         let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "pay",
             "arguments": id });
         record(writer, id, Value::Null, call)
@@ -108,7 +111,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     };
     let first = claim()?;
     for id in ["one", "two", "own", "old"] {
-        let (_, outcome) = server.post("/v1/runs/r/records", &asked(&first, id))?;
+        let (_, outcome) = server.post("/v1/runs/r/records", &intent(&first, id))?;
         ensure!(outcome["outcome"] == "applied", "{outcome}");
     }
     let of_operator = decided(&first, "one", json!({ "revision": 1 }));
@@ -116,7 +119,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     for (path, body) in [
         ("/v1/runs/r/effects/one/resolution", &body),
         ("/v1/runs/r/records", &of_operator),
-        ("/v1/runs/r/records", &json!([asked(&first, "beside"), of_operator])),
+        ("/v1/runs/r/records", &json!([intent(&first, "beside"), of_operator])),
         ("/v1/runs/r/records?check=true", &of_operator),
     ] {
         let (status, problem) = server.post(path, body)?;
@@ -128,7 +131,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
         ensure!(status == 200 && outcome["outcome"] == "applied", "{path}: {outcome}");
         Ok(())
     };
-    // The process knows itself that it did not start the effect.
+    // The process itself knows that it did not start the effect.
     applied("/v1/runs/r/records", &decided(&first, "own", json!({ "epoch": first["epoch"] })))?;
     applied("/v1/runs/r/records?force=true", &of_operator)?;
     let mut forced = body.clone();
@@ -142,7 +145,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
     // It is alive, and has lost the run.
     let second = claim()?;
     applied("/v1/runs/r/effects/old/resolution", &body)?;
-    let (_, outcome) = server.post("/v1/runs/r/records", &asked(&second, "new"))?;
+    let (_, outcome) = server.post("/v1/runs/r/records", &intent(&second, "new"))?;
     ensure!(outcome["outcome"] == "applied", "{outcome}");
     let (_, doctor) = server.get("/v1/doctor")?;
     ensure!(doctor["waiting_decisions"] == 0, "{doctor}");
@@ -154,7 +157,7 @@ fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> any
 }
 
 #[test]
-fn a_result_that_nests_too_deep_is_refused_from_both_doors() -> anyhow::Result<()> {
+fn a_result_that_nests_too_deep_is_refused_as_a_record_and_as_a_decision() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let before = only_pending(&server)?;
@@ -171,7 +174,7 @@ fn a_result_that_nests_too_deep_is_refused_from_both_doors() -> anyhow::Result<(
         let (status, problem) = server.post(&path, &body)?;
         ensure!(status == 400 && problem["kind"] == "invalid", "{path}: {status} {problem}");
     }
-    ensure!(only_pending(&server)? == before, "nothing was decided");
+    ensure!(only_pending(&server)? == before, "no decision was applied");
     server.terminate()?;
     Ok(())
 }
@@ -202,7 +205,7 @@ async fn a_process_whose_record_was_refused_a_moment_ago_is_alive() {
 }
 
 #[test]
-fn an_old_decision_that_the_log_has_is_answered_where_it_is() -> anyhow::Result<()> {
+fn an_old_decision_in_the_log_is_answered_with_its_position() -> anyhow::Result<()> {
     let folder = tempdir()?;
     sample_journal::start(folder.path())?.kill()?;
     let launch = Launch::local(folder.path());
@@ -216,7 +219,7 @@ fn an_old_decision_that_the_log_has_is_answered_where_it_is() -> anyhow::Result<
         u16::try_from(run["position"]["partition"].as_u64().context("a partition")?)?
     };
     let at = append_local(folder.path(), &[(partition.into(), entry(&record, &NoRegistry)?)])?;
-    // Nothing is applied yet: whether it is known shows only at the log's end.
+    // No record is applied yet: whether the decision is known shows only at the log's end.
     let server = launch.start()?;
     let (status, again) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &old)?;
     ensure!(status == 200 && again["outcome"] == "repeat", "{status} {again}");
@@ -245,8 +248,8 @@ impl Terminal {
         Ok(Self { child, stdin, shown })
     }
 
-    /// What is shown until the command asks.
-    fn asked(&self) -> anyhow::Result<String> {
+    /// The output until the command asks.
+    fn read_until_prompt(&self) -> anyhow::Result<String> {
         let mut shown = String::new();
         while !shown.contains("[y/N]") {
             shown.push_str(&self.shown.recv_timeout(ASK_WAIT).with_context(|| format!("it did not ask: {shown}"))?);
@@ -258,8 +261,8 @@ impl Terminal {
         Ok(writeln!(self.stdin, "{line}")?)
     }
 
-    /// What is shown until the command ends, and its exit code.
-    fn ended(mut self) -> anyhow::Result<(String, Option<i32>)> {
+    /// The output until the command ends, and its exit code.
+    fn read_until_end(mut self) -> anyhow::Result<(String, Option<i32>)> {
         let mut shown = String::new();
         loop {
             match self.shown.recv_timeout(ASK_WAIT) {
@@ -292,20 +295,20 @@ fn the_command_shows_a_change_during_its_prompt_and_asks_again() -> anyhow::Resu
     let before = only_pending(&server)?["revision"].as_u64().context("a revision")?;
     let resolve = ["effects", "resolve", CLAIMED, ASKED, "--give-up", "--who", "jo", "--why", "asked the bank"];
     let mut command = Terminal::start(&server, &resolve)?;
-    let first = command.asked()?;
+    let first = command.read_until_prompt()?;
     ensure!(first.contains("late") && !first.contains("changed"), "{first}");
     // While the operator asks the bank, another late result arrives.
     let late = json!({ "run_id": CLAIMED, "record_id": "later", "writer_id": "zombie", "writer_epoch": 0,
         "payload": { "type": "tool_call_failed", "request_record_id": ASKED, "error_kind": "bank", "error_message": "no" } });
-    let (_, told) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &late)?;
-    ensure!(told["reason"] == "fenced", "{told}");
+    let (_, outcome) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &late)?;
+    ensure!(outcome["reason"] == "fenced", "{outcome}");
     command.says("y")?;
-    let again = command.asked()?;
+    let again = command.read_until_prompt()?;
     let revision = format!("revision: {}, was {before}", before + 1);
     ensure!(again.contains(&revision) && again.contains("new evidence: failed, record later"), "{again}");
-    ensure!(only_pending(&server)?["revision"] == before + 1, "nothing was decided");
+    ensure!(only_pending(&server)?["revision"] == before + 1, "no decision was applied");
     command.says("y")?;
-    let (shown, code) = command.ended()?;
+    let (shown, code) = command.read_until_end()?;
     ensure!(code == Some(0), "{code:?}: {shown}");
     let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?consistency=latest"))?;
     ensure!(recovery["pending"] == json!([]), "{recovery}");
@@ -353,7 +356,7 @@ fn the_command_decides_not_done_against_evidence_that_it_happened_only_if_the_ne
     let shown = refused(&[], "late")?;
     ensure!(shown.contains(r#""result":"ok""#) && shown.contains("which `--adopt` accepts"), "{shown}");
     refused(&["--against", "another"], "late")?;
-    // A later failure does not weaken it, and a later completion takes its place.
+    // A later failure does not weaken it, and a later completion replaces it.
     late(&server, "failure", &failed())?;
     let shown = refused(&["--against", "failure"], "late")?;
     ensure!(shown.contains("no such account"), "{shown}");
@@ -366,7 +369,7 @@ fn the_command_decides_not_done_against_evidence_that_it_happened_only_if_the_ne
 }
 
 #[test]
-fn against_names_evidence_that_it_happened_and_nothing_else() -> anyhow::Result<()> {
+fn against_accepts_only_evidence_that_the_effect_happened() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let call = json!({ "run_id": CLAIMED, "record_id": ASKED, "payload": { "type": "tool_call_requested", "request_id": "r",
@@ -378,7 +381,7 @@ fn against_names_evidence_that_it_happened_and_nothing_else() -> anyhow::Result<
     let words = ["effects", "resolve", CLAIMED, ASKED, "--not-done", "--who", "jo", "--why", "asked", "--yes"];
     let ran = server.runlog().json(&[&words[..], &["--against", "failure"]].concat())?.exits(3)?;
     ensure!(ran.stdout.contains("no evidence says that it happened"), "{}", ran.stdout);
-    ensure!(only_pending(&server)?["class"] == "reconcile_required", "nothing was decided");
+    ensure!(only_pending(&server)?["class"] == "reconcile_required", "no decision was applied");
     ensure!(server.runlog().json(&words)?.exits(0)?.json()?["outcome"] == "applied");
     server.terminate()?;
     Ok(())
@@ -413,7 +416,7 @@ fn evidence_has_its_content_time_and_writer_and_says_what_adopt_accepts() -> any
     );
     ensure!(evidence[1]["writer_id"] == "zombie" && evidence[1]["epoch"] == 0, "{}", evidence[1]);
     ensure!(evidence[1]["logged_at"].as_str().is_some_and(|at| at.ends_with('Z') && at > "2026"), "{}", evidence[1]);
-    // A list does not read the content store, nor does a question that says so.
+    // A list does not read the content store, nor does a query that excludes content.
     let claim_check = json!("stored_payload");
     let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?content=false"))?;
     ensure!(recovery["pending"][0]["evidence"][3]["payload"]["type"] == claim_check, "{recovery}");
@@ -424,7 +427,7 @@ fn evidence_has_its_content_time_and_writer_and_says_what_adopt_accepts() -> any
     for member in ["record_id", "content_hash", "logged_at", "epoch", "writer_id", "adoptable"] {
         ensure!((0..5).all(|at| listed[at][member] == evidence[at][member]), "{member}: {listed}");
     }
-    // Ended, nothing can be adopted any more.
+    // After the end no evidence can be adopted.
     let decision = json!({ "decision": "adopt", "revision": pending["revision"], "basis": pending["basis"], "evidence": "large",
         "who": "jo", "why": "it was booked" });
     let (_, outcome) = server.post(&format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"), &decision)?;

@@ -18,13 +18,13 @@ use std::{
 };
 use tempfile::tempdir;
 
-/// Records that are tried before the disk has to be felt.
+/// Records that are tried before the disk must be full.
 const TRIES_MAX: usize = 400;
-/// How long service may take to come back, and how often it is tried.
+/// How long service may take to resume, and how often it is tried.
 const ROOM_WAIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A run, and what its only writer was told of its records.
+/// A run, and the answers to its only writer.
 struct Writer {
     server: Server,
     /// Characters of each record.
@@ -52,26 +52,26 @@ impl Writer {
         }
     }
 
-    /// Sends a record, once more where it was sent before: what is answered.
+    /// Sends a record, possibly again. Returns the answer.
     fn send(&mut self, id: &str) -> anyhow::Result<(u16, Value)> {
         if !self.texts.contains_key(id) {
-            // Text that is not made shorter on its way to the disk.
+            // Incompressible text.
             let digits = (0..self.length).filter_map(|_| char::from_digit(self.random.between(0, 36) as u32, 36));
             self.texts.insert(id.to_owned(), digits.collect());
         }
         let content = &self.texts[id];
         let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": content });
         let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
-        let (status, said) = self.server.post("/v1/runs/r/records?deadline_ms=5000", &record)?;
+        let (status, answer) = self.server.post("/v1/runs/r/records?deadline_ms=5000", &record)?;
         self.open.retain(|open| open != id);
         match status {
-            200 if ["applied", "repeat"].iter().any(|outcome| said["outcome"] == *outcome) => {
+            200 if ["applied", "repeat"].iter().any(|outcome| answer["outcome"] == *outcome) => {
                 self.applied.push(id.to_owned());
             }
             429 | 503 => self.open.push(id.to_owned()),
-            _ => anyhow::bail!("{status} {said}"),
+            _ => anyhow::bail!("{status} {answer}"),
         }
-        Ok((status, said))
+        Ok((status, answer))
     }
 
     fn next(&mut self) -> anyhow::Result<(u16, Value)> {
@@ -79,20 +79,20 @@ impl Writer {
         self.send(&format!("record-{}", self.made))
     }
 
-    /// Sends until one is refused: what is said then.
+    /// Sends records until one is refused. Returns that answer.
     fn until_refused(&mut self, disk: &Disk) -> anyhow::Result<Value> {
         for _ in 0..TRIES_MAX {
-            // What was written to tables gave back its logs.
+            // Flushing to tables freed the space of write-ahead logs.
             disk.fill()?;
-            let (status, said) = self.next()?;
+            let (status, answer) = self.next()?;
             if status != 200 {
-                return Ok(said);
+                return Ok(answer);
             }
         }
         anyhow::bail!("the disk is not full")
     }
 
-    /// What is in the run, whole: the ids.
+    /// The ids of the run's records, each read whole.
     fn shown(&self, consistency: &str) -> anyhow::Result<Vec<String>> {
         let (mut ids, mut cursor) = (Vec::new(), String::new());
         loop {
@@ -109,20 +109,20 @@ impl Writer {
         }
     }
 
-    /// Sends what is open until all of it is applied.
+    /// Sends the open records until all are applied.
     fn settles(&mut self) -> anyhow::Result<Duration> {
-        let begun = Instant::now();
+        let start = Instant::now();
         while let Some(id) = self.open.first().cloned() {
-            let (_, said) = self.send(&id)?;
-            ensure!(begun.elapsed() < ROOM_WAIT, "there is room, and {id} is not taken: {said}");
+            let (_, answer) = self.send(&id)?;
+            ensure!(start.elapsed() < ROOM_WAIT, "there is room, and {id} is not taken: {answer}");
             if !self.open.is_empty() {
                 thread::sleep(LOOK);
             }
         }
-        Ok(begun.elapsed())
+        Ok(start.elapsed())
     }
 
-    /// All that was ever tried is there, each once, and the index is what the log says.
+    /// Checks that the run has every tried record once, and that the index matches the log.
     fn all_is_there(&self) -> anyhow::Result<()> {
         let (mut shown, mut known) = (self.shown("latest")?, self.applied.clone());
         shown.sort();
@@ -135,16 +135,16 @@ impl Writer {
 }
 
 /// Over HTTP the data folder is `DIR`, wherever it is.
-fn names(said: &Value, dir: &str) -> anyhow::Result<()> {
-    let detail = said["detail"].as_str().unwrap_or_default();
+fn names(answer: &Value, dir: &str) -> anyhow::Result<()> {
+    let detail = answer["detail"].as_str().unwrap_or_default();
     for part in [dir, "No space left on device", "make room"] {
-        ensure!(detail.contains(part), "it does not say {part:?}: {said}");
+        ensure!(detail.contains(part), "it does not say {part:?}: {answer}");
     }
     Ok(())
 }
 
-/// Killed with the disk full, and started with it full, a server says so and ends as what may be tried again. Started with
-/// room, it has everything.
+/// Killed with the disk full, and started with the disk full, a server reports that and ends with a retryable error.
+/// Started with free space, it has every acknowledged record.
 fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &Path) -> anyhow::Result<()> {
     writer.until_refused(disk)?;
     writer.server.kill()?;
@@ -159,8 +159,8 @@ fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &
 }
 
 #[test]
-fn a_full_disk_under_the_local_log_refuses_appends_and_nothing_else() -> anyhow::Result<()> {
-    // Too small for a write-ahead log to be laid out beforehand, and large enough for tables to be written.
+fn a_full_disk_under_the_local_log_refuses_only_appends() -> anyhow::Result<()> {
+    // Too small for a write-ahead log to be preallocated, and large enough for tables to be written.
     for (bytes, length, rounds) in [(12 << 20, 1_000, 2), (64 << 20, 150_000, 1)] {
         let folder = tempdir()?;
         let dir = folder.path().join("log");
@@ -171,14 +171,14 @@ fn a_full_disk_under_the_local_log_refuses_appends_and_nothing_else() -> anyhow:
             for _ in 0..10 {
                 writer.next()?;
             }
-            let said = writer.until_refused(&disk)?;
-            ensure!(["unavailable", "overloaded"].iter().any(|kind| said["kind"] == *kind), "{said}");
-            names(&said, "DIR/log")?;
-            println!("{}", said["detail"]);
-            // Refused again, and all that was acknowledged is answered, with nothing of what was not.
-            let (status, said) = writer.next()?;
-            ensure!([429, 503].contains(&status), "{said}");
-            names(&said, "DIR/log")?;
+            let problem = writer.until_refused(&disk)?;
+            ensure!(["unavailable", "overloaded"].iter().any(|kind| problem["kind"] == *kind), "{problem}");
+            names(&problem, "DIR/log")?;
+            println!("{}", problem["detail"]);
+            // Another append is refused, and all acknowledged records are answered, without the unacknowledged ones.
+            let (status, problem) = writer.next()?;
+            ensure!([429, 503].contains(&status), "{problem}");
+            names(&problem, "DIR/log")?;
             ensure!(writer.shown("latest")? == writer.applied, "round {round}: {:?}", writer.shown("latest"));
             let record = r#"{"run_id":"other","record_id":"o","payload":{"type":"conversation_turn","message_id":"m","kind":"user","content":"c"}}"#;
             let ran = writer.server.runlog().json_with_input(&["publish", "-"], record)?.exits(4)?;
@@ -194,8 +194,8 @@ fn a_full_disk_under_the_local_log_refuses_appends_and_nothing_else() -> anyhow:
 }
 
 #[test]
-fn a_full_disk_under_the_indices_stops_the_partition_until_there_is_room() -> anyhow::Result<()> {
-    // RocksDB goes on once there is room for a memtable.
+fn a_full_disk_under_the_indices_stops_the_partition_until_space_is_free() -> anyhow::Result<()> {
+    // RocksDB resumes once there is space for a memtable.
     let (bytes, length) = (96 << 20, 150_000);
     let folder = tempdir()?;
     let dir = folder.path().join("index");
@@ -206,12 +206,12 @@ fn a_full_disk_under_the_indices_stops_the_partition_until_there_is_room() -> an
         for _ in 0..10 {
             writer.next()?;
         }
-        let said = writer.until_refused(&disk)?;
-        ensure!(said["kind"] == "partition_stopped", "{said}");
-        names(&said, "DIR/index")?;
-        println!("{}", said["detail"]);
-        let (status, said) = writer.server.get("/v1/runs/r?deadline_ms=1000")?;
-        ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
+        let problem = writer.until_refused(&disk)?;
+        ensure!(problem["kind"] == "partition_stopped", "{problem}");
+        names(&problem, "DIR/index")?;
+        println!("{}", problem["detail"]);
+        let (status, problem) = writer.server.get("/v1/runs/r?deadline_ms=1000")?;
+        ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
         ensure!(writer.shown("eventual")? == writer.applied, "round {round}");
         let doctor = writer.server.runlog().json(&["doctor"])?.json()?;
         ensure!(doctor.to_string().contains("make room"), "{doctor}");

@@ -1,5 +1,5 @@
-//! What the documents show works as written: the README's quick starts are run, the protocol page is replayed request by
-//! request.
+//! The examples in the documents work as written: the README's quick starts are run, the protocol page is replayed
+//! request by request.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its document does")]
 
@@ -30,7 +30,7 @@ fn message(block: &str) -> (&str, &str) {
     (head.lines().next().unwrap_or_default(), body)
 }
 
-/// `text` with known values in place of their names.
+/// `text` with values in place of their names.
 fn filled(text: &str, values: &Values) -> String {
     // The longest name first: `$FIND` begins `$FIND_RESULT`.
     let mut names: Vec<&String> = values.keys().collect();
@@ -41,12 +41,13 @@ fn filled(text: &str, values: &Values) -> String {
     })
 }
 
-/// Whether `answer` has all that `shown` has; what is missing or different, by JSON pointer. A new `$NAME` takes the value.
+/// Whether `answer` contains every member of `shown`. Returns missing and different members, by JSON pointer. A new
+/// `$NAME` is bound to the value.
 fn differences(shown: &Value, answer: &Value, at: &str, values: &mut Values) -> Vec<String> {
     match (shown, answer) {
         (Value::String(name), _) if name.starts_with('$') => {
-            let known = values.entry(name[1..].to_owned()).or_insert_with(|| answer.clone());
-            if known == answer { Vec::new() } else { vec![format!("{at}: {name} is {known}, not {answer}")] }
+            let bound = values.entry(name[1..].to_owned()).or_insert_with(|| answer.clone());
+            if bound == answer { Vec::new() } else { vec![format!("{at}: {name} is {bound}, not {answer}")] }
         }
         (Value::Object(shown), Value::Object(answer)) => shown
             .iter()
@@ -88,7 +89,7 @@ fn replay(server: &Server, document: &str) -> usize {
 }
 
 #[test]
-fn the_protocol_page_is_what_a_server_answers() {
+fn the_protocol_pages_answers_equal_a_servers() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).start().unwrap();
     let exchanges = replay(&server, &document("docs/protocol.md"));
@@ -99,7 +100,7 @@ fn the_protocol_page_is_what_a_server_answers() {
 fn the_readmes_quick_start_with_curl_works_as_written() {
     let dir = tempfile::tempdir().unwrap();
     symlink(command::binary().unwrap().canonicalize().unwrap().parent().unwrap(), dir.path().join("bin")).unwrap();
-    // Free now; the server of the script is the next to ask for it.
+    // Free now; the server of the script binds it next.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let readme = document("README.md");
     let [script] = blocks(&readme, "sh")[..] else { panic!("the README has one block of sh") };
@@ -110,11 +111,11 @@ fn the_readmes_quick_start_with_curl_works_as_written() {
         .env("RUNLOG_LISTEN", address.to_string())
         .env("RUNLOG_SERVER", format!("http://{address}"))
         .env("NO_PROXY", "127.0.0.1");
-    let said = output(&mut bash).unwrap();
+    let stdout = output(&mut bash).unwrap();
     for expected in [r#""ready":true"#, r#""outcome":"applied""#, "completed", "B-1009", "HAT136"] {
-        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
+        assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
     }
-    assert_eq!(said.matches(r#""outcome":"applied""#).count(), 2, "{said}");
+    assert_eq!(stdout.matches(r#""outcome":"applied""#).count(), 2, "{stdout}");
 }
 
 #[test]

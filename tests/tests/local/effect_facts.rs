@@ -1,4 +1,4 @@
-//! What is known of an effect while somebody decides about it.
+//! The facts about an effect that a decision needs.
 
 use anyhow::ensure;
 use runlog_tests::server::{Launch, Server};
@@ -35,22 +35,22 @@ fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() ->
         "arguments": { "amount": 1.50 } });
     append(&server, &first, ("asked", "one"), &call)?;
     let (requested, pending) = effect(&server)?;
-    let told = |effect: &Value| {
+    let facts = |effect: &Value| {
         let members = ["agent_id", "writer_id", "epoch", "attempts", "idempotency_key", "state"];
         Value::from_iter(members.map(|name| effect[name].clone()))
     };
-    ensure!(told(&requested) == json!(["one", first["writer_id"], 1, 1, "trip-1", "running"]), "{requested}");
+    ensure!(facts(&requested) == json!(["one", first["writer_id"], 1, 1, "trip-1", "running"]), "{requested}");
     ensure!(requested["arguments"] == call["arguments"] && pending["state"] == "running", "{requested} {pending}");
     let second = claim(&server)?;
     let (taken, pending) = effect(&server)?;
-    ensure!(told(&taken) == json!(["one", first["writer_id"], 1, 1, "trip-1", "waiting"]), "{taken}");
+    ensure!(facts(&taken) == json!(["one", first["writer_id"], 1, 1, "trip-1", "waiting"]), "{taken}");
     ensure!(taken["since"] == requested["since"] && pending["state"] == "waiting", "{taken} {pending}");
     ensure!(taken["run"]["epoch"] == 2 && taken["run"]["writer_id"] == second["writer_id"], "{taken}");
     let attempt =
         json!({ "type": "tool_call_attempt", "request_record_id": "asked", "attempt": 2, "reason": "has a key" });
     append(&server, &second, ("again", "two"), &attempt)?;
     let (again, pending) = effect(&server)?;
-    ensure!(told(&again) == json!(["two", second["writer_id"], 2, 2, "trip-1", "running"]), "{again}");
+    ensure!(facts(&again) == json!(["two", second["writer_id"], 2, 2, "trip-1", "running"]), "{again}");
     ensure!(again["arguments"] == call["arguments"] && pending["state"] == "running", "{again} {pending}");
     ensure!(again["run"]["status"] == "open" && again["run"]["age_millis"].is_u64(), "{again}");
     let since = |effect: &Value| effect["since"].as_str().map(str::to_owned);

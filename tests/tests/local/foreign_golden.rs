@@ -17,15 +17,15 @@ fn golden() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn python_and_java_read_the_golden_bytes_as_the_same_json_and_as_what_we_wrote() -> anyhow::Result<()> {
+fn python_and_java_read_the_golden_bytes_as_the_json_that_was_written() -> anyhow::Result<()> {
     let (schema, files) = (here("../schemas/avsc/v1/JournalRecord.avsc"), golden()?);
-    let told = output(Command::new(python()?).arg(here("python/golden.py")).arg(&schema).args(&files))?;
+    let python_json = output(Command::new(python()?).arg(here("python/golden.py")).arg(&schema).args(&files))?;
     let jars = output(&mut Command::new(here("java/jars.sh")))?;
     let java = ["-cp".into(), format!("{jars}/*")];
-    let told_too = output(Command::new("java").args(java).arg(here("java/Golden.java")).arg(&schema).args(&files))?;
-    let (told, told_too): (Vec<_>, Vec<_>) = (told.lines().collect(), told_too.lines().collect());
-    ensure!(told.len() == files.len() && told_too.len() == files.len(), "a line for each file");
-    for ((file, python), java) in files.iter().zip(told).zip(told_too) {
+    let java_json = output(Command::new("java").args(java).arg(here("java/Golden.java")).arg(&schema).args(&files))?;
+    let (python_json, java_json): (Vec<_>, Vec<_>) = (python_json.lines().collect(), java_json.lines().collect());
+    ensure!(python_json.len() == files.len() && java_json.len() == files.len(), "a line for each file");
+    for ((file, python), java) in files.iter().zip(python_json).zip(java_json) {
         ensure!(python == java, "{}:\n{python}\n{java}", file.display());
         let read: Value = serde_json::from_str(python)?;
         let ours = codec::decode(codec::unframe(&std::fs::read(file)?)?)?;

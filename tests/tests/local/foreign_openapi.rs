@@ -14,11 +14,11 @@ use runlog_tests::{
 };
 use tempfile::tempdir;
 
-/// How long schemathesis may take: some eighty seconds where nobody else computes.
+/// How long schemathesis may take: some eighty seconds on an idle machine.
 const RUN_SECONDS: &str = "600";
 
-/// Runs schemathesis in `folder`, where it leaves what it remembers; its report. Where it loads a document from a server, it
-/// leaves that path out: it is given a file.
+/// Runs schemathesis in `folder`, where it leaves its state, and returns its report. The document is passed as a
+/// file, because schemathesis skips the path of a document that it loads from a server.
 fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)> {
     let (_, document) = server.get("/openapi.json")?;
     let file = folder.join("openapi.json");
@@ -45,11 +45,11 @@ fn the_server_conforms_to_its_openapi_document() -> anyhow::Result<()> {
     let server = sample_journal::start(&folder.path().join("data"))?;
     let (well, report) = schemathesis(folder.path(), &server)?;
     ensure!(well, "{report}\nthe server complained of: {}", server.stderr());
-    // One that asked nothing finds nothing.
+    // A run without requests finds no failure.
     let all = runlog_projector::server::operations().count();
     ensure!(report.contains(&format!("Tested: {all}")), "{all} operations: {report}");
-    // Of all that was asked and appended and voided, the indices have what the log says.
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "rebuilt as it stands");
+    // After all requests, appends and skips the indices match the log.
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "a rebuild gives the same index");
     server.terminate()?;
     Ok(())
 }

@@ -16,14 +16,14 @@ mod local {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_checkpoint_carries_only_new_messages_and_builds_on_the_recovered_one_after_a_takeover() {
         let (_dir, runlog) = journal().await;
-        // Each is over what a record holds itself: its payload is in the content store.
+        // Each exceeds the limit of a record, so its payload is in the content store.
         let message = |n: usize| Json::from(json!({"n": n, "content": "x".repeat(400_000)}));
         let mut state = LoopState::default();
         let mut run = runlog.open("r").await.expect("open");
         for n in 0..9 {
             state.messages.push(message(n));
             if n == 5 {
-                // Edited in the middle, by a text of its own and by one that is there already.
+                // Edited in the middle, by a new text and by a text that exists already.
                 state.messages[2] = message(12);
                 state.messages.swap(0, 1);
             }
@@ -33,11 +33,11 @@ mod local {
                 run = runlog.open("r").await.expect("open");
                 let saved = run.recovery().checkpoint.as_ref().expect("a checkpoint");
                 assert_eq!(saved.messages.as_ref(), Some(&state.messages));
-                // What an agent that comes back has is what it was given.
+                // The agent resumes with the recovered messages.
                 state.messages = saved.messages.clone().expect("messages");
             }
         }
-        // What not even the content store takes is refused before it is numbered, and the handle goes on.
+        // A state too large for the content store is refused before it is numbered, and the handle continues.
         state.messages.push(Json::from(json!("x".repeat(65 << 20))));
         let error = run.checkpoint(&state).await.expect_err("too large");
         assert_eq!((error.kind(), error.action()), (ErrorKind::TooLarge, runlog_producer::Action::FixTheInput));

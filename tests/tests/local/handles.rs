@@ -145,8 +145,8 @@ mod http {
         deployment.server.kill().expect("killed");
         let log = LocalLog::open(LocalConfig::new(folder)).expect("its log");
         let mut reader = log.reader(&[(position.partition, position.offset)]).expect("a reader");
-        let found = reader.poll(1, std::time::Duration::from_secs(60)).expect("records");
-        let traces = found[0].headers.iter().filter(|(name, _)| name == "traceparent");
+        let deliveries = reader.poll(1, std::time::Duration::from_secs(60)).expect("records");
+        let traces = deliveries[0].headers.iter().filter(|(name, _)| name == "traceparent");
         assert_eq!(traces.map(|(_, value)| value.as_slice()).collect::<Vec<_>>(), [TRACE.as_bytes()]);
     }
 

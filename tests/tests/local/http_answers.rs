@@ -31,8 +31,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What proxies say where the server behind them does not, or not in time; and answers that end before their end, of which
-/// nothing says how long they were to be.
+/// Responses of proxies whose server does not answer, or not in time; and truncated responses without a length.
 const STRANGE: [&str; 7] = [
     "HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 24\r\nconnection: close\r\n\r\n<h1>502 Bad Gateway</h1>",
     "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
@@ -43,7 +42,7 @@ const STRANGE: [&str; 7] = [
     "HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n{\"type\":\"about:blank#invalid\",",
 ];
 
-fn turn(writer: &Writer, id: &str) -> JournalRecord {
+fn turn_record(writer: &Writer, id: &str) -> JournalRecord {
     let (message_id, kind) = (id.to_owned(), "user".to_owned());
     let turn =
         ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content: Json::from(Value::Null) };
@@ -51,7 +50,7 @@ fn turn(writer: &Writer, id: &str) -> JournalRecord {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_again() {
+async fn a_write_answered_by_a_proxy_is_unknown_until_it_is_written_again() {
     let deployment = Deployment::http().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/records").unwrap();
     let writer = deployment.connect_by(&proxy.url).await.unwrap().writer("proxied").await.unwrap();
@@ -60,10 +59,14 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
         for passed in [true, false] {
             let id = format!("{nth}-{passed}");
             proxy.answer_next(answer, passed);
-            let error = writer.write(turn(&writer, &id)).await.unwrap_err();
-            let told = (error.kind(), error.side_effect(), error.action());
-            assert_eq!(told, (ErrorKind::Unavailable, SideEffect::Unknown, Action::Reopen), "{answer}: {error}");
-            writer.write(turn(&writer, &id)).await.unwrap_or_else(|error| panic!("{answer}, {passed}: {error}"));
+            let error = writer.write(turn_record(&writer, &id)).await.unwrap_err();
+            let classification = (error.kind(), error.side_effect(), error.action());
+            assert_eq!(
+                classification,
+                (ErrorKind::Unavailable, SideEffect::Unknown, Action::Reopen),
+                "{answer}: {error}"
+            );
+            writer.write(turn_record(&writer, &id)).await.unwrap_or_else(|error| panic!("{answer}, {passed}: {error}"));
             ids.push(id);
         }
     }
@@ -91,7 +94,7 @@ async fn a_response_that_is_not_the_servers_is_retryable_and_never_an_empty_answ
     assert_eq!((error.kind(), error.action()), (ErrorKind::Internal, Action::Operator), "{error}");
 }
 
-/// A server that admits no more requests: it did nothing, and says when to come again.
+/// The response of a server that admits no more requests: it did nothing, and says when to retry.
 const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\ncontent-type: application/problem+json\r\n\
     content-length: 129\r\nconnection: close\r\n\r\n{\"type\":\"about:blank#overloaded\",\"title\":\"overloaded\",\"status\":429,\
     \"detail\":\"too many requests, retry later\",\"kind\":\"overloaded\"}";
@@ -105,12 +108,12 @@ async fn a_request_to_a_busy_server_is_retried_and_the_handle_stays_usable() {
     let booked = async |_| Ok(Json::from(Value::from("booked")));
     let answer = run.tool("book", &1).once(booked).await.unwrap();
     assert_eq!(answer.result.map(|result| result.to_value()), Some(Value::from("booked")));
-    run.turn("user", "goes on").await.unwrap();
-    let found = deployment.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
-    assert_eq!((found.epoch.get(), found.completed.len()), (1, 1), "it did not claim again");
+    run.turn("user", "continues").await.unwrap();
+    let state = deployment.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
+    assert_eq!((state.epoch.get(), state.completed.len()), (1, 1), "it did not claim again");
 }
 
-/// The response to a question for a run's recovery, as it is now.
+/// The response to a query for a run's recovery, at its current state.
 async fn recovery_response(deployment: &Deployment, run: &str) -> String {
     response(&recovery(deployment, run).await)
 }
@@ -126,8 +129,8 @@ fn response(answer: &Value) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}", answer.len())
 }
 
-/// A checkpoint covers a call with a key, which is read from the start of the run: an answer that is older than the handle's
-/// claim may lack it.
+/// A checkpoint covers a keyed call, which is read from the start of the run: an answer older than the handle's claim
+/// may lack it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_not_opened_with_keys_of_an_older_answer() {
     let deployment = Deployment::http().unwrap();
@@ -138,7 +141,7 @@ async fn a_run_is_not_opened_with_keys_of_an_older_answer() {
     let booked = async |_| Ok(Json::from(Value::from("booked")));
     run.tool("book", &1).idempotency_key("k").once(booked).await.unwrap();
     run.checkpoint(&LoopState::default()).await.unwrap();
-    // The run before the claim, from its checkpoint, and from its start.
+    // The answers before the claim, from its checkpoint, and from its start.
     proxy.skip(2);
     proxy.answer_next(&old, false);
     let error = runlog.open("keyed").await.unwrap_err();
@@ -148,7 +151,7 @@ async fn a_run_is_not_opened_with_keys_of_an_older_answer() {
     assert!(answer.recorded);
 }
 
-/// The pages of a recovery may come from several servers behind one address: the second one, of an older state, may lack
+/// The pages of a recovery may come from several servers after one address. A second page of an older state may lack
 /// pending calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_a_recovery_that_is_older_than_the_first_is_refused() {
@@ -169,7 +172,7 @@ async fn a_page_of_a_recovery_that_is_older_than_the_first_is_refused() {
     assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
 }
 
-/// Nor does it know a call that was made since: that does not mean that the call was decided.
+/// An older answer lacks a later call, which does not mean that the call was decided.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_older_than_a_pending_call_lets_no_new_effect_run() {
     let deployment = Deployment::http().unwrap();
@@ -186,7 +189,8 @@ async fn an_answer_older_than_a_pending_call_lets_no_new_effect_run() {
     }
 }
 
-/// A server that reads an old state of the log does not know the handle's claim: that is no other process.
+/// A server at an old position of the log lacks the handle's claim, which does not mean that another process has the
+/// run.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     let deployment = Deployment::http().unwrap();
@@ -194,7 +198,7 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     let runlog = deployment.connect_by(&proxy.url).await.unwrap();
     runlog.open("old").await.unwrap();
     let old = recovery_response(&deployment, "old").await;
-    // Opening: the run as it was, its state after the claim.
+    // Opening: the run before the claim, and its state after the claim.
     proxy.skip(1);
     proxy.answer_next(&old, false);
     let error = runlog.open("old").await.unwrap_err();
@@ -202,20 +206,20 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     let run = runlog.open("old").await.unwrap();
     let epoch = run.recovery().epoch.get();
     for passes in 0..3 {
-        // Reopening: the same, and what is pending once all is settled.
-        let held = proxy.hold();
+        // Reopening: the same, and the pending calls once all is settled.
+        let blocked = proxy.hold();
         assert!(dropped_after(1, run.turn("user", "cancelled")).await.is_none());
-        drop(held);
+        drop(blocked);
         proxy.skip(passes);
         proxy.answer_next(&old, false);
         let error = run.reopen().await.unwrap_err();
         assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{passes}: {error}");
         run.reopen().await.unwrap_or_else(|error| panic!("{passes}: {error}"));
-        run.turn("user", "goes on").await.unwrap();
+        run.turn("user", "continues").await.unwrap();
     }
-    let found = deployment.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
+    let state = deployment.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
     assert_eq!(
-        found.epoch.get(),
+        state.epoch.get(),
         epoch + 4,
         "one claim for each reopening, and one more after the last claim was applied"
     );
@@ -238,8 +242,8 @@ async fn an_ended_run_is_not_taken_for_an_open_one_by_an_older_answer() {
     assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
 }
 
-/// Calls that are made while the intent of another is on its way are appended together. Where that append gets no answer, none of
-/// their effects runs, whether or not the intents are in the log.
+/// Calls made while another intent's append is in flight are appended together. If that append gets no answer, no
+/// call's effect runs, whether or not the intents are in the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn intents_that_were_appended_together_and_got_no_answer_run_no_effect() {
     let deployment = Deployment::http().unwrap();
@@ -253,10 +257,10 @@ async fn intents_that_were_appended_together_and_got_no_answer_run_no_effect() {
                 ran.fetch_add(1, Ordering::SeqCst);
                 Ok(Json::from(json!(call.id)))
             };
-            // Of those that are appended together, two each look the same.
+            // Among the intents that are appended together, two each look the same.
             run.tool("book", &seat.div_ceil(2)).once(effect).await
         };
-        let held = proxy.hold();
+        let blocked = proxy.hold();
         let mut calls: Vec<_> = (0..8).map(|seat| Box::pin(book(seat))).collect();
         for call in &mut calls {
             assert!(call.now_or_never().is_none(), "no request was passed on");
@@ -267,9 +271,9 @@ async fn intents_that_were_appended_together_and_got_no_answer_run_no_effect() {
         } else {
             proxy.drop_next_request();
         }
-        drop(held);
+        drop(blocked);
         let mut answers = join_all(calls).await.into_iter();
-        // It was sent before the others, and its result would come after them.
+        // It was sent before the others, and its result would be appended after theirs.
         assert_eq!(answers.next().unwrap().unwrap_err().side_effect(), SideEffect::Held);
         for (nth, answer) in answers.enumerate() {
             let error = answer.unwrap_err();
@@ -285,24 +289,24 @@ async fn intents_that_were_appended_together_and_got_no_answer_run_no_effect() {
         let next = deployment.connect().await.unwrap().open(&id).await.unwrap();
         let recovery = next.recovery();
         assert_eq!((recovery.completed.len(), recovery.pending.len(), ran.load(Ordering::SeqCst)), (8, 0, 8));
-        let asked: Vec<Value> = recovery.completed[1..].iter().map(|done| json!(done.id)).collect();
-        assert_eq!(answered, asked, "landed: {landed}: in the order of the intents");
+        let intents: Vec<Value> = recovery.completed[1..].iter().map(|done| json!(done.id)).collect();
+        assert_eq!(answered, intents, "landed: {landed}: in the order of the intents");
     }
 }
 
-/// What a server says that does not have a record.
+/// The response of a server that does not have the record.
 const NOT_THERE: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: application/problem+json\r\ncontent-length: 121\r\n\
     connection: close\r\n\r\n{\"type\":\"about:blank#not_found\",\"title\":\"not found\",\"status\":404,\
     \"detail\":\"run decided has no record\",\"kind\":\"not_found\"}";
 
-/// A server that reads an old state of the log does not know the intent of a call at `latest`. The call was decided before its
-/// effect began, so it is not among the pending ones either.
+/// A server at an old position of the log does not know the intent of a call at `latest`. The call was decided before
+/// its effect began, so it is not pending either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_was_decided_before_its_effect_began_is_not_forgotten_through_an_older_answer() {
     let deployment = Deployment::http().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "consistency=latest").unwrap();
     let run = deployment.connect_by(&proxy.url).await.unwrap().open("decided").await.unwrap();
-    // The intent is in the log, and its answer, which is the read-back too, gets lost.
+    // The intent is in the log, and its answer, which is also the read-back, is lost.
     proxy.answer_next(STRANGE[1], true);
     let error = run.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
@@ -312,8 +316,8 @@ async fn a_call_that_was_decided_before_its_effect_began_is_not_forgotten_throug
     let url = format!("{}/v1/runs/decided/effects/{id}/resolution", deployment.server.url);
     let decision = json!({ "decision": "give_up", "who": "test", "why": "too late", "revision": revision,
         "force": true });
-    let told = runlog_tests::server::client().unwrap().post(url).json(&decision).send().await.unwrap();
-    assert_eq!(told.status(), 200);
+    let reply = runlog_tests::server::client().unwrap().post(url).json(&decision).send().await.unwrap();
+    assert_eq!(reply.status(), 200);
 
     proxy.answer_next(NOT_THERE, false);
     run.reopen().await.unwrap();
@@ -321,15 +325,15 @@ async fn a_call_that_was_decided_before_its_effect_began_is_not_forgotten_throug
     assert_eq!((answer.recorded, answer.error.unwrap().kind.as_str()), (true, "given_up"));
 }
 
-/// What the server says to a request line as it is, which clients make another one of.
-fn asked(deployment: &Deployment, line: &str) -> (String, Value) {
+/// Sends a request line unchanged, which HTTP clients would normalize.
+fn send_request_line(deployment: &Deployment, line: &str) -> (String, Value) {
     let address = deployment.server.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}").unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
-    let (head, body) = said.split_once("\r\n\r\n").unwrap();
-    (head[..12].to_owned(), serde_json::from_str(body).unwrap_or_else(|error| panic!("{said}: {error}")))
+    let mut response_text = String::new();
+    stream.read_to_string(&mut response_text).unwrap();
+    let (head, body) = response_text.split_once("\r\n\r\n").unwrap();
+    (head[..12].to_owned(), serde_json::from_str(body).unwrap_or_else(|error| panic!("{response_text}: {error}")))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,17 +357,17 @@ async fn a_run_that_no_url_can_name_is_refused_by_producers() {
 }
 
 #[test]
-fn a_path_that_clients_make_another_one_of_is_refused_and_never_answered_for() {
+fn a_path_that_clients_normalize_is_refused_and_never_answered_as_another() {
     let deployment = Deployment::http().unwrap();
     let paths = ["..", "%2e%2E/recovery", "./records", ".%2e/lookup?tool=a&args=1", "x/calls/%2E", "../tail"];
     for path in paths {
-        let (status, problem) = asked(&deployment, &format!("GET /v1/runs/{path}"));
+        let (status, problem) = send_request_line(&deployment, &format!("GET /v1/runs/{path}"));
         assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{path}: {problem}");
     }
-    let (status, problem) = asked(&deployment, "POST /v1/runs/%2e%2e/claims");
+    let (status, problem) = send_request_line(&deployment, "POST /v1/runs/%2e%2e/claims");
     assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{problem}");
-    // What is left of a path by clients that do take it out is no answer that something is not there.
-    let (status, problem) = asked(&deployment, "GET /v1/lookup?tool=a&args=1");
+    // A normalized path is refused, and not answered as an absent item.
+    let (status, problem) = send_request_line(&deployment, "GET /v1/lookup?tool=a&args=1");
     assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 404", &"usage".into()), "{problem}");
 }
 
@@ -378,7 +382,7 @@ fn deep(id: &str, nth: u32, levels: usize) -> JournalRecord {
     record
 }
 
-/// By a writer of old, or by another one.
+/// By an older writer, or by another producer.
 #[test]
 fn a_record_nested_too_deep_is_reported_and_hides_no_other() {
     let deployment = Deployment::http().unwrap();
@@ -388,8 +392,8 @@ fn a_record_nested_too_deep_is_reported_and_hides_no_other() {
     let refused = serde_json::to_string(&deep("b", 2, 126)).unwrap();
     let (status, problem) = posted(&deployment, &refused);
     assert_eq!((status, &problem["kind"]), (400, &"invalid".into()), "{problem}");
-    let told = problem["detail"].as_str().unwrap();
-    assert!(told.contains("nests 128 levels deep") && told.contains("/payload/content"), "{told}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("nests 128 levels deep") && detail.contains("/payload/content"), "{detail}");
 
     let data = deployment.path("data");
     deployment.server.kill().unwrap();
@@ -407,20 +411,20 @@ fn a_record_nested_too_deep_is_reported_and_hides_no_other() {
         let runlog = Runlog::connect(Config::new(journal, "test")).await.unwrap();
         runlog.records("deep", &RecordFilter::default(), None, 10).await.unwrap()
     });
-    let told: Vec<String> = page
+    let lines: Vec<String> = page
         .records
         .into_iter()
         .map(|read| read.record.map_or_else(|error| error.to_string(), |record| record.body.record_id.to_string()))
         .collect();
-    assert_eq!((told.len(), told[0].as_str(), told[3].as_str()), (4, "a", "125 levels"), "{told:?}");
-    for (told, levels) in told[1..3].iter().zip(["126", "128"]) {
+    assert_eq!((lines.len(), lines[0].as_str(), lines[3].as_str()), (4, "a", "125 levels"), "{lines:?}");
+    for (lines, levels) in lines[1..3].iter().zip(["126", "128"]) {
         let whole =
             format!("record {levels} levels of run deep cannot be read whole: /payload/content nests {levels} levels");
-        assert!(told.starts_with(&whole), "{told}");
+        assert!(lines.starts_with(&whole), "{lines}");
     }
 }
 
-/// Posts a text as it is.
+/// Posts a text unchanged.
 fn posted(deployment: &Deployment, text: &str) -> (u16, Value) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

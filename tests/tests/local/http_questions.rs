@@ -51,7 +51,7 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
         for list in ["records?", "recovery?", "standing/wakes?", "facts?"] {
             refused(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;
         }
-        // Occurrences count from 1: the one before the first is not unknown, it is no question.
+        // Occurrences count from 1: occurrence 0 is an invalid query, not an unknown occurrence.
         refused(server, &format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D&occurrence=0"))?;
         for position in ["1:2:3:4", "%2B1:2", "1", "1:", "4294967296:0"] {
             refused(server, &format!("/v1/runs/{RUN}/outcome?position={position}"))?;
@@ -62,7 +62,7 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_is_no_time_and_no_family_of_facts_is_refused() -> anyhow::Result<()> {
+fn an_invalid_time_or_family_of_facts_is_refused() -> anyhow::Result<()> {
     with_server(|server| {
         for time in
             ["", "yesterday", "2026-11-22", "2026-11-22T10:00:00", "1969-12-31T23:59:59Z", "2026-11-22T10:00:00+1:0"]
@@ -139,7 +139,7 @@ fn an_array_does_not_pass_for_an_object_by_the_order_of_its_items() -> anyhow::R
 }
 
 #[test]
-fn a_problem_says_the_status_that_it_comes_with() -> anyhow::Result<()> {
+fn a_problem_contains_its_own_status() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     for (expected, (status, problem)) in [

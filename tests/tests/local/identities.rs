@@ -1,4 +1,5 @@
-//! Principals that authenticate by a JWT or by a client certificate: only where all of it is right, and for what the token file says.
+//! Principals that authenticate by a JWT or by a client certificate: only with valid credentials, and with the rights
+//! of the token file.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -36,7 +37,7 @@ use std::{
 use tempfile::TempDir;
 
 const WAIT: Duration = Duration::from_secs(10);
-/// What the server's clock says, seconds since the Unix epoch.
+/// The server's time, seconds since the Unix epoch.
 const NOW: u64 = 1_000_000;
 const ISSUER: &str = "https://idp.example";
 
@@ -44,7 +45,7 @@ fn now() -> u64 {
     NOW * 1000
 }
 
-/// A server with a memory for a log, which follows its token file.
+/// A server over a log in memory, which follows its token file.
 struct Site {
     dir: TempDir,
     url: String,
@@ -53,15 +54,15 @@ struct Site {
     authentication: Arc<Authentication>,
 }
 
-/// What an answer was.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Reply {
     status: u16,
     body: String,
 }
 
 impl Site {
-    /// With a token file, beside which the files are. Clients show a certificate where `mutual` is set.
+    /// Starts with a token file and files beside it. Clients present a certificate if `mutual` is set.
     async fn start(clock: fn() -> u64, mutual: bool, tokens: &Value, files: &[(&str, &Value)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new(dir.path(), "ca").unwrap();
@@ -83,17 +84,17 @@ impl Site {
         Self { dir, url, http: client().unwrap(), authority, authentication }
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, token: Option<&str>) -> Told {
+    async fn send(&self, request: reqwest::RequestBuilder, token: Option<&str>) -> Reply {
         let request = token.into_iter().fold(request, |request, token| request.bearer_auth(token));
         let response = request.send().await.unwrap();
-        Told { status: response.status().as_u16(), body: response.text().await.unwrap() }
+        Reply { status: response.status().as_u16(), body: response.text().await.unwrap() }
     }
 
-    async fn get(&self, path: &str, token: &str) -> Told {
+    async fn get(&self, path: &str, token: &str) -> Reply {
         self.send(self.http.get(format!("{}{path}", self.url)), Some(token)).await
     }
 
-    /// A client that shows a certificate.
+    /// A client that presents a certificate.
     fn showing(&self, pair: &Pair) -> reqwest::Client {
         // Read again for each connection.
         let (cert, key) = pair.write(self.dir.path(), &served::id()).unwrap();
@@ -140,7 +141,7 @@ fn claims(subject: &str) -> Value {
     json!({ "iss": ISSUER, "aud": "runlog", "sub": subject, "exp": NOW + 600 })
 }
 
-/// With other members; null takes one away.
+/// The object with another value of a member; null removes it.
 fn with(mut object: Value, name: &str, value: Value) -> Value {
     match value {
         Value::Null => drop(object.as_object_mut().unwrap().remove(name)),
@@ -152,7 +153,7 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
 const AGENT: &[&str] = &["append", "read_meta", "read_content"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_jwt_is_taken_only_where_all_of_it_is_right() {
+async fn a_jwt_is_accepted_only_if_all_of_it_is_valid() {
     let (key, other, ed) = (SigningKey::es256().unwrap(), SigningKey::es256().unwrap(), SigningKey::eddsa().unwrap());
     let set = json!({ "keys": [key.jwk("a"), other.jwk("b"), ed.jwk("c")] });
     let tokens = json!({ "tokens": [], "issuers": [issuer(ISSUER, "ES256"), issuer("other", "EdDSA")],
@@ -201,7 +202,7 @@ async fn a_jwt_is_taken_only_where_all_of_it_is_right() {
         ("an expiry that is no number", sign("exp", json!("never"))),
         ("not valid yet", sign("nbf", json!(NOW + 31))),
         ("a begin that is no number", sign("nbf", json!("1"))),
-        ("nobody's subject", sign("sub", json!("Agent"))),
+        ("an unknown subject", sign("sub", json!("Agent"))),
         ("no subject", sign("sub", Value::Null)),
         ("a subject that is no text", sign("sub", json!(["agent"]))),
         ("an unknown key", headed("kid", json!("d"))),
@@ -211,7 +212,7 @@ async fn a_jwt_is_taken_only_where_all_of_it_is_right() {
             "a key of an algorithm that is not pinned",
             ed.sign(&with(header("c"), "alg", json!("EdDSA")), &claims("agent")),
         ),
-        ("an algorithm that is not that of the key", ed.sign(&header("c"), &claims("agent"))),
+        ("another algorithm than the key's", ed.sign(&header("c"), &claims("agent"))),
         ("the key's own text as a secret", shared(key.jwk("a").to_string().as_bytes())),
         ("the key's coordinate as a secret", shared(key.jwk("a")["x"].as_str().unwrap().as_bytes())),
         ("no algorithm", unsigned),
@@ -229,7 +230,7 @@ async fn a_jwt_is_taken_only_where_all_of_it_is_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_by_jwt_sees_its_runs_alone_and_may_do_what_the_file_says() {
+async fn a_tenant_by_jwt_sees_only_its_runs_and_has_the_rights_of_the_token_file() {
     let key = SigningKey::eddsa().unwrap();
     let (entry, token) = Entry::new("globex".into(), [Scope::ReadMeta].into(), vec!["globex/*".into()], &[1; 32]);
     let named = json!({ "issuer": ISSUER, "audience": "runlog", "algorithms": ["EdDSA"], "jwks_file": "jwks.json",
@@ -237,32 +238,35 @@ async fn a_tenant_by_jwt_sees_its_runs_alone_and_may_do_what_the_file_says() {
     let tokens = json!({ "tokens": [entry], "issuers": [named], "limits": { "globex": { "streams": 1 } },
         "identities": [by_jwt("acme", "acme/*", AGENT), by_jwt("globex", "globex/*", AGENT)] });
     let site = Site::start(now, false, &tokens, &[("jwks.json", &json!({ "keys": [key.jwk("a")] }))]).await;
-    // What a JWT says of scopes and runs is nobody's business here.
+    // Claims of a JWT about scopes and runs are ignored.
     let jwt = |name: &str| {
         let claims = with(with(claims("other"), "client_id", json!(name)), "scope", json!("operate"));
         key.sign(&json!({ "alg": "EdDSA", "kid": "a" }), &with(claims, "runs", json!(["*"])))
     };
     let (acme, globex) = (jwt("acme"), jwt("globex"));
-    let told: Value = serde_json::from_str(&site.get("/v1/whoami", &acme).await.body).unwrap();
-    assert_eq!((&told["kind"], &told["principal"], &told["runs"]), (&json!("jwt"), &json!("acme"), &json!(["acme/*"])));
-    assert!(told["expires"].is_string(), "{told}");
+    let reply: Value = serde_json::from_str(&site.get("/v1/whoami", &acme).await.body).unwrap();
+    assert_eq!(
+        (&reply["kind"], &reply["principal"], &reply["runs"]),
+        (&json!("jwt"), &json!("acme"), &json!(["acme/*"]))
+    );
+    assert!(reply["expires"].is_string(), "{reply}");
     for (jwt, run) in [(&acme, "acme/1"), (&globex, "globex/1")] {
-        let told = site.send(post(&site.http, &site.url, run), Some(jwt)).await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let reply = site.send(post(&site.http, &site.url, run), Some(jwt)).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
     }
     for (jwt, own, foreign) in [(&acme, "acme/1", "globex/1"), (&globex, "globex/1", "acme/1")] {
         let runs: Value = serde_json::from_str(&site.get("/v1/runs", jwt).await.body).unwrap();
         let ids: Vec<_> = runs["runs"].as_array().unwrap().iter().map(|run| &run["run_id"]).collect();
         assert_eq!(ids, [own], "{runs}");
         let absent = site.get("/v1/runs/absent", jwt).await;
-        let told = site.get(&format!("/v1/runs/{}", foreign.replace('/', "%2F")), jwt).await;
-        assert_eq!((told.status, told.body.replace(foreign, "absent")), (404, absent.body));
+        let reply = site.get(&format!("/v1/runs/{}", foreign.replace('/', "%2F")), jwt).await;
+        assert_eq!((reply.status, reply.body.replace(foreign, "absent")), (404, absent.body));
         assert_eq!(site.send(post(&site.http, &site.url, foreign), Some(jwt)).await.status, 403);
         for path in ["/v1/horizons", "/metrics", "/v1/doctor"] {
             assert_eq!(site.get(path, jwt).await.status, 403, "{path}");
         }
     }
-    // A principal has one room, whatever it authenticates by.
+    // A principal has one stream quota, regardless of its credential.
     let tail = |credential: &str| {
         site.http.get(format!("{}/v1/runs/globex%2F1/tail", site.url)).bearer_auth(credential).send()
     };
@@ -271,7 +275,7 @@ async fn a_tenant_by_jwt_sees_its_runs_alone_and_may_do_what_the_file_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_rotate_and_a_key_set_that_cannot_be_used_changes_nothing_but_what_is_said_of_it() {
+async fn keys_rotate_and_an_unusable_key_set_only_changes_its_report() {
     let (old, new) = (SigningKey::es256().unwrap(), SigningKey::es256().unwrap());
     let (entry, operator) = Entry::new("operator".into(), [Scope::Operate].into(), vec!["*".into()], &[1; 32]);
     let (guest, guest_token) = Entry::new("guest".into(), [Scope::ReadMeta].into(), vec!["*".into()], &[2; 32]);
@@ -286,7 +290,7 @@ async fn keys_rotate_and_a_key_set_that_cannot_be_used_changes_nothing_but_what_
     assert_eq!(statuses().await, [200, 401]);
     site.write("jwks.json", &json!({ "keys": [old.jwk("old"), new.jwk("new")] }));
     assert_eq!(statuses().await, [200, 200]);
-    // A set that cannot be used holds up neither its keys nor what else the token file says.
+    // An unusable set affects neither its keys nor the rest of the token file.
     site.write("jwks.json", &json!({ "keys": [{}] }));
     site.write("tokens.json", &tokens(&[&entry]));
     assert_eq!(statuses().await, [200, 200]);
@@ -297,13 +301,13 @@ async fn keys_rotate_and_a_key_set_that_cannot_be_used_changes_nothing_but_what_
         "{doctor}"
     );
     assert!(site.get("/metrics", &operator).await.body.contains("runlog_tokens_unusable 1"));
-    // Nor is one that others may change.
+    // A set that other users may write is unusable, too.
     let good = json!({ "keys": [new.jwk("new")] });
     std::fs::write(site.dir.path().join("jwks.json"), good.to_string()).unwrap();
     std::fs::set_permissions(site.dir.path().join("jwks.json"), std::fs::Permissions::from_mode(0o646)).unwrap();
     site.authentication.reload();
     assert!(site.get("/v1/doctor", &operator).await.body.contains("chmod go-w"));
-    // The key that is taken out of it takes its JWTs along, and their streams.
+    // Removing a key ends its JWTs and their streams.
     let stream = site.http.get(format!("{}/v1/tail?from=end", site.url)).bearer_auth(&by_old).send().await.unwrap();
     assert_eq!(stream.status(), 200);
     site.write("jwks.json", &good);
@@ -332,7 +336,7 @@ async fn a_stream_ends_when_its_jwt_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_where_that_fails() {
+async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_if_the_fetch_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new(dir.path(), "idp").unwrap(), Authority::new(dir.path(), "other").unwrap());
     let pair = authority.sign(&["127.0.0.1"], 3000).unwrap();
@@ -367,7 +371,7 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_where_that_fails()
     let (by_old, by_new) = (old.sign(&header("old"), &claims("agent")), new.sign(&header("new"), &claims("agent")));
     // It waits for the first fetch.
     assert_eq!(site.get("/v1/journal", &by_old).await.status, 200);
-    let said = async |wanted: &[&str]| {
+    let await_doctor = async |wanted: &[&str]| {
         let all = async {
             while !{
                 let doctor = site.get("/v1/doctor", &operator).await.body;
@@ -378,13 +382,20 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_where_that_fails()
         };
         tokio::time::timeout(2 * WAIT, all).await.unwrap_or_else(|_| panic!("the doctor does not say {wanted:?}"));
     };
-    said(&["issuer failing", "it answered 500", "issuer moved", "it answered 302", "longer than", "issuer untrusted"])
-        .await;
-    assert_eq!(idp.asked(), 1, "nobody follows a redirect");
+    await_doctor(&[
+        "issuer failing",
+        "it answered 500",
+        "issuer moved",
+        "it answered 302",
+        "longer than",
+        "issuer untrusted",
+    ])
+    .await;
+    assert_eq!(idp.asked(), 1, "redirects are not followed");
 
     idp.answers("200 OK", "", &set(new.jwk("new")));
-    let begun = tokio::time::Instant::now();
-    // Names of keys that nobody has do not make it ask more often.
+    let start = tokio::time::Instant::now();
+    // Unknown key names do not cause more fetches.
     let unknown = |nth: usize| new.sign(&header(&format!("unknown-{nth}")), &claims("agent"));
     let rotated = async {
         let mut nth = 0;
@@ -395,7 +406,7 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_where_that_fails()
         }
     };
     tokio::time::timeout(2 * WAIT, rotated).await.expect("the new key is fetched");
-    assert_eq!(idp.asked(), 2, "in {:?}", begun.elapsed());
+    assert_eq!(idp.asked(), 2, "in {:?}", start.elapsed());
     assert_eq!(site.get("/v1/journal", &by_old).await.status, 401, "its key is gone");
 
     idp.answers("503 Service Unavailable", "", "");
@@ -406,12 +417,12 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_where_that_fails()
         }
     };
     tokio::time::timeout(2 * WAIT, failed).await.expect("it asks again");
-    said(&["it answered 503"]).await;
+    await_doctor(&["it answered 503"]).await;
     assert_eq!(site.get("/v1/journal", &by_new).await.status, 200, "the keys are kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_certificate_may_do_what_the_file_says_of_its_name_and_no_more() {
+async fn a_client_certificate_has_only_the_rights_of_its_name_in_the_token_file() {
     static CLOCK: AtomicU64 = AtomicU64::new(NOW * 1000);
     let (entry, token) = Entry::new("operator".into(), [Scope::Operate].into(), vec!["*".into()], &[1; 32]);
     let dns = ("certificate", json!({ "dns": "Desk.acme.example" }));
@@ -434,15 +445,15 @@ async fn a_client_certificate_may_do_what_the_file_says_of_its_name_and_no_more(
     );
     let desk = site.showing(&site.authority.sign(&["desk.ACME.example"], 2030).unwrap());
     assert_eq!(ask(&desk, "/v1/runs/acme%2F1", None).await.status, 200);
-    let told: Value = serde_json::from_str(&ask(&desk, "/v1/whoami", None).await.body).unwrap();
+    let reply: Value = serde_json::from_str(&ask(&desk, "/v1/whoami", None).await.body).unwrap();
     assert_eq!(
-        (&told["kind"], &told["principal"], &told["masked"]),
+        (&reply["kind"], &reply["principal"], &reply["masked"]),
         (&json!("certificate"), &json!("desk"), &json!(true))
     );
-    assert!(told["expires"].is_string(), "{told}");
+    assert!(reply["expires"].is_string(), "{reply}");
     assert_eq!(site.send(post(&desk, &site.url, "acme/1"), None).await.status, 403);
 
-    // A certificate that names nobody, or several, opens the connection alone.
+    // A certificate with no known name, or with several, only opens the connection.
     let spaced = format!("{own}/");
     for (what, pair) in [
         ("a common name is no name", uris(&[])),
@@ -457,7 +468,7 @@ async fn a_client_certificate_may_do_what_the_file_says_of_its_name_and_no_more(
         assert_eq!(ask(&http, "/healthz", None).await.status, 200, "{what}");
         assert_eq!(ask(&http, "/v1/journal", Some(&token)).await.status, 200, "{what}");
     }
-    // A token beside a certificate is what counts, also where it is wrong.
+    // A token takes precedence over a certificate, even if it is invalid.
     assert_eq!(ask(&acme, "/v1/doctor", Some(&token)).await.status, 200);
     assert_eq!(ask(&acme, "/v1/runs", Some(&token)).await.status, 403);
     assert_eq!(ask(&acme, "/v1/journal", Some("runlog_wrong")).await.status, 401);
@@ -475,7 +486,7 @@ async fn a_client_certificate_may_do_what_the_file_says_of_its_name_and_no_more(
     assert_eq!(ask(&acme, "/v1/journal", None).await.status, 401, "its identity is gone");
     ends(of_acme).await;
     assert_eq!(ask(&globex, "/v1/journal", None).await.status, 200);
-    // 2030-01-01, when its certificate ends.
+    // 2030-01-01, when its certificate expires.
     CLOCK.store(1_893_456_000_000, Ordering::Relaxed);
     assert_eq!(ask(&globex, "/v1/journal", None).await.status, 401, "the connection outlives its certificate");
     ends(of_globex).await;

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tempfile::tempdir;
 
-/// Content of a record that is masked.
+/// Content of a masked record.
 const SECRET: &str = "the-door-opens-at-five";
 
-/// All indices, as `verify` names them, with how many rows they have.
+/// All indices, as `verify` names them, with their numbers of rows.
 fn rows(server: &Server) -> anyhow::Result<BTreeMap<String, u64>> {
-    let found = server.runlog().answer(&["verify"])?;
+    let verification = server.runlog().answer(&["verify"])?;
     let mut rows = BTreeMap::new();
-    for partition in found["partitions"].as_array().context("partitions")? {
+    for partition in verification["partitions"].as_array().context("partitions")? {
         for index in partition["indices"].as_array().context("indices")? {
             let name = index["name"].as_str().context("a name")?.to_owned();
             *rows.entry(name).or_default() += index["rows"].as_u64().context("a count")?;
@@ -36,8 +36,8 @@ fn changes(server: &Server, index: &str, from: &str) -> anyhow::Result<Vec<Value
     Ok(data.map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
-/// What comes of changes, by partition and key; each has to fit what came before it.
-fn applied(changes: &[Value]) -> anyhow::Result<BTreeMap<String, Value>> {
+/// Applies changes, by partition and key. Each must fit the row before it.
+fn apply_changes(changes: &[Value]) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut rows = BTreeMap::new();
     for change in changes {
         let key = format!("{} {}", change["position"]["partition"], change["key"]);
@@ -51,18 +51,18 @@ fn applied(changes: &[Value]) -> anyhow::Result<BTreeMap<String, Value>> {
             Some("delete") => before.as_ref() == Some(&change["old"]),
             _ => false,
         };
-        ensure!(fits, "{change} behind {before:?}");
+        ensure!(fits, "{change} after {before:?}");
     }
     Ok(rows)
 }
 
-/// Changes partition by partition, without the cursors, which tell how partitions were mixed.
+/// Changes by partition, without the cursors, which depend on how partitions were interleaved.
 fn apart(changes: &[Value]) -> BTreeMap<u64, Vec<Value>> {
     let mut apart = BTreeMap::<_, Vec<_>>::new();
     for change in changes {
-        let mut told = change.clone();
-        told["cursor"] = Value::Null;
-        apart.entry(change["position"]["partition"].as_u64().unwrap_or(u64::MAX)).or_default().push(told);
+        let mut without_cursor = change.clone();
+        without_cursor["cursor"] = Value::Null;
+        apart.entry(change["position"]["partition"].as_u64().unwrap_or(u64::MAX)).or_default().push(without_cursor);
     }
     apart
 }
@@ -72,11 +72,11 @@ fn cursor(change: &Value) -> anyhow::Result<&str> {
 }
 
 #[test]
-fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_described() -> anyhow::Result<()> {
+fn the_changes_of_every_index_from_the_beginning_give_its_rows_and_match_their_description() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
-    // Content that is elsewhere, and what nobody is to see.
+    // Content in the content store, and masked content.
     let turn =
         |content: String| json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": content });
     let checkpoint = json!({ "type": "loop_checkpoint", "checkpoint_id": "c", "checkpoint_seq": 1, "covers_journal_seq": 0,
@@ -89,7 +89,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         ensure!(outcome["outcome"] == "applied", "{outcome}");
     }
     let mut rows = rows(&server)?;
-    // What is no run's follows from no run.
+    // Rows without a run have no run changes.
     ensure!(rows.remove("horizons").is_some(), "{rows:?}");
     let (status, problem) = server.get("/v1/indices/horizons/changes?until_end=true")?;
     ensure!(status == 404 && problem["kind"] == "not_found", "{problem}");
@@ -98,7 +98,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
     for (index, count) in &rows {
         ensure!(named.as_array().is_some_and(|named| named.contains(&json!(index))), "{index}: {named}");
         let changes = changes(&server, index, "beginning")?;
-        let come_to = applied(&changes)?;
+        let come_to = apply_changes(&changes)?;
         ensure!(come_to.len() as u64 == *count && *count > 0, "{index}: {} of {count}: {come_to:?}", come_to.len());
         for change in &changes {
             let violations = violations(&document, &document["components"]["schemas"]["Change"], change);
@@ -106,7 +106,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
             ensure!(!change.to_string().contains(SECRET), "{change}");
         }
     }
-    // The evidence of the fenced process came to a pending effect that was there.
+    // The evidence of the fenced process was added to an existing pending effect.
     let effects = changes(&server, "effects", "beginning")?;
     let late = effects.iter().find(|change| change["run_id"] == CLAIMED && change["operation"] == "update");
     let late = late.context("evidence")?;
@@ -115,7 +115,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         "{late}"
     );
     ensure!(late["old"]["evidence"] == json!([]) && late["new"]["evidence"][0]["reason"] == "fenced", "{late}");
-    // A record is told as `show` shows it.
+    // A change of a record equals the line of `show`.
     let shown = server.runlog().json(&["show", RUN])?.exits(0)?.documents()?;
     let records = changes(&server, "records", "beginning")?;
     for line in shown {
@@ -134,24 +134,24 @@ fn a_stream_resumes_at_any_cursor_without_gap_or_repeat_also_after_a_rebuild() -
     let server = sample_journal::start(folder.path())?;
     let indices = ["effects", "tool_calls", "approvals"];
     let whole = indices.map(|index| changes(&server, index, "beginning")).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let goes_on = |server: &Server| -> anyhow::Result<()> {
+    let resumes_at_any_cursor = |server: &Server| -> anyhow::Result<()> {
         for (index, whole) in indices.iter().zip(&whole) {
             ensure!(whole.len() > 1, "{index} {whole:?}");
             for (at, change) in whole.iter().enumerate() {
                 let rest = changes(server, index, cursor(change)?)?;
-                ensure!(apart(&rest) == apart(&whole[at + 1..]), "{index} behind {change}: {rest:?}");
+                ensure!(apart(&rest) == apart(&whole[at + 1..]), "{index} after {change}: {rest:?}");
             }
         }
         Ok(())
     };
-    goes_on(&server)?;
+    resumes_at_any_cursor(&server)?;
     server.terminate()?;
     std::fs::remove_dir_all(folder.path().join("index"))?;
     let server = Launch::local(folder.path()).start()?;
-    // Caught up, it is what it was.
+    // After catching up, the index is unchanged.
     let (status, found) = server.get("/v1/runs?consistency=latest")?;
     ensure!(status == 200, "{found}");
-    goes_on(&server)?;
+    resumes_at_any_cursor(&server)?;
     server.terminate()?;
     Ok(())
 }
@@ -169,7 +169,7 @@ fn changes_are_delivered_as_they_are_applied_and_the_command_follows_them() -> a
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let url = |from: &str| format!("{}/v1/indices/turns/changes?from={from}", server.url);
     let client = server::client()?;
-    let told: anyhow::Result<Value> = runtime.block_on(async {
+    let change: anyhow::Result<Value> = runtime.block_on(async {
         let mut stream = client.get(url("end")).send().await?;
         let post = client.post(format!("{}/v1/runs/r/records", server.url)).json(&turn("b")).send();
         ensure!(post.await?.status() == 200);
@@ -184,14 +184,17 @@ fn changes_are_delivered_as_they_are_applied_and_the_command_follows_them() -> a
         }
         anyhow::bail!("the stream ended: {text}")
     });
-    let told = told?;
-    ensure!(told["key"]["message_id"] == "b" && told["operation"] == "insert" && told["old"].is_null(), "{told}");
-    // A browser says what it had last, whatever its URL says.
-    let behind: anyhow::Result<String> = runtime.block_on(async {
+    let change = change?;
+    ensure!(
+        change["key"]["message_id"] == "b" && change["operation"] == "insert" && change["old"].is_null(),
+        "{change}"
+    );
+    // A browser sends its last event id, which overrides the URL.
+    let rest: anyhow::Result<String> = runtime.block_on(async {
         let request = client.get(format!("{}&until_end=true", url("beginning")));
-        Ok(request.header("last-event-id", cursor(&told)?).send().await?.text().await?)
+        Ok(request.header("last-event-id", cursor(&change)?).send().await?.text().await?)
     });
-    ensure!(behind?.trim().is_empty(), "nothing came behind it");
+    ensure!(rest?.trim().is_empty(), "the stream has no later change");
 
     let runlog = server.runlog();
     let lines = runlog.json(&["tail", "--index", "turns", "--until-end"])?.exits(0)?.documents()?;
@@ -232,8 +235,8 @@ fn an_invalid_cursor_is_refused_and_a_skip_of_a_delivered_change_ends_the_stream
     let stream = stream.as_str().context("a stream")?;
     ensure!(stream.contains("event: error") && stream.contains("from the beginning"), "{stream}");
     let again = changes(&server, "effects", "beginning")?;
-    ensure!(applied(&again)?.len() as u64 == rows(&server)?["effects"], "what is there now");
-    ensure!(!again.iter().any(|change| change["position"] == late["position"]), "what was skipped is not told");
+    ensure!(apply_changes(&again)?.len() as u64 == rows(&server)?["effects"], "the current rows");
+    ensure!(!again.iter().any(|change| change["position"] == late["position"]), "a skipped record has no change");
     server.terminate()?;
     Ok(())
 }

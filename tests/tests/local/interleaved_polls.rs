@@ -1,4 +1,4 @@
-//! A poll may return a partition's records in several runs, interleaved with those of other partitions.
+//! A poll may return a partition's records in several chunks, interleaved with other partitions' records.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -29,7 +29,8 @@ fn turns(agent: &mut Agent, count: usize) -> Vec<Entry> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_after_a_skip_in_the_same_poll_are_applied_once() {
-    // One poll holds everything: the record in the way, its skip three chunks later, and records behind both.
+    // One poll returns everything: the record that stops the partition, its skip three chunks later, and records
+    // after both.
     let log = MemoryLog::with(MemoryOptions { partitions: PARTITIONS, chunk: Some(3), ..MemoryOptions::default() });
     let folder = tempfile::tempdir().unwrap();
     start(&folder.path().join("genesis"), &log).await.end();

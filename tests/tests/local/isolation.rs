@@ -47,21 +47,21 @@ impl Schemas for Panics {
     fn wait(&self, _: Duration) {}
 }
 
-/// What the next poll does.
+/// The effect of the next poll.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Fails(Kind),
     Panics,
 }
 
-/// A log whose reader has a fault once, and whose records of the first partition can become others.
+/// A log whose reader fails once, and whose records of the first partition can be replaced.
 #[derive(Clone, Debug)]
 struct Faulty {
     log: MemoryLog,
     fault: Arc<Mutex<Option<Fault>>>,
-    /// The record here is another one.
+    /// The record at this offset is replaced.
     changed: Arc<Mutex<Option<Offset>>>,
-    /// Every partition is said to end here.
+    /// The reported end of every partition.
     end: Arc<Mutex<Option<Offset>>>,
 }
 
@@ -134,13 +134,13 @@ async fn start_with(log: Arc<dyn Log>, failpoints: Failpoints) -> (TempDir, Proj
     (dir, Projector::start(config, log).await.unwrap())
 }
 
-/// Holds back writes of indices: each takes one of the gate's places and stays until the gate opens.
+/// Blocks writes of indices: each takes one of the gate's places and stays until the gate opens.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// How many more are held back.
+    /// How many more are blocked.
     places: usize,
     held: usize,
 }
@@ -171,7 +171,7 @@ impl Gate {
         self.0.0.lock().unwrap().places = 1;
     }
 
-    /// Waits until a write is held back.
+    /// Waits until a write is blocked.
     fn wait_for(&self, held: usize) {
         let (state, changed) = &*self.0;
         let waited = changed.wait_timeout_while(state.lock().unwrap(), DEADLINE, |state| state.held < held);
@@ -185,7 +185,7 @@ impl Gate {
     }
 }
 
-/// Opens the gate when the test is over, however it ends: the projector waits for its writes.
+/// Opens the gate at the end of the test, even on failure, because the projector waits for its writes.
 struct Opened(Gate);
 
 impl Drop for Opened {
@@ -201,8 +201,8 @@ async fn faulty() -> (TempDir, Projector, Faulty) {
     (dir, projector, log)
 }
 
-/// Appends a turn of a run of its own; where.
-async fn turn(log: &dyn Log, partition: PartitionId, name: &str) -> Offset {
+/// Appends a turn of a run of its own. Returns its offset.
+async fn append_turn(log: &dyn Log, partition: PartitionId, name: &str) -> Offset {
     let turn = Agent::new(&run_in(partition, PARTITIONS, name)).turn("hello");
     log.append(partition, vec![entry(&turn)]).await.unwrap()[0]
 }
@@ -211,14 +211,14 @@ async fn latest(projector: &Projector, partition: PartitionId) {
     projector.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
 }
 
-/// Waits until the partition has applied the record at `offset` and goes on.
-async fn goes_on(projector: &Projector, partition: PartitionId, offset: Offset) {
+/// Waits until the partition has applied the record at `offset` and is not stopped.
+async fn await_applied(projector: &Projector, partition: PartitionId, offset: Offset) {
     let applied = projector.wait_until(partition, |progress| progress.applied > offset && progress.stopped.is_none());
     tokio::time::timeout(DEADLINE, applied).await.unwrap();
 }
 
-/// Waits until the partition stops: where, and the kind.
-async fn stops(projector: &Projector, partition: PartitionId) -> (Offset, &'static str) {
+/// Waits until the partition stops. Returns the offset and the kind.
+async fn await_stop(projector: &Projector, partition: PartitionId) -> (Offset, &'static str) {
     let stopped = projector.wait_until(partition, |progress| progress.stopped.is_some());
     let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().stopped.unwrap();
     (stop.offset, stop.kind.as_str())
@@ -228,25 +228,25 @@ async fn stops(projector: &Projector, partition: PartitionId) -> (Offset, &'stat
 async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skipped() {
     let log = MemoryLog::new(PARTITIONS);
     let (_dir, projector) = start(Arc::new(log.clone())).await;
-    // All of it in one poll.
+    // All records in one poll.
     log.hold(FIRST);
-    let before = turn(&log, FIRST, "before").await;
+    let before = append_turn(&log, FIRST, "before").await;
     let named = Entry { value: [&[0, 0, 0, 0, 7][..], b"body"].concat(), ..Entry::default() };
     let defect = log.append(FIRST, vec![named]).await.unwrap()[0];
-    let after = turn(&log, FIRST, "after").await;
+    let after = append_turn(&log, FIRST, "after").await;
     log.release(FIRST);
-    assert_eq!(stops(&projector, FIRST).await, (defect, "panic"));
+    assert_eq!(await_stop(&projector, FIRST).await, (defect, "panic"));
     let progress = projector.progress(FIRST);
     assert_eq!(progress.applied, before.saturating_add(1), "what came before it is applied");
     let error = progress.stopped.unwrap().error;
     assert!(error.contains("a defect with schema 7") && error.contains(&format!("offset {defect}")), "{error}");
 
     let other = PartitionId::from(1);
-    turn(&log, other, "other").await;
+    append_turn(&log, other, "other").await;
     latest(&projector, other).await;
     let skip = Skip { offset: defect, who: "w".into(), why: "y".into() };
     projector.skip(FIRST, skip, DEADLINE).await.unwrap();
-    goes_on(&projector, FIRST, after).await;
+    await_applied(&projector, FIRST, after).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,39 +265,39 @@ async fn a_panic_after_a_commit_folds_no_record_again() {
     }
     let before = folded.load(Ordering::SeqCst);
     panics.store(true, Ordering::SeqCst);
-    let once = turn(&log, FIRST, "once").await;
-    goes_on(&projector, FIRST, once).await;
+    let once = append_turn(&log, FIRST, "once").await;
+    await_applied(&projector, FIRST, once).await;
     assert!(!panics.load(Ordering::SeqCst), "it panicked");
     assert_eq!(folded.load(Ordering::SeqCst), before + 1, "batches folded for one record");
     assert!(projector.verify().unwrap().equal);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_truncation_that_names_no_partition_stops_the_one_that_lost_records() {
+async fn a_truncation_without_a_partition_stops_the_partition_that_lost_records() {
     let (_dir, projector, log) = faulty().await;
-    let (other, lost) = (PartitionId::from(1), turn(&log, FIRST, "lost").await);
-    turn(&log, other, "kept").await;
+    let (other, lost) = (PartitionId::from(1), append_turn(&log, FIRST, "lost").await);
+    append_turn(&log, other, "kept").await;
     latest(&projector, FIRST).await;
     latest(&projector, other).await;
     *log.changed.lock().unwrap() = Some(lost);
     *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::OutOfRange));
-    assert_eq!(stops(&projector, FIRST).await, (lost.saturating_add(1), "log_diverged"));
-    let more = turn(&log, other, "more").await;
-    goes_on(&projector, other, more).await;
+    assert_eq!(await_stop(&projector, FIRST).await, (lost.saturating_add(1), "log_diverged"));
+    let more = append_turn(&log, other, "more").await;
+    await_applied(&projector, other, more).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loop_goes_on_after_a_panic_and_after_its_reader_failed_for_good() {
+async fn the_loop_continues_after_a_panic_and_after_its_reader_failed_for_good() {
     for fault in [Fault::Panics, Fault::Fails(Kind::Fatal)] {
         let (_dir, projector, log) = faulty().await;
         latest(&projector, FIRST).await;
         *log.fault.lock().unwrap() = Some(fault);
         // Visible meanwhile.
-        let kind = stops(&projector, FIRST).await.1;
+        let kind = await_stop(&projector, FIRST).await.1;
         assert_eq!(kind, if matches!(fault, Fault::Panics) { "panic" } else { "log" });
         for partition in PartitionId::all(PARTITIONS) {
-            let offset = turn(&log, partition, "more").await;
-            goes_on(&projector, partition, offset).await;
+            let offset = append_turn(&log, partition, "more").await;
+            await_applied(&projector, partition, offset).await;
         }
     }
 }
@@ -306,8 +306,8 @@ async fn the_loop_goes_on_after_a_panic_and_after_its_reader_failed_for_good() {
 async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
     let log = MemoryLog::new(PARTITIONS);
     let (_dir, projector) = start(Arc::new(log.clone())).await;
-    let voided = turn(&log, FIRST, "voided").await;
-    turn(&log, FIRST, "kept").await;
+    let voided = append_turn(&log, FIRST, "voided").await;
+    append_turn(&log, FIRST, "kept").await;
     latest(&projector, FIRST).await;
     let replaced = projector.store(FIRST);
     let dir = replaced.dir().to_owned();
@@ -316,14 +316,14 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
     assert_ne!(projector.store(FIRST).dir(), dir, "a rebuilt store answers");
     assert!(dir.join("CURRENT").exists(), "a query may still open its tables");
     drop(replaced);
-    assert!(!dir.exists(), "{} is left behind", dir.display());
+    assert!(!dir.exists(), "{} was not deleted", dir.display());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
     let (_dir, projector, log) = faulty().await;
-    let at = turn(&log, FIRST, "one").await;
-    goes_on(&projector, FIRST, at).await;
+    let at = append_turn(&log, FIRST, "one").await;
+    await_applied(&projector, FIRST, at).await;
     // A deposed leader does not know the record yet.
     *log.end.lock().unwrap() = Some(at);
     let refused = projector.wait(FIRST, Consistency::Latest, DEADLINE).await.unwrap_err();
@@ -334,8 +334,8 @@ async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_do_not_return_hold_up_no_other_partition_and_are_reported_until_they_do() {
-    // One more than there are threads to write.
+async fn writes_that_do_not_return_delay_no_other_partition_and_are_reported_until_they_do() {
+    // One more than there are writer threads.
     let stuck = u32::try_from(thread::available_parallelism().unwrap().get()).unwrap() + 1;
     let (partitions, gate) = (stuck + 1, Gate::default());
     let log = MemoryLog::new(partitions);
@@ -361,10 +361,10 @@ async fn writes_that_do_not_return_hold_up_no_other_partition_and_are_reported_u
     for name in ["one", "two"] {
         let mut agent = Agent::new(&run_in(other, partitions, name));
         let offset = log.append(other, vec![turn_of(&mut agent)]).await.unwrap()[0];
-        goes_on(&projector, other, offset).await;
+        await_applied(&projector, other, offset).await;
     }
     for (partition, offset) in &held {
-        assert_eq!(stops(&projector, *partition).await, (*offset, "store_stalled"));
+        assert_eq!(await_stop(&projector, *partition).await, (*offset, "store_stalled"));
         let refused = projector.wait(*partition, Consistency::Latest, DEADLINE).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");
     }
@@ -372,9 +372,9 @@ async fn writes_that_do_not_return_hold_up_no_other_partition_and_are_reported_u
     gate.open();
     held[0].1 = last;
     for (partition, offset) in held {
-        goes_on(&projector, partition, offset).await;
+        await_applied(&projector, partition, offset).await;
     }
-    assert!(projector.verify().unwrap().equal, "nothing was left out, and nothing changed places");
+    assert!(projector.verify().unwrap().equal, "no record is missing or reordered");
 }
 
 fn turn_of(agent: &mut Agent) -> Entry {
@@ -388,13 +388,13 @@ async fn a_projector_ends_although_a_write_does_not_return() {
     let _opened = Opened(gate.clone());
     latest(&projector, FIRST).await;
     gate.close();
-    turn(&log, FIRST, "stuck").await;
+    append_turn(&log, FIRST, "stuck").await;
     gate.wait_for(1);
     projector.end();
     drop(projector);
     gate.open();
-    // Its thread closes the index when the write has returned. A test that ended before that would abort in RocksDB, whose
-    // statics are destroyed then.
+    // Its thread closes the index when the write has returned. A test that ended earlier would abort in RocksDB,
+    // whose statics would be destroyed already.
     let next = async {
         loop {
             let config = Config::new(dir.path(), || 0, || "journal".into());
@@ -413,7 +413,7 @@ async fn a_skip_of_a_dead_letter_removes_it_without_a_rebuild() {
     let log = MemoryLog::new(PARTITIONS);
     let (_dir, projector) = start(Arc::new(log.clone())).await;
     let dead = log.append(FIRST, vec![Entry { value: b"garbage".to_vec(), ..Entry::default() }]).await.unwrap()[0];
-    turn(&log, FIRST, "after").await;
+    append_turn(&log, FIRST, "after").await;
     latest(&projector, FIRST).await;
     let (dir, row) = (projector.store(FIRST).dir().to_owned(), dead_letters::key(dead));
     assert!(projector.store(FIRST).row(row.bytes()).unwrap().is_some(), "a dead letter");
@@ -425,15 +425,15 @@ async fn a_skip_of_a_dead_letter_removes_it_without_a_rebuild() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_log_that_was_replaced_nothing_is_applied() {
+async fn no_record_of_a_replaced_log_is_applied() {
     let (_dir, projector, log) = faulty().await;
-    let before = turn(&log, FIRST, "before").await;
-    goes_on(&projector, FIRST, before).await;
+    let before = append_turn(&log, FIRST, "before").await;
+    await_applied(&projector, FIRST, before).await;
     *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::Replaced));
     for partition in PartitionId::all(PARTITIONS) {
-        assert_eq!(stops(&projector, partition).await.1, "log_diverged");
-        // The injected failure comes once: whatever is there now would be read.
-        turn(&log, partition, "of another log").await;
+        assert_eq!(await_stop(&projector, partition).await.1, "log_diverged");
+        // The injected failure occurs once: a record appended now would be read.
+        append_turn(&log, partition, "of another log").await;
     }
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let progress = projector.progress(FIRST);

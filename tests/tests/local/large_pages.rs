@@ -1,4 +1,4 @@
-//! Pages of large records end before they take much memory, whatever of the records they show.
+//! Pages of large records end before they take much memory, for every form of the records.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,7 +10,7 @@ use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The bound of a page, and what a record of the run has; bytes.
+/// The bound of a page, and the size of a record of the run; bytes.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 const RECORD_BYTES: usize = 240 << 10;
 const RECORDS: usize = 100;
@@ -18,7 +18,7 @@ const RECORDS: usize = 100;
 const RESULTS: usize = 3;
 
 #[test]
-fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
+fn a_page_of_large_records_ends_early_and_the_next_one_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(1).start().unwrap();
     for number in 0..RECORDS {
@@ -28,7 +28,7 @@ fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
         let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
         assert_eq!(server.post("/v1/runs/r/records", &record).unwrap().0, 200);
     }
-    // All of the run, those of a family, and what holds at a time; shown, masked, and as whole records.
+    // All records of the run, the records of a family, and the facts at a time; shown, masked, and as whole records.
     for select in ["", "&family=conversation_turn", "&at=2999-01-01T00:00:00Z"] {
         for show in ["", "&raw=true", "&raw=true&whole=true"] {
             let (mut found, mut pages, mut cursor) = (Vec::new(), 0, String::new());
@@ -51,7 +51,7 @@ fn a_page_of_large_records_ends_early_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_goes_on() {
+fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(1).start().unwrap();
     let content = "x".repeat(RECORD_BYTES);
@@ -77,10 +77,10 @@ fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_goes_on() 
 }
 
 #[test]
-fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
+fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(2).start().unwrap();
-    // As much as a record contains itself: what is longer is in the content store, and shown as its claim check.
+    // The maximum in a record itself: longer content is in the content store, and shown as its claim check.
     let content = "x".repeat(RECORD_BYTES);
     let post = |run: &str, path: &str, body: &Value| server.post(&format!("/v1/runs/{run}/{path}"), body).unwrap().1;
     let fill = |run: &str, calls: usize| {
@@ -90,7 +90,7 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
                 "arguments": { "n": number } });
             assert_eq!(post(run, "records", &record(format!("q-{number}"), &call))["outcome"], "applied");
         }
-        // What comes without a claim is late from here on.
+        // A record without a claim is late from here on.
         post(run, "claims", &json!({}));
         for (number, nth) in (0..calls).flat_map(|number| (0..RESULTS).map(move |nth| (number, nth))) {
             let request = format!("q-{number}");
@@ -108,17 +108,17 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_goes_on() {
             cursor = format!("&cursor={next}");
         }
     };
-    // The bound is of a page, whatever the number of partitions.
+    // The bound holds per page, regardless of the number of partitions.
     let of = |partition| {
         let of_partition = move |run: &String| partition_of(RunId::new(run.as_str()).unwrap(), 2) == partition;
         (0..).map(|number| format!("run-{number}")).filter(of_partition).take(2)
     };
     PartitionId::all(2).flat_map(of).for_each(|run| fill(&run, 7));
-    let found = pages("/v1/effects?limit=1000&consistency=latest", "effects");
+    let listed = pages("/v1/effects?limit=1000&consistency=latest", "effects");
     let full = PAGE_BYTES_MAX.div_ceil(RESULTS * RECORD_BYTES);
-    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);
-    assert!((0..2).all(|partition| found.concat().iter().any(|effect| effect["position"]["partition"] == partition)));
+    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);
+    assert!((0..2).all(|partition| listed.concat().iter().any(|effect| effect["position"]["partition"] == partition)));
     fill("large", full + 1);
-    let found = pages("/v1/runs/large/recovery?limit=1000", "pending");
-    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [full, 1]);
+    let listed = pages("/v1/runs/large/recovery?limit=1000", "pending");
+    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [full, 1]);
 }

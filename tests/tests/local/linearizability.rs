@@ -1,4 +1,4 @@
-//! The checker of histories accepts what can be explained and rejects what cannot.
+//! The checker accepts explainable histories and rejects the others.
 
 use runlog_tests::linearizability::{
     Event,
@@ -25,8 +25,8 @@ fn lookup(found: runlog_tests::linearizability::Status) -> Operation {
 
 #[test]
 fn overlapping_operations_may_have_happened_in_either_order() {
-    let begun = [certain(Claim(Some(1)), 0, 1), certain(intent(1), 2, 9), certain(lookup(Unknown), 3, 4)];
-    assert_eq!(check(&[&begun[..], &[certain(lookup(Pending), 5, 6)]].concat()), Verdict::Linearizable);
+    let prefix = [certain(Claim(Some(1)), 0, 1), certain(intent(1), 2, 9), certain(lookup(Unknown), 3, 4)];
+    assert_eq!(check(&[&prefix[..], &[certain(lookup(Pending), 5, 6)]].concat()), Verdict::Linearizable);
     // The late one of two claims that overlap.
     let claims = [certain(Claim(Some(2)), 0, 5), certain(Claim(Some(1)), 1, 6)];
     assert_eq!(check(&claims), Verdict::Linearizable);
@@ -39,7 +39,7 @@ fn an_acknowledged_intent_that_a_later_lookup_does_not_know_is_a_violation() {
 }
 
 #[test]
-fn what_was_completed_is_never_pending_or_unknown_again() {
+fn a_completed_call_is_never_pending_or_unknown_again() {
     let done = [certain(Claim(Some(1)), 0, 1), certain(intent(1), 2, 3), certain(result(1), 4, 5)];
     assert_eq!(check(&[&done[..], &[certain(lookup(Completed), 6, 7)]].concat()), Verdict::Linearizable);
     for older in [Pending, Unknown] {
@@ -54,7 +54,7 @@ fn an_epoch_has_one_claim_and_its_records_end_with_it() {
     assert!(matches!(check(&twice), Verdict::Violated(_)));
     let fenced = [certain(Claim(Some(1)), 0, 1), certain(Claim(Some(2)), 2, 3), certain(intent(1), 4, 5)];
     assert!(matches!(check(&fenced), Verdict::Violated(_)));
-    // A result that came after a takeover is in the log and changes nothing.
+    // A result after another claim is in the log and has no effect.
     let late = [
         certain(Claim(Some(1)), 0, 1),
         certain(intent(1), 2, 3),
@@ -68,19 +68,19 @@ fn an_epoch_has_one_claim_and_its_records_end_with_it() {
 #[test]
 fn an_append_of_unknown_outcome_may_take_effect_late_or_never_and_once() {
     let unknown = Event { operation: intent(1), invoked: 2, returned: None, certain: false };
-    let begun = [certain(Claim(Some(1)), 0, 1), unknown];
+    let prefix = [certain(Claim(Some(1)), 0, 1), unknown];
     let later = |found: &[_]| {
         let lookups = found.iter().zip(5..).map(|(found, at)| certain(lookup(*found), 10 * at, 10 * at + 1));
-        check(&begun.iter().copied().chain(lookups).collect::<Vec<_>>())
+        check(&prefix.iter().copied().chain(lookups).collect::<Vec<_>>())
     };
     assert_eq!(later(&[Unknown, Unknown]), Verdict::Linearizable);
     assert_eq!(later(&[Unknown, Pending]), Verdict::Linearizable);
     assert!(matches!(later(&[Pending, Unknown]), Verdict::Violated(_)));
-    // One whose outcome stays unknown, and that had returned, took effect or did not, and does not after that.
+    // An operation of unknown outcome that had returned took effect before its return or never.
     let ended = Event { returned: Some(3), ..unknown };
     for found in [Unknown, Pending] {
-        assert_eq!(check(&[begun[0], ended, certain(lookup(found), 4, 5)]), Verdict::Linearizable, "{found:?}");
+        assert_eq!(check(&[prefix[0], ended, certain(lookup(found), 4, 5)]), Verdict::Linearizable, "{found:?}");
     }
-    let history = [begun[0], ended, certain(lookup(Unknown), 4, 5), certain(lookup(Pending), 6, 7)];
+    let history = [prefix[0], ended, certain(lookup(Unknown), 4, 5), certain(lookup(Pending), 6, 7)];
     assert!(matches!(check(&history), Verdict::Violated(_)));
 }

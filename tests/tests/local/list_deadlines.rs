@@ -1,4 +1,4 @@
-//! A list across all partitions has one deadline, however many partitions there are.
+//! A list across all partitions has one deadline, regardless of their number.
 
 use axum::{
     body::Body,
@@ -20,20 +20,20 @@ async fn partitions_that_catch_up_late_do_not_prolong_the_deadline_of_a_list() -
     let config = Config { executor, ..Config::new(dir.path(), || 0, || "journal".into()) };
     let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await?);
     for partition in PartitionId::all(PARTITIONS) {
-        // The last one stays behind.
+        // All but the last partition lag.
         if partition != PartitionId::ZERO {
             log.hold(partition);
         }
         let turn = Agent::new(&run_in(partition, PARTITIONS, "run")).turn("hello");
         log.append(partition, vec![entry(&turn)]).await?;
     }
-    let asked = Request::get("/v1/effects?consistency=latest&deadline_ms=1000").body(Body::empty())?;
-    let begun = Instant::now();
+    let request = Request::get("/v1/effects?consistency=latest&deadline_ms=1000").body(Body::empty())?;
+    let start = Instant::now();
     let late = async {
         sleep(Duration::from_millis(600)).await;
         while projector.step(100) > 0 {}
     };
-    let (Ok(answer), ()) = tokio::join!(server::router(projector.clone()).oneshot(asked), late);
-    assert_eq!((answer.status(), begun.elapsed().as_millis()), (StatusCode::SERVICE_UNAVAILABLE, 1000));
+    let (Ok(answer), ()) = tokio::join!(server::router(projector.clone()).oneshot(request), late);
+    assert_eq!((answer.status(), start.elapsed().as_millis()), (StatusCode::SERVICE_UNAVAILABLE, 1000));
     Ok(())
 }

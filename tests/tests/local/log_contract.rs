@@ -24,26 +24,26 @@ fn local_in(dir: impl Into<std::path::PathBuf>) -> Arc<dyn Log> {
 mod memory {
     use super::*;
 
-    fn fresh() -> (Arc<dyn Log>, impl Any) {
+    fn empty_log() -> (Arc<dyn Log>, impl Any) {
         (Arc::new(MemoryLog::new(PARTITIONS)) as Arc<dyn Log>, ())
     }
 
-    runlog_tests::log_contract!(fresh);
+    runlog_tests::log_contract!(empty_log);
 }
 
 mod local {
     use super::*;
 
-    fn fresh() -> (Arc<dyn Log>, impl Any) {
+    fn empty_log() -> (Arc<dyn Log>, impl Any) {
         let dir = tempfile::tempdir().unwrap();
         (local_in(dir.path()), dir)
     }
 
-    runlog_tests::log_contract!(fresh);
+    runlog_tests::log_contract!(empty_log);
 }
 
 #[test]
-fn acknowledged_survives_kill_9_of_the_process_that_has_the_local_log() {
+fn acknowledged_records_survive_kill_9_of_the_process_that_has_the_local_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut acked = Vec::new();
     for round in 0..5 {
@@ -64,7 +64,7 @@ fn child_appends_to_the_local_log() {
     crash::append_until_killed(&local_in(std::env::var(DIR).unwrap()));
 }
 
-/// Files that must not grow any more stand for a full disk; the kernel's signal about it is ignored as a server does.
+/// A limit on file size simulates a full disk; the kernel's signal about it is ignored, as a server does.
 #[test]
 fn a_failed_write_is_reported_and_the_log_continues() {
     let dir = tempfile::tempdir().unwrap();
@@ -77,9 +77,9 @@ fn a_failed_write_is_reported_and_the_log_continues() {
         .output()
         .unwrap();
     assert!(child.status.success(), "{child:?}");
-    let said = String::from_utf8(child.stdout).unwrap();
-    assert!(said.contains("failed and went on"), "{said}");
-    // Exactly what was acknowledged is there, without what was not.
+    let stdout = String::from_utf8(child.stdout).unwrap();
+    assert!(stdout.contains("failed and continued"), "{stdout}");
+    // The log contains exactly the acknowledged records.
     let log = local_in(dir.path());
     let mut reader = log.reader(&[(PartitionId::ZERO, Offset::ZERO)]).unwrap();
     let records = runlog_tests::log_contract::read(&mut reader, 120);
@@ -95,10 +95,10 @@ fn child_whose_files_may_not_grow() {
     let log = local_in(std::env::var(DIR).unwrap());
     let mut failures = 0;
     for number in 0..120 {
-        // Compresses well: the write-ahead log fills up, the tables made of it do not.
+        // Compresses well: the write-ahead log fills up, its tables do not.
         let value = format!("{number} {}", "x".repeat(200_000));
         while let Err(error) = wait(log.append(PartitionId::ZERO, vec![entry(value.clone())])) {
-            // What the log says was undone may be appended again.
+            // A retryable failure means that no record landed, so the append may be repeated.
             assert_eq!(error.kind(), Kind::Retry, "{error:?}");
             failures += 1;
             assert!(failures < 100, "{error:?}");
@@ -106,5 +106,5 @@ fn child_whose_files_may_not_grow() {
     }
     assert!(failures > 0);
     append(&log, 1, &["other partitions too"]).unwrap();
-    println!("failed and went on");
+    println!("failed and continued");
 }

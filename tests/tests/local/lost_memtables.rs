@@ -1,4 +1,4 @@
-//! What was applied and not flushed is lost by a kill, and folded again from the log.
+//! Applied records that were not flushed are lost by a kill, and folded again from the log.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -53,12 +53,12 @@ async fn latest(projector: &Projector) {
 
 /// Waits until everything up to an offset (inclusive) is on disk, and returns how long that took.
 async fn on_disk(projector: &Projector, offset: Offset) -> Duration {
-    let begun = Instant::now();
+    let start = Instant::now();
     while projector.store(FIRST).durable().unwrap() <= offset {
-        assert!(begun.elapsed() < DEADLINE, "{offset} is not on disk");
+        assert!(start.elapsed() < DEADLINE, "{offset} is not on disk");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    begun.elapsed()
+    start.elapsed()
 }
 
 fn publish(server: &Server, from: usize, count: usize) -> anyhow::Result<()> {
@@ -67,9 +67,9 @@ fn publish(server: &Server, from: usize, count: usize) -> anyhow::Result<()> {
             "type": "conversation_turn", "message_id": format!("m{number}"), "kind": "user", "content": "c" } })
     };
     let records: Vec<Value> = (from..from + count).map(record).collect();
-    let (status, said) = server.post("/v1/runs/r/records", &json!(records))?;
-    let applied = said.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "applied"));
-    ensure!(status == 200 && applied, "{status} {said}");
+    let (status, answer) = server.post("/v1/runs/r/records", &json!(records))?;
+    let applied = answer.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "applied"));
+    ensure!(status == 200 && applied, "{status} {answer}");
     Ok(())
 }
 
@@ -94,7 +94,7 @@ fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> an
     let before = shown(&server, "latest")?;
     ensure!(before.len() == 25, "{before:?}");
     server.kill()?;
-    // All up to the orderly end is on disk. What came later is not, unless a flush came before the kill.
+    // All records up to the orderly end are on disk. Later records are not, unless a flush preceded the kill.
     let paused = launch.clone().paused().start()?;
     let on_disk = shown(&paused, "eventual")?;
     ensure!(on_disk.len() >= 5 && before.starts_with(&on_disk), "{on_disk:?}");
@@ -108,7 +108,7 @@ fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_skip_is_on_disk_before_its_partition_goes_on() {
+async fn a_skip_is_on_disk_before_its_partition_continues() {
     let (folder, log) = (tempdir().unwrap(), MemoryLog::new(1));
     let (dir, copy) = (folder.path().join("served"), folder.path().join("killed"));
     let (index, left) = (dir.join("index/1/0"), copy.clone());
@@ -128,7 +128,7 @@ async fn a_skip_is_on_disk_before_its_partition_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_begins_after_what_was_flushed_stops_the_partition_and_nothing_after_the_gap_is_applied() {
+async fn a_log_that_begins_after_the_flushed_records_stops_the_partition_before_the_gap() {
     let (folder, log) = (tempdir().unwrap(), MemoryLog::new(1));
     let (dir, copy) = (folder.path().join("served"), folder.path().join("killed"));
     let projector = start(&dir, &log).await;
@@ -140,7 +140,7 @@ async fn a_log_that_begins_after_what_was_flushed_stops_the_partition_and_nothin
     latest(&projector).await;
     killed(&dir.join("index/1/0"), &copy.join("index/1/0")).unwrap();
     drop(projector);
-    // All that was applied is gone from the log, which goes on.
+    // All applied records are deleted from the log, which continues.
     log.truncate_before(FIRST, last.saturating_add(1));
     turns(&log, 5).await;
     let projector = start(&copy, &log).await;
@@ -156,7 +156,7 @@ async fn a_log_that_begins_after_what_was_flushed_stops_the_partition_and_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_are_flushed_early_when_the_start_of_the_log_comes_near() {
+async fn rows_are_flushed_early_when_the_start_of_the_log_approaches() {
     let (folder, log) = (tempdir().unwrap(), MemoryLog::new(1));
     let projector = start(folder.path(), &log).await;
     let first = turns(&log, 3).await;

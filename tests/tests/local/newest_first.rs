@@ -47,8 +47,8 @@ impl Site {
         assert_eq!(answer["outcome"], "applied", "{answer}");
     }
 
-    /// A turn that says whether its number is even, and what it leaves divided by three.
-    async fn turn(&self, run: &str, number: usize) {
+    /// Appends a turn with its number's parity and its remainder modulo three as correlation entries.
+    async fn append_turn(&self, run: &str, number: usize) {
         let payload = json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": number });
         let (even, rest) = (number.is_multiple_of(2).to_string(), (number % 3).to_string());
         self.append(run, &number.to_string(), &payload, &[("even", &even), ("rest", &rest)]).await;
@@ -87,15 +87,15 @@ fn numbers(which: impl Iterator<Item = usize>) -> Vec<String> {
 async fn pages_of_records_newest_first_have_each_record_once_while_the_run_grows() {
     let site = Site::start().await;
     for number in 0..12 {
-        site.turn(RUN, number).await;
-        site.turn("another", number).await;
+        site.append_turn(RUN, number).await;
+        site.append_turn("another", number).await;
     }
     let next = std::sync::atomic::AtomicUsize::new(12);
-    let grow = async || site.turn(RUN, next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).await;
+    let grow = async || site.append_turn(RUN, next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).await;
     let all = site.pages(&format!("{RUN}/records?order=desc&limit=5"), RECORDS, grow).await;
     assert_eq!(all, numbers((0..12).rev()));
     let of = async |query: &str| site.pages(&format!("{RUN}/records?limit=1&{query}"), RECORDS, async || {}).await;
-    // Numbers that 6 divides, by either entry first; and what only one entry fits.
+    // Numbers divisible by 6, with either entry first; and numbers that match only one entry.
     for both in ["correlation=even%3Dtrue&correlation=rest%3D0", "correlation=rest%3D0&correlation=even%3Dtrue"] {
         assert_eq!(of(both).await, ["0", "6", "12"], "{both}");
         assert_eq!(of(&format!("{both}&order=desc")).await, ["12", "6", "0"], "{both}");
@@ -137,7 +137,7 @@ async fn facts_of_a_time_are_shown_newest_first() {
 async fn checkpoints_are_listed_newest_first_and_each_is_found_by_its_id() {
     let site = Site::start().await;
     for number in 0..6 {
-        site.turn(RUN, number).await;
+        site.append_turn(RUN, number).await;
     }
     for number in 1..=7 {
         site.checkpoint(number).await;
@@ -164,7 +164,7 @@ async fn checkpoints_are_listed_newest_first_and_each_is_found_by_its_id() {
         let (status, problem) = site.get(path).await;
         assert_eq!((status, &problem["kind"]), (404, &json!("not_found")), "{path}: {problem}");
     }
-    // What is pruned is gone from both.
+    // A pruned checkpoint is absent from both.
     let prune = json!({ "type": "checkpoint_prune", "prune_covered_before": 2, "preserve_latest_terminal": true });
     site.append(RUN, "prune", &prune, &[]).await;
     let covering = site.pages(&format!("{RUN}/checkpoints?limit=1&at_or_before=2"), CHECKPOINTS, async || {}).await;

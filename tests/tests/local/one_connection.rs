@@ -1,5 +1,5 @@
-//! Appends on one connection are numbered in the order in which they arrive, whatever another server numbers meanwhile and
-//! wherever the connection is cut.
+//! Appends on one connection are numbered in the order of arrival, despite another server's numbering and wherever
+//! the connection is cut.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -43,7 +43,7 @@ impl Site {
     }
 
     /// A record without numbers.
-    fn turn(&self, name: &str, number: usize) -> Value {
+    fn turn_record(&self, name: &str, number: usize) -> Value {
         let payload = json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": number });
         json!({ "run_id": RUN, "record_id": format!("{name}-{number}"), "writer_id": self.writer, "writer_epoch": 1,
             "timestamp_millis": 1, "payload": payload })
@@ -68,7 +68,7 @@ impl Connection {
         self.0.write_all(request.as_bytes()).await.unwrap();
     }
 
-    /// The next answer, whose status is 200; none once the connection has ended.
+    /// The next answer, whose status is 200; `None` once the connection has ended.
     async fn answer(&mut self) -> Option<Value> {
         let (mut line, mut length) = (String::new(), 0);
         if self.0.read_line(&mut line).await.ok()? == 0 {
@@ -91,7 +91,7 @@ impl Connection {
 async fn sent_at_once(site: &Site, server: usize, name: &str) -> Vec<Value> {
     let mut connection = Connection::to(site.servers[server]).await;
     for number in 0..RECORDS {
-        connection.send("records", &site.turn(name, number)).await;
+        connection.send("records", &site.turn_record(name, number)).await;
     }
     let mut answers = Vec::new();
     for _ in 0..RECORDS {
@@ -109,7 +109,7 @@ fn numbers(answers: &[Value]) -> Vec<u64> {
     answers.iter().map(number).collect()
 }
 
-/// Every number once, and those of each connection in the order in which it sent its records.
+/// Every number once, and each connection's numbers in the order in which it sent its records.
 fn assert_in_order(connections: &[Vec<u64>]) {
     for numbers in connections {
         assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
@@ -133,7 +133,7 @@ async fn a_cut_connection_leaves_the_first_of_its_records_and_the_rest_follow_in
     let cut = async |name: &str, answered: usize| {
         let mut connection = Connection::to(site.servers[0]).await;
         for number in 0..RECORDS {
-            connection.send("records", &site.turn(name, number)).await;
+            connection.send("records", &site.turn_record(name, number)).await;
         }
         for _ in 0..answered {
             connection.answer().await.unwrap();

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tempfile::tempdir;
 
-/// What is asked: the path as the document has it, and the path of one that is there. Every operation but those whose answer
-/// is no JSON.
+/// The queries: the path in the document, and the path of an existing item. Covers every operation with a JSON
+/// answer.
 fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let first = |path: &str, list: &str| -> anyhow::Result<Value> {
         let (_, found) = server.get(path)?;
@@ -72,7 +72,7 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     Ok(questions)
 }
 
-/// What is done, likewise.
+/// The commands, likewise.
 fn deeds() -> Vec<(&'static str, String, Value)> {
     let turn = |id: &str| {
         json!({ "run_id": "trip-42", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
@@ -112,7 +112,7 @@ fn described(document: &Value, method: &str, path: &str, answer: &Value) -> anyh
 }
 
 #[test]
-fn every_route_is_described_and_nothing_else_and_no_part_is_left_over() -> anyhow::Result<()> {
+fn the_document_describes_exactly_the_routes_and_has_no_unused_part() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (_, document) = server.get("/openapi.json")?;
@@ -175,7 +175,7 @@ fn every_payload_type_is_described_and_its_example_is_as_described() -> anyhow::
 }
 
 #[test]
-fn a_member_too_many_too_few_or_of_another_type_is_found_wherever_it_is() -> anyhow::Result<()> {
+fn an_extra_a_missing_and_a_mistyped_member_are_found_at_any_depth() -> anyhow::Result<()> {
     let document = json!({ "item": { "type": "object", "required": ["a"], "properties": {
         "a": { "type": "integer" }, "b": { "anyOf": [{ "$ref": "#/item" }, { "type": "null" }] } } } });
     let list = json!({ "allOf": [{ "properties": { "list": { "type": "array", "items": { "$ref": "#/item" } } } },
@@ -188,8 +188,8 @@ fn a_member_too_many_too_few_or_of_another_type_is_found_wherever_it_is() -> any
         (json!({ "list": [{ "a": "1" }] }), Some("/list/0/a is \"1\", not \"integer\"")),
         (json!({ "next": "y" }), Some("/next is \"y\", none of [\"x\"]")),
     ] {
-        let found = violations(&document, &list, &value);
-        ensure!(found.first().map(String::as_str) == expected && found.len() < 2, "{value}: {found:?}");
+        let problems = violations(&document, &list, &value);
+        ensure!(problems.first().map(String::as_str) == expected && problems.len() < 2, "{value}: {problems:?}");
     }
     Ok(())
 }
@@ -199,21 +199,21 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
-    let mut asked = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     let questions = questions(&server)?;
     for (path, url) in &questions {
         let (status, answer) = server.get(url)?;
         ensure!(status == 200, "{url}: {status} {answer}");
         described(&document, "get", path, &answer).context(url.clone())?;
-        asked.insert(("get", (*path).to_owned()));
+        visited.insert(("get", (*path).to_owned()));
     }
     for (path, url, body) in deeds() {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
         described(&document, "post", path, &answer).context(url)?;
-        asked.insert(("post", path.to_owned()));
+        visited.insert(("post", path.to_owned()));
     }
-    // And once more, with content gone; so is the dead letter, which was skipped.
+    // Once more, with removed content and without the skipped dead letter.
     for (path, url) in questions.iter().filter(|(path, _)| *path != "/v1/dead-letters/{at}") {
         let (status, answer) = server.get(url)?;
         ensure!(status == 200, "{url}: {status} {answer}");
@@ -223,7 +223,7 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
     for (path, item) in document["paths"].as_object().context("paths")? {
         for method in ["get", "post"] {
             let has = item.get(method).is_some_and(in_json);
-            ensure!(has == asked.contains(&(method, path.clone())), "{method} {path} is not asked");
+            ensure!(has == visited.contains(&(method, path.clone())), "{method} {path} is not asked");
         }
     }
     server.terminate()?;
@@ -243,9 +243,9 @@ fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
         ("/healthz", "/healthz".to_owned()),
         ("/metrics", "/metrics".to_owned()),
     ];
-    let (mut recorded, mut asked) = (Vec::new(), BTreeSet::new());
+    let (mut recorded, mut visited) = (Vec::new(), BTreeSet::new());
     for (path, url) in questions(server)?.into_iter().chain(texts) {
-        if asked.insert(path) || path == "/v1/runs/{run}/lookup" {
+        if visited.insert(path) || path == "/v1/runs/{run}/lookup" {
             let url = url.replace("limit=1000", "limit=2");
             let (status, answer) = server.get(&url)?;
             ensure!(status == 200, "{url}: {status} {answer}");
@@ -272,7 +272,7 @@ fn first_event(stream: &Value) -> Value {
     lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
-/// A value with no list of more than two objects; the first eight lines of a text.
+/// A value with at most two objects in each list; the first eight lines of a text.
 fn beginning(value: Value) -> Value {
     match value {
         Value::Array(items) if items.iter().any(Value::is_object) => items.into_iter().take(2).map(beginning).collect(),
@@ -283,13 +283,13 @@ fn beginning(value: Value) -> Value {
     }
 }
 
-/// What was asked, and the names of the answer's members.
+/// The request, and the names of the answer's members.
 fn outline(example: &Value) -> Value {
     let answer = example["answer"].as_object().map(|members| members.keys().collect::<Vec<_>>());
     json!([example["method"], example["path"], example["url"], example["body"], answer])
 }
 
-/// After a change of what is asked or answered, `RUNLOG_RECORD_EXAMPLES=1` writes the examples anew.
+/// After a change of the requests or answers, `RUNLOG_RECORD_EXAMPLES=1` writes the examples again.
 #[test]
 fn every_operation_shows_a_request_and_the_answer_that_a_server_gives() -> anyhow::Result<()> {
     let folder = tempdir()?;

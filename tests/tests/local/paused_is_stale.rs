@@ -1,4 +1,4 @@
-//! A server that lags behind the log reports it and never presents stale data as current.
+//! A lagging server reports its lag and never presents stale data as current.
 
 use std::time::{Duration, Instant};
 
@@ -14,36 +14,36 @@ use tempfile::tempdir;
 const PARTITIONS: u32 = 4;
 
 #[test]
-fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_eventual() -> anyhow::Result<()> {
+fn a_paused_server_answers_stale_with_the_lag_at_latest_and_its_state_at_eventual() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path());
     launch.start()?.kill()?;
-    let (mut behind, mut current) = (Agent::new(&run_in(1, PARTITIONS, "a")), Agent::new(&run_in(3, PARTITIONS, "b")));
-    let before = [behind.lifecycle("started"), behind.turn("one"), behind.checkpoint(&[json!("one")])];
+    let (mut lagging, mut current) = (Agent::new(&run_in(1, PARTITIONS, "a")), Agent::new(&run_in(3, PARTITIONS, "b")));
+    let before = [lagging.lifecycle("started"), lagging.turn("one"), lagging.checkpoint(&[json!("one")])];
     append_local(folder.path(), &before.map(|record| (1.into(), entry(&record))))?;
     append_local(folder.path(), &[(3.into(), entry(&current.lifecycle("started")))])?;
     let server = launch.start()?;
     server.runlog().answer(&["runs", "--consistency", "latest"])?;
     server.terminate()?;
 
-    let more = [behind.turn("two"), behind.turn("three"), behind.checkpoint(&[json!("one"), json!("three")])];
+    let more = [lagging.turn("two"), lagging.turn("three"), lagging.checkpoint(&[json!("one"), json!("three")])];
     let offsets = append_local(folder.path(), &more.map(|record| (1.into(), entry(&record))))?;
     let server = launch.clone().paused().start()?;
     let runlog = server.runlog();
-    let run = behind.run_id.as_str();
-    // The default for what names a run, and by name.
-    let asked: [&[&str]; 5] = [
+    let run = lagging.run_id.as_str();
+    // With the default consistency of queries about a run, and with a named one.
+    let queries: [&[&str]; 5] = [
         &["show", run],
         &["checkpoint", run, "--consistency", "latest"],
         &["recover", run],
         &["lookup", run, "--tool", "t", "--args", "{}"],
         &["show", run, "--consistency", &format!("at-least=1:{}", offsets[2])],
     ];
-    for asked in asked {
-        let begun = Instant::now();
-        let stale = runlog.json(&[asked, &["--deadline", "300ms"]].concat())?.exits(4)?;
-        ensure!(stale.error_kind()? == "stale" && stale.json()?["error"]["lag"] == 3, "{asked:?}: {}", stale.stdout);
-        ensure!(begun.elapsed() >= Duration::from_millis(300), "it was given 300 ms to catch up");
+    for query in queries {
+        let start = Instant::now();
+        let stale = runlog.json(&[query, &["--deadline", "300ms"]].concat())?.exits(4)?;
+        ensure!(stale.error_kind()? == "stale" && stale.json()?["error"]["lag"] == 3, "{query:?}: {}", stale.stdout);
+        ensure!(start.elapsed() >= Duration::from_millis(300), "it was given 300 ms to catch up");
     }
     let (status, problem) = server.get(&format!("/v1/runs/{run}?deadline_ms=100"))?;
     ensure!((status, &problem["kind"], &problem["lag"]) == (503, &json!("stale"), &json!(3)), "{status} {problem}");
@@ -64,7 +64,7 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_event
         "--consistency",
         &format!("at-least=1:{}", offsets[0].saturating_sub(1)),
     ])?;
-    ensure!(old["messages"] == json!(["one"]), "what was asked for is applied: {old}");
+    ensure!(old["messages"] == json!(["one"]), "the requested position is applied: {old}");
     // Nothing is missing from the other partitions.
     runlog.json(&["show", &current.run_id, "--deadline", "10s"])?.exits(0)?;
     server.terminate()?;

@@ -1,6 +1,6 @@
-//! Permission to run a call again over HTTP: an attempt, a decision and an intent are refused unless the journal permits
-//! them, whatever their client believes. Each claim holds on a server that writes schema version 2, where the server checks,
-//! and on one that writes version 3, where the judge does.
+//! Permission to run a call again over HTTP: an attempt, a decision and an intent are refused unless the journal
+//! permits them, regardless of their client's state. Each claim holds with schema version 2, where the server checks,
+//! and with version 3, where the judge checks.
 
 use anyhow::{Context, ensure};
 use runlog_tests::server::{Launch, Server};
@@ -43,9 +43,9 @@ impl<'a> Writer<'a> {
         self.server.post("/v1/runs/r/records?force=true", record)
     }
 
-    /// The outcome of a record and why it was refused, or the kind of the error.
+    /// The outcome of a record and the reason of a refusal, or the kind of the error.
     fn append(&self, id: &str, payload: &Value, facts: &Value) -> anyhow::Result<String> {
-        said(self.post(&self.record(id, payload, facts))?)
+        outcome_text(self.post(&self.record(id, payload, facts))?)
     }
 
     /// A request with some members of its own, as a key.
@@ -59,7 +59,7 @@ impl<'a> Writer<'a> {
         for (name, value) in members.as_object().into_iter().flatten() {
             record[name] = value.clone();
         }
-        said(self.post(&record)?)
+        outcome_text(self.post(&record)?)
     }
 
     fn attempt(&self, id: &str, call: &str, number: u32, facts: &Value) -> anyhow::Result<String> {
@@ -81,7 +81,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn said((status, answer): (u16, Value)) -> anyhow::Result<String> {
+fn outcome_text((status, answer): (u16, Value)) -> anyhow::Result<String> {
     let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     Ok(match status {
         200 => format!("{} {}", text("outcome"), text("reason")).trim_end().to_owned(),
@@ -100,10 +100,10 @@ fn decide(server: &Server, call: &str, decision: &str, members: &Value) -> anyho
     for (name, value) in members.as_object().into_iter().flatten() {
         body[name] = value.clone();
     }
-    said(server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?)
+    outcome_text(server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?)
 }
 
-/// Decides that a call did not happen, at what it is now.
+/// Decides `not_done` at the call's current revision.
 fn not_done(server: &Server, call: &str) -> anyhow::Result<String> {
     decide(server, call, "not_done", &json!({ "revision": pending(server, call)?["revision"] }))
 }
@@ -134,7 +134,7 @@ fn an_attempt_needs_permission_and_the_next_number() -> anyhow::Result<()> {
         says!(not_done(server, "pay"), "applied");
         says!(writer.attempt("a3", "pay", 3, &NONE), "invalid");
         says!(writer.attempt("a2", "pay", 2, &NONE), "applied");
-        // The clearance is used.
+        // The clearance is used up.
         says!(writer.attempt("a2", "pay", 2, &NONE), "repeat");
         says!(writer.attempt("b2", "pay", 2, &NONE), "reconcile_required");
         says!(writer.attempt("not-permitted", "pay", 3, &NONE), "reconcile_required");
@@ -244,7 +244,7 @@ fn an_attempt_or_a_decision_at_an_older_basis_is_refused_by_the_judge() -> anyho
 }
 
 #[test]
-fn an_intent_waits_for_calls_of_earlier_processes_if_it_says_so() -> anyhow::Result<()> {
+fn an_intent_waits_for_calls_of_earlier_processes_if_it_requests_that() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = start(folder.path(), "3")?;
     let first = Writer::claim(&server)?;
@@ -258,14 +258,14 @@ fn an_intent_waits_for_calls_of_earlier_processes_if_it_says_so() -> anyhow::Res
     says!(second.intent("five", &NONE, &NONE), "applied");
     says!(not_done(&server, "one"), "applied");
     says!(second.intent("six", &NONE, &refuse), "applied");
-    // The old process did it after all.
+    // A late result shows that the old process ran the effect.
     says!(first.completed("one-result", "one", "B-1"), "refused fenced");
     says!(second.intent("seven", &NONE, &refuse), "refused unresolved");
     Ok(())
 }
 
 #[test]
-fn a_request_that_says_so_runs_again_without_a_decision() -> anyhow::Result<()> {
+fn a_repeatable_request_runs_again_without_a_decision() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = start(folder.path(), "3")?;
     let first = Writer::claim(&server)?;
@@ -328,7 +328,7 @@ fn an_attempt_whose_payload_is_hidden_needs_permission_too() -> anyhow::Result<(
             (record["record_kind"], record["key_id"]) = (json!("tool_call"), json!("k"));
             record
         };
-        says!(said(writer.post(&hidden("h2"))?), "reconcile_required");
+        says!(outcome_text(writer.post(&hidden("h2"))?), "reconcile_required");
         let long = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2,
             "reason": "again ".repeat(40_000) });
         says!(writer.append("l2", &long, &NONE), "reconcile_required");
@@ -342,15 +342,15 @@ fn an_attempt_whose_payload_is_hidden_needs_permission_too() -> anyhow::Result<(
             ),
             "invalid"
         );
-        says!(said(writer.post(&hidden("h2"))?), "applied");
-        says!(said(writer.post(&hidden("h2"))?), "repeat");
-        says!(said(writer.post(&hidden("h3"))?), "reconcile_required");
+        says!(outcome_text(writer.post(&hidden("h2"))?), "applied");
+        says!(outcome_text(writer.post(&hidden("h2"))?), "repeat");
+        says!(outcome_text(writer.post(&hidden("h3"))?), "reconcile_required");
         Ok(())
     })
 }
 
 #[test]
-fn an_attempt_is_checked_behind_the_records_that_are_sent_with_it() -> anyhow::Result<()> {
+fn an_attempt_is_checked_after_the_records_that_are_sent_with_it() -> anyhow::Result<()> {
     both(|server, first| {
         says!(first.intent("pay", &NONE, &NONE), "applied");
         let attempt =
@@ -361,8 +361,8 @@ fn an_attempt_is_checked_behind_the_records_that_are_sent_with_it() -> anyhow::R
         let mut unnamed = next.record("a2", &attempt, &NONE);
         unnamed.as_object_mut().context("a record")?.remove("writer_id");
         for again in [next.record("a2", &attempt, &NONE), unnamed] {
-            says!(said(next.post(&again)?), "invalid");
-            says!(said(next.post(&json!([claim, again]))?), "reconcile_required");
+            says!(outcome_text(next.post(&again)?), "invalid");
+            says!(outcome_text(next.post(&json!([claim, again]))?), "reconcile_required");
         }
         let (_, records) = server.get(RECORDS)?;
         ensure!(!records.to_string().contains("\"a2\""), "{records}");
@@ -371,7 +371,7 @@ fn an_attempt_is_checked_behind_the_records_that_are_sent_with_it() -> anyhow::R
         let again =
             json!({ "type": "tool_call_attempt", "request_record_id": "book", "attempt": 2, "reason": "again" });
         let both = json!([first.record("book", &request, &NONE), first.record("b2", &again, &NONE)]);
-        says!(said(first.post(&both)?), "reconcile_required");
+        says!(outcome_text(first.post(&both)?), "reconcile_required");
         // Its own attempt moves the revision that a decision in the same array names.
         says!(first.intent("keyed", &json!({ "idempotency_key": "k" }), &NONE), "applied");
         let again =
@@ -389,7 +389,7 @@ fn an_attempt_is_checked_behind_the_records_that_are_sent_with_it() -> anyhow::R
 }
 
 #[test]
-fn of_attempts_with_one_number_that_are_sent_at_once_one_is_applied() -> anyhow::Result<()> {
+fn one_of_several_concurrent_attempts_with_the_same_number_is_applied() -> anyhow::Result<()> {
     both(|server, writer| {
         says!(writer.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
         let answers: Vec<_> = thread::scope(|scope| {
@@ -415,10 +415,10 @@ fn an_attempt_that_was_refused_for_its_number_needs_permission_when_it_is_sent_a
             json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
         let mut again = first.record("a2", &attempt, &NONE);
         again["writer_seq"] = json!(1);
-        says!(said(first.post(&again)?), "refused conflict");
+        says!(outcome_text(first.post(&again)?), "refused conflict");
         again.as_object_mut().context("a record")?.remove("writer_seq");
         says!(first.attempt("b2", "pay", 2, &NONE), "applied");
-        let answer = said(first.post(&again)?)?;
+        let answer = outcome_text(first.post(&again)?)?;
         ensure!(["reconcile_required", "refused transition"].contains(&answer.as_str()), "{answer}");
         ensure!(pending(server, "pay")?["attempts"] == 2);
         Ok(())
@@ -426,7 +426,7 @@ fn an_attempt_that_was_refused_for_its_number_needs_permission_when_it_is_sent_a
 }
 
 #[test]
-fn a_decision_names_what_its_author_saw_and_is_sent_alone() -> anyhow::Result<()> {
+fn a_decision_names_its_basis_and_is_sent_alone() -> anyhow::Result<()> {
     both(|server, first| {
         says!(first.intent("pay", &NONE, &NONE), "applied");
         let decision = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "not_done",
@@ -486,7 +486,7 @@ fn a_resend_beside_other_records_stays_a_repeat() -> anyhow::Result<()> {
             let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "hello" });
             writer.record(id, &payload, &NONE)
         };
-        says!(said(writer.post(&attempt("a2", 2))?), "applied");
+        says!(outcome_text(writer.post(&attempt("a2", 2))?), "applied");
         let sent = json!([turn("x"), attempt("a2", 2), attempt("a3", 3), turn("y"), attempt("a3", 3)]);
         let (_, outcomes) = writer.post(&sent)?;
         let outcomes: Vec<_> = outcomes

@@ -1,4 +1,4 @@
-//! The ports' examples are killed after each line of output and restarted. What they reported is in the journal, once.
+//! The ports' examples are killed after each line of output and restarted. Each reported step is in the journal once.
 
 use anyhow::ensure;
 use runlog_tests::port_fixture::PortBackend;
@@ -7,30 +7,31 @@ use std::time::Duration;
 
 const END_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs an example to its end, killed behind each of its first `kills` lines in turn: the last line of the last life.
+/// Runs an example to its end, killed after each of its first `kills` lines in turn. Returns the lines of the last
+/// life.
 fn killed(backend: &PortBackend, name: &str, arguments: &[&str], kills: usize) -> anyhow::Result<Vec<Value>> {
     for life in 0..kills {
         let mut example = backend.example(name, arguments)?;
         example.receive()?;
-        // A life that gets further than the one before it.
+        // This life gets further than the previous one.
         for _ in 0..life % 4 {
             example.request(&json!("go on"))?;
         }
         example.kill()?;
     }
     let mut example = backend.example(name, arguments)?;
-    let mut said = vec![example.receive()?];
-    while !last(&said[said.len() - 1]) {
-        said.push(example.request(&json!("go on"))?);
+    let mut lines = vec![example.receive()?];
+    while !last(&lines[lines.len() - 1]) {
+        lines.push(example.request(&json!("go on"))?);
     }
     if name != "bob_core" {
         example.release()?;
     }
     example.wait_for_exit(END_WAIT)?;
-    Ok(said)
+    Ok(lines)
 }
 
-/// Whether an example has nothing more to say.
+/// Whether this is an example's last line.
 fn last(line: &Value) -> bool {
     ["entries", "jsonl", "turns"].iter().any(|name| line.get(name).is_some())
 }
@@ -39,9 +40,9 @@ fn last(line: &Value) -> bool {
 fn a_bob_agent_charges_each_order_once() -> anyhow::Result<()> {
     let (backend, folder) = (PortBackend::local()?, tempfile::tempdir()?);
     let ledger = folder.path().join("ledger");
-    let said = killed(&backend, "bob_core", &[&ledger.display().to_string()], 6)?;
-    ensure!(said.last() == Some(&json!({ "entries": 10 })), "{said:?}");
-    ensure!(said[0]["how"] == "recorded" && said[9]["how"] == "done", "it went on where it was: {said:?}");
+    let lines = killed(&backend, "bob_core", &[&ledger.display().to_string()], 6)?;
+    ensure!(lines.last() == Some(&json!({ "entries": 10 })), "{lines:?}");
+    ensure!(lines[0]["how"] == "recorded" && lines[9]["how"] == "done", "it resumed at its last step: {lines:?}");
     let charged = std::fs::read_to_string(ledger)?;
     let expected: Vec<String> = (0..10).map(|order| order.to_string()).collect();
     ensure!(charged.lines().collect::<Vec<_>>() == expected, "{charged}");
@@ -52,8 +53,8 @@ fn a_bob_agent_charges_each_order_once() -> anyhow::Result<()> {
 fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
     let (backend, folder) = (PortBackend::local()?, tempfile::tempdir()?);
     let state = folder.path().join("state");
-    let said = killed(&backend, "codetether", &[&state.display().to_string()], 5)?;
-    let jsonl = said.last().and_then(|line| line["jsonl"].as_str()).unwrap_or_default();
+    let lines = killed(&backend, "codetether", &[&state.display().to_string()], 5)?;
+    let jsonl = lines.last().and_then(|line| line["jsonl"].as_str()).unwrap_or_default();
     let entries: Vec<Value> = jsonl.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let of = |phase: &str| -> Vec<&Value> {
         entries.iter().filter(|entry| entry["phase"] == phase).map(|entry| &entry["txn"]).collect()
@@ -69,7 +70,7 @@ fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
 
 #[test]
 fn rows_of_an_observed_workspace_are_stored_once() -> anyhow::Result<()> {
-    let said = killed(&PortBackend::local()?, "observability", &[], 5)?;
-    ensure!(said.last() == Some(&json!({ "turns": 4, "ended": 4 })), "{said:?}");
+    let lines = killed(&PortBackend::local()?, "observability", &[], 5)?;
+    ensure!(lines.last() == Some(&json!({ "turns": 4, "ended": 4 })), "{lines:?}");
     Ok(())
 }

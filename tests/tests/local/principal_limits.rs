@@ -1,4 +1,4 @@
-//! A principal that is over a limit is refused, with nothing done and a time to try again; others do not notice.
+//! A principal over a limit is refused without any effect and with a retry time; others are not affected.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -38,7 +38,7 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 const BUSY: &str = "busy";
 const OTHER: &str = "other";
 
-/// A server that asks for tokens: two of `busy`, one of `other`.
+/// A server that requires tokens: two of `busy`, one of `other`.
 struct Site {
     dir: TempDir,
     log: MemoryLog,
@@ -50,14 +50,14 @@ struct Site {
 }
 
 #[derive(Debug)]
-struct Told {
+struct Reply {
     status: u16,
     retry_after: Option<u64>,
     body: Value,
 }
 
-impl Told {
-    /// Refused with nothing done, to be tried again after so many seconds.
+impl Reply {
+    /// Checks for a refusal without any effect. Returns the retry time, seconds.
     fn refused(&self) -> u64 {
         assert_eq!((self.status, &self.body["kind"]), (429, &json!("overloaded")), "{self:?}");
         assert!(self.body["detail"].as_str().unwrap().contains("nothing happened"), "{self:?}");
@@ -90,15 +90,15 @@ impl Site {
         Self { dir, log, url, http: client().unwrap(), authentication, busy, other }
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, token: &str) -> Told {
+    async fn send(&self, request: reqwest::RequestBuilder, token: &str) -> Reply {
         let response = request.bearer_auth(token).send().await.unwrap();
         let status = response.status().as_u16();
         let retry_after = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap().parse().unwrap());
         let body = response.text().await.unwrap();
-        Told { status, retry_after, body: serde_json::from_str(&body).unwrap_or(json!(body)) }
+        Reply { status, retry_after, body: serde_json::from_str(&body).unwrap_or(json!(body)) }
     }
 
-    async fn get(&self, path: &str, token: &str) -> Told {
+    async fn get(&self, path: &str, token: &str) -> Reply {
         self.send(self.http.get(format!("{}{path}", self.url)), token).await
     }
 
@@ -123,18 +123,18 @@ impl Site {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_over_the_rate_are_refused_until_it_allows_them_with_all_tokens_of_the_principal_together() {
     let site = Site::start(json!({ BUSY: { "requests_per_second": 4 } })).await;
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut answered = 0;
     let refused = loop {
-        let told = site.get("/v1/journal", &site.busy[answered % 2]).await;
-        if told.status != 200 {
-            break told;
+        let reply = site.get("/v1/journal", &site.busy[answered % 2]).await;
+        if reply.status != 200 {
+            break reply;
         }
         answered += 1;
-        assert!(answered < 1_000, "none is refused");
+        assert!(answered < 1_000, "no request was refused");
     };
-    // Those of one second, and what has come back meanwhile.
-    let most = 4 + (begun.elapsed().as_millis() / 250) as usize;
+    // The requests of one second, and the allowance regained meanwhile.
+    let most = 4 + (start.elapsed().as_millis() / 250) as usize;
     assert!((4..=most).contains(&answered), "{answered} of {most}");
     assert_eq!(refused.refused(), 1);
     for _ in 0..20 {
@@ -142,8 +142,8 @@ async fn requests_over_the_rate_are_refused_until_it_allows_them_with_all_tokens
     }
     assert!(site.refusals("requests_per_second").await >= 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(site.get("/v1/journal", &site.busy[0]).await.status, 200, "after the time that it was told");
-    // Limits are read again while what was used is kept.
+    assert_eq!(site.get("/v1/journal", &site.busy[0]).await.status, 200, "after the retry time");
+    // Limits are read again while the used allowance is kept.
     write(&site.dir.path().join("tokens.json"), json!({ "*": { "requests_per_second": 1 } }));
     site.authentication.reload();
     site.get("/v1/journal", &site.busy[0]).await;
@@ -153,7 +153,7 @@ async fn requests_over_the_rate_are_refused_until_it_allows_them_with_all_tokens
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_over_the_rate_are_refused_before_they_are_read_and_a_producer_knows_that_nothing_happened() {
+async fn bodies_over_the_rate_are_refused_unread_and_a_producer_knows_that_no_effect_happened() {
     let site = Site::start(json!({ BUSY: { "body_bytes_per_second": 4_000 } })).await;
     let long = text(16_000, 1);
     assert_eq!(site.send(site.post("one", &long), &site.busy[0]).await.status, 200);
@@ -162,16 +162,16 @@ async fn bodies_over_the_rate_are_refused_before_they_are_read_and_a_producer_kn
     assert!((3..=4).contains(&again), "{again} s for 16,000 bytes at 4,000 a second, of which a second is free");
     assert_eq!(site.send(site.post("three", &long), &site.other).await.status, 200, "another principal");
     assert_eq!(site.end().await, end + 1, "what was refused is not in the log");
-    // More than sockets hold: the answer comes when it is sent.
+    // More than socket buffers hold: the answer arrives after the whole body is sent.
     let again = site.send(site.post("four", &text(12 << 20, 1)), &site.busy[1]).await.refused();
-    // A body without a length is paid for when it is there.
+    // A body without a length is charged once it has arrived.
     tokio::time::sleep(Duration::from_secs(again)).await;
     let chunks = futures_util::stream::iter([Ok::<_, std::io::Error>(" ".repeat(16_000))]);
     let chunked = || site.http.post(format!("{}/v1/runs/r/records", site.url));
     let chunked = chunked().header("content-type", "application/json").body(reqwest::Body::wrap_stream(chunks));
     assert_eq!(site.send(chunked, &site.busy[0]).await.status, 400);
     let again = site.send(site.post("two", "short"), &site.busy[0]).await.refused();
-    // So that the claim fits in, too.
+    // One second more, so that the claim fits in, too.
     tokio::time::sleep(Duration::from_secs(again + 1)).await;
 
     let journal = Journal::parse(&site.url, None).unwrap();
@@ -181,10 +181,10 @@ async fn bodies_over_the_rate_are_refused_before_they_are_read_and_a_producer_kn
     run.turn("user", &*long).await.unwrap();
     run.flush().await.unwrap();
     let error = run.turn("user", "next").await.unwrap_err();
-    let told = (error.kind(), error.action(), error.side_effect());
-    assert_eq!(told, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
+    let reply = (error.kind(), error.action(), error.side_effect());
+    assert_eq!(reply, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    run.turn("user", "next").await.expect("the handle goes on");
+    run.turn("user", "next").await.expect("the handle continues");
     run.end(runlog_producer::Outcome::Completed).await.unwrap();
 }
 
@@ -209,11 +209,11 @@ async fn content_over_the_days_quota_is_not_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_do_not_come_take_the_room_of_their_principal_and_of_nobody_else() {
+async fn slow_bodies_use_only_their_principals_capacity() {
     let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
     let address = site.url.strip_prefix("http://").unwrap();
     let mut silent = Vec::new();
-    // Together longer than all the room there is.
+    // Together longer than the whole capacity.
     for token in site.busy.iter().cycle().take(3) {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!(
@@ -223,7 +223,7 @@ async fn bodies_that_do_not_come_take_the_room_of_their_principal_and_of_nobody_
         stream.write_all(head.as_bytes()).await.unwrap();
         silent.push(stream);
     }
-    // So that they come first.
+    // Gives the silent bodies time to arrive first.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(site.send(site.post("long", &text(2 << 20, 1)), &site.other).await.status, 200);
     // It did not wait for them: they are all still open.
@@ -234,7 +234,7 @@ async fn bodies_that_do_not_come_take_the_room_of_their_principal_and_of_nobody_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_are_not_read_take_the_room_of_their_principal_and_of_nobody_else() {
+async fn unread_answers_use_only_their_principals_capacity() {
     let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
     for nth in 0..60 {
         assert_eq!(site.send(site.post(&nth.to_string(), &text(240_000, nth)), &site.busy[0]).await.status, 200);
@@ -272,8 +272,8 @@ async fn answers_that_are_not_read_take_the_room_of_their_principal_and_of_nobod
     tokio::time::timeout(WAIT, freed).await.expect("a client that goes leaves its room");
 }
 
-/// Asks once over a connection and keeps it: the answer.
-async fn asked(stream: &mut TcpStream, token: Option<&str>, path: &str) -> std::io::Result<String> {
+/// Sends one request over a connection and keeps it open. Returns the answer.
+async fn ask_over(stream: &mut TcpStream, token: Option<&str>, path: &str) -> std::io::Result<String> {
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n").as_bytes()).await?;
     let (mut answer, mut some) = (String::new(), [0; 4096]);
@@ -299,7 +299,7 @@ async fn connections_over_the_limit_are_refused_and_closed_with_all_tokens_of_th
     let address = site.url.strip_prefix("http://").unwrap();
     let connect = async |token: &str| {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = asked(&mut stream, Some(token), "/v1/journal").await.unwrap();
+        let head = ask_over(&mut stream, Some(token), "/v1/journal").await.unwrap();
         (head, stream)
     };
     let (first, mut one) = connect(&site.busy[0]).await;
@@ -308,10 +308,10 @@ async fn connections_over_the_limit_are_refused_and_closed_with_all_tokens_of_th
     let (third, mut refused) = connect(&site.busy[0]).await;
     assert!(third.starts_with("HTTP/1.1 429") && third.contains("connection: close"), "{third}");
     refused.read_to_end(&mut Vec::new()).await.unwrap();
-    let again = asked(&mut one, Some(&site.busy[1]), "/v1/journal").await.unwrap();
+    let again = ask_over(&mut one, Some(&site.busy[1]), "/v1/journal").await.unwrap();
     assert!(again.starts_with("HTTP/1.1 200"), "it has its connection: {again}");
-    // A connection of a proxy is whose it carried last.
-    let other = asked(&mut one, Some(&site.other), "/v1/journal").await.unwrap();
+    // A proxy's connection belongs to the principal of its last request.
+    let other = ask_over(&mut one, Some(&site.other), "/v1/journal").await.unwrap();
     assert!(other.starts_with("HTTP/1.1 200"), "{other}");
     let (fourth, _three) = connect(&site.busy[0]).await;
     assert!(fourth.starts_with("HTTP/1.1 200"), "{fourth}");
@@ -319,26 +319,26 @@ async fn connections_over_the_limit_are_refused_and_closed_with_all_tokens_of_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_without_a_valid_token_take_those_of_nobody_who_has_one() {
+async fn connections_without_a_valid_token_displace_no_authenticated_connection() {
     let site = Site::start(json!({})).await;
     let address = site.url.strip_prefix("http://").unwrap();
-    let mut known = TcpStream::connect(address).await.unwrap();
-    asked(&mut known, Some(&site.other), "/v1/journal").await.unwrap();
+    let mut authenticated = TcpStream::connect(address).await.unwrap();
+    ask_over(&mut authenticated, Some(&site.other), "/v1/journal").await.unwrap();
     let mut strangers = Vec::new();
-    // Half of them send nothing; the others ask for what needs no token, or with a wrong one.
+    // Half of them send nothing; the others request a path that needs no token, or send a wrong token.
     for nth in 0..1_100 {
         let mut stream = TcpStream::connect(address).await.unwrap();
         match nth % 4 {
-            0 => drop(asked(&mut stream, None, "/healthz").await.unwrap()),
-            1 => drop(asked(&mut stream, Some("wrong"), "/v1/journal").await.unwrap()),
+            0 => drop(ask_over(&mut stream, None, "/healthz").await.unwrap()),
+            1 => drop(ask_over(&mut stream, Some("wrong"), "/v1/journal").await.unwrap()),
             _ => {}
         }
         strangers.push(stream);
     }
     let oldest = &mut strangers[0];
     tokio::time::timeout(WAIT / 2, oldest.read_to_end(&mut Vec::new())).await.expect("it is closed").ok();
-    let told = asked(&mut known, Some(&site.other), "/v1/journal").await.expect("it goes on");
-    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
-    let latest = asked(&mut strangers[1_096], None, "/healthz").await.expect("there is room for the latest");
+    let reply = ask_over(&mut authenticated, Some(&site.other), "/v1/journal").await.expect("it stays open");
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let latest = ask_over(&mut strangers[1_096], None, "/healthz").await.expect("the latest connection is accepted");
     assert!(latest.starts_with("HTTP/1.1 200"), "{latest}");
 }

@@ -1,5 +1,5 @@
-//! The server is killed at random moments while many agents write to it: nothing acknowledged is lost, nothing is
-//! applied twice. The log is the server's own.
+//! The server is killed at random moments while many agents write to it: no acknowledged record is lost, and no
+//! record is applied twice. The log is the server's own.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ use runlog_tests::{
 use tempfile::tempdir;
 use tokio::sync::watch;
 
-/// How often, unless `RUNLOG_KILLS` says otherwise.
+/// How often, unless `RUNLOG_KILLS` is set.
 const KILLS: u32 = 5;
 
 fn leaves_numbers(run_id: &str) -> bool {
@@ -55,7 +55,7 @@ fn a_server_killed_at_random_moments_loses_no_acknowledged_record_and_applies_no
         server = launch.start()?;
         url.send_replace(server.url.clone());
     }
-    // Behind the last kill they write on for a moment.
+    // After the last kill they continue to write for a moment.
     let acknowledged = writers.acknowledged();
     let up = Instant::now();
     while !writers.failed() && writers.acknowledged() < acknowledged + 2000 && up.elapsed() < Duration::from_secs(60) {

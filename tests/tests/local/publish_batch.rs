@@ -5,7 +5,7 @@ use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-fn turn(text: &str) -> Value {
+fn turn_record(text: &str) -> Value {
     json!({ "run_id": "run", "record_id": text, "payload": { "type": "conversation_turn", "message_id": text, "kind": "user",
         "content": text } })
 }
@@ -23,7 +23,7 @@ fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyho
         "request_id": "r", "call_id": "c", "tool_name": "book", "arguments": { "seat": 1 } } });
     let answer = json!({ "run_id": "run", "record_id": "ok", "payload": { "type": "tool_call_completed", "request_record_id": "q",
         "result": "ok" } });
-    let good = batch("good", &[turn("a"), request, answer]);
+    let good = batch("good", &[turn_record("a"), request, answer]);
     let outcome = runlog.json_with_input(&["publish"], &good.to_string())?.exits(0)?.json()?;
     ensure!(outcome["outcome"] == "applied" && outcome["position"]["index"] == 0, "{outcome}");
     let again = runlog.json_with_input(&["publish"], &good.to_string())?.exits(0)?.json()?;
@@ -31,16 +31,16 @@ fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyho
 
     let orphan = json!({ "run_id": "run", "record_id": "o", "payload": { "type": "tool_call_completed",
         "request_record_id": "nobody" } });
-    let bad = batch("bad", &[turn("b"), orphan, turn("c")]);
+    let bad = batch("bad", &[turn_record("b"), orphan, turn_record("c")]);
     let (status, refused) = server.post("/v1/runs/run/records", &bad)?;
     ensure!(status == 200 && refused["outcome"] == "refused" && refused["reason"] == "transition", "{refused}");
     ensure!(refused["position"]["index"] == 1, "the one at fault: {refused}");
     let place = format!("{}:{}", refused["position"]["partition"], refused["position"]["offset"]);
-    let (_, told) = server.get(&format!("/v1/runs/run/outcome?position={place}:2&record_id=bad"))?;
-    ensure!(told["outcome"] == "refused" && told["position"]["index"] == 1, "{told}");
-    let (_, told) = server.post("/v1/runs/run/records", &batch("empty", &[]))?;
-    ensure!(told["reason"] == "batch", "{told}");
-    runlog.json_with_input(&["publish"], &turn("d").to_string())?.exits(0)?;
+    let (_, answer) = server.get(&format!("/v1/runs/run/outcome?position={place}:2&record_id=bad"))?;
+    ensure!(answer["outcome"] == "refused" && answer["position"]["index"] == 1, "{answer}");
+    let (_, answer) = server.post("/v1/runs/run/records", &batch("empty", &[]))?;
+    ensure!(answer["reason"] == "batch", "{answer}");
+    runlog.json_with_input(&["publish"], &turn_record("d").to_string())?.exits(0)?;
 
     let expected = [("a", 0, 1, 1), ("q", 1, 2, 2), ("ok", 2, 3, 3)];
     for command in [&["show", "run"][..], &["tail", "run", "--until-end"]] {
@@ -57,9 +57,12 @@ fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyho
             );
         }
     }
-    let found = runlog.json(&["lookup", "run", "--tool", "book", "--args", r#"{"seat":1}"#])?.exits(0)?.json()?;
-    ensure!(found["status"] == "completed" && found["result"] == "ok" && found["position"]["index"] == 2, "{found}");
-    ensure!(runlog.answer(&["verify"])?["equal"] == true, "rebuilt as it stands");
+    let lookup = runlog.json(&["lookup", "run", "--tool", "book", "--args", r#"{"seat":1}"#])?.exits(0)?.json()?;
+    ensure!(
+        lookup["status"] == "completed" && lookup["result"] == "ok" && lookup["position"]["index"] == 2,
+        "{lookup}"
+    );
+    ensure!(runlog.answer(&["verify"])?["equal"] == true, "a rebuild gives the same index");
     server.terminate()?;
     Ok(())
 }
@@ -104,8 +107,8 @@ fn open_states_and_events_are_answered_over_http() -> anyhow::Result<()> {
     let (_, events) = server.get("/v1/events?subject=run:run-42&run=run-42&limit=2")?;
     ensure!(events["events"].as_array().is_some_and(|events| events.len() == 2), "{events}");
     ensure!(events["next_cursor"].is_string(), "{events}");
-    let (status, told) = server.get("/v1/events")?;
-    ensure!(status == 400 && told["kind"] == "usage", "{told}");
+    let (status, answer) = server.get("/v1/events")?;
+    ensure!(status == 400 && answer["kind"] == "usage", "{answer}");
     server.terminate()?;
     Ok(())
 }

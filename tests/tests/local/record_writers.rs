@@ -1,5 +1,5 @@
-//! An outcome names the writer of the record beside the writer of the run: only a record of the asker's own epoch permits an
-//! effect.
+//! An outcome names the writer of the record beside the writer of the run: only a record of the caller's own epoch
+//! permits an effect.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A server over a log in memory.
 pub(crate) struct Site {
     _folder: tempfile::TempDir,
-    /// Of the run `r`.
+    /// The URL of the run `r`.
     url: String,
     http: reqwest::Client,
 }
@@ -41,7 +41,7 @@ impl Site {
         self.http.get(format!("{}{path}", self.url)).send().await.unwrap().json().await.unwrap()
     }
 
-    /// Claims the run: the writer as records name it, and as answers do.
+    /// Claims the run. Returns the writer as named in records, and in answers.
     async fn claim(&self) -> (Value, Value) {
         let claim = self.post("/claims", &json!({})).await;
         let (id, epoch) = (&claim["writer_id"], &claim["epoch"]);
@@ -49,7 +49,7 @@ impl Site {
     }
 }
 
-/// The intent that every process that is at this step of the agent writes.
+/// The intent that every process at this step of the agent writes.
 pub(crate) fn intent(writer: &Value, id: &str) -> Value {
     let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "book",
         "arguments": { "seat": id } });
@@ -57,7 +57,7 @@ pub(crate) fn intent(writer: &Value, id: &str) -> Value {
         "payload": call })
 }
 
-fn at(answer: &Value) -> String {
+fn position_text(answer: &Value) -> String {
     let position = &answer["position"];
     format!("{}:{}:{}", position["partition"], position["offset"], position["index"])
 }
@@ -69,10 +69,10 @@ async fn an_intent_of_another_process_under_the_same_id_is_no_permission() {
     let landed = site.post("/records", &intent(&first, "book-1")).await;
     assert_eq!((&landed["outcome"], &landed["record_writer"]), (&json!("applied"), &first_writer), "{landed}");
     let (second, second_writer) = site.claim().await;
-    let also = format!("&also={}", at(&landed));
+    let also = format!("&also={}", position_text(&landed));
     let again = site.post(&format!("/records?consistency=latest{also}"), &intent(&second, "book-1")).await;
     assert_eq!((&again["outcome"], &again["writer"]), (&json!("repeat"), &second_writer), "{again}");
-    let place = at(&again);
+    let place = position_text(&again);
     let dry = site.post("/records?check=true", &intent(&second, "book-1")).await;
     let many = site.post("/records", &json!([intent(&second, "book-1"), intent(&second, "book-2")])).await;
     let by_place = site.get(&format!("/outcome?position={place}&record_id=book-1{also}")).await;
@@ -88,7 +88,7 @@ async fn an_intent_of_another_process_under_the_same_id_is_no_permission() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_of_what_this_epoch_sent_names_its_sender_whatever_numbers_it_has() {
+async fn a_repeat_of_this_epochs_record_names_its_sender_with_any_numbers() {
     let site = Site::start().await;
     let (mine, writer) = site.claim().await;
     site.post("/records", &intent(&mine, "book-1")).await;
@@ -96,8 +96,8 @@ async fn a_repeat_of_what_this_epoch_sent_names_its_sender_whatever_numbers_it_h
     assert_eq!((&again["outcome"], &again["record_writer"], &again["writer"]), (&json!("repeat"), &writer, &writer));
     let mut numbered = intent(&mine, "book-2");
     (numbered["writer_seq"], numbered["journal_seq"]) = (json!(2), json!(2));
-    let told = site.post("/records?return=ack", &numbered).await;
-    assert_eq!((&told["outcome"], &told["record_writer"]), (&json!("appended"), &Value::Null), "{told}");
+    let outcome = site.post("/records?return=ack", &numbered).await;
+    assert_eq!((&outcome["outcome"], &outcome["record_writer"]), (&json!("appended"), &Value::Null), "{outcome}");
     let late = site.post("/records?consistency=latest", &numbered).await;
     assert_eq!((&late["outcome"], &late["record_writer"]), (&json!("repeat"), &writer), "{late}");
 }
@@ -107,7 +107,7 @@ async fn an_intent_twice_in_one_request_is_its_senders() {
     let site = Site::start().await;
     let (mine, writer) = site.claim().await;
     site.post("/records", &intent(&mine, "book-1")).await;
-    // The run's last record is nobody's of this epoch.
+    // The run's last record does not belong to this epoch.
     let decision = json!({ "decision": "done", "result": 1, "who": "jo", "why": "looked", "revision": 1 });
     let decided = site.post("/effects/book-1/resolution", &decision).await;
     assert_ne!(decided["record_writer"], writer, "{decided}");
@@ -135,9 +135,9 @@ async fn a_batch_has_the_writer_that_sent_it_and_a_repeated_record_in_it_keeps_i
             "payload": { "type": "batch", "records": records } })
     };
     for (id, ids) in [("mixed", &["book-1", "book-2"][..]), ("repeats", &["book-1"])] {
-        let told = site.post("/records", &batch(id, ids)).await;
-        assert_eq!((&told["outcome"], &told["record_writer"]), (&json!("applied"), &second_writer), "{told}");
-        let offset = &told["position"]["offset"];
+        let outcome = site.post("/records", &batch(id, ids)).await;
+        assert_eq!((&outcome["outcome"], &outcome["record_writer"]), (&json!("applied"), &second_writer), "{outcome}");
+        let offset = &outcome["position"]["offset"];
         let within = site.get(&format!("/outcome?position=0:{offset}:0&record_id=book-1")).await;
         assert_eq!((&within["outcome"], &within["record_writer"]), (&json!("repeat"), &first_writer), "{within}");
         let by_id = site.get(&format!("/outcome?record_id={id}")).await;
@@ -148,7 +148,7 @@ async fn a_batch_has_the_writer_that_sent_it_and_a_repeated_record_in_it_keeps_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handle_runs_no_effect_where_the_record_under_its_id_is_of_another_epoch() {
+async fn a_handle_runs_no_effect_if_the_record_under_its_id_is_of_another_epoch() {
     let site = Site::start().await;
     site.claim().await;
     let proxy = HttpProxy::start(site.url.trim_end_matches("/v1/runs/r"), "/records").unwrap();
@@ -165,7 +165,7 @@ async fn a_handle_runs_no_effect_where_the_record_under_its_id_is_of_another_epo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_of_a_record_of_the_same_request_has_the_place_of_that() {
+async fn a_repeat_within_one_request_has_the_place_of_the_first() {
     let site = Site::start().await;
     let (writer, named) = site.claim().await;
     site.post("/records", &intent(&writer, "first")).await;
@@ -177,14 +177,14 @@ async fn a_repeat_of_a_record_of_the_same_request_has_the_place_of_that() {
     let three = site.post("/records", &json!([batch, intent(&writer, "m-2"), intent(&writer, "m-2")])).await;
     for member in [&three[1], &three[2]] {
         assert_eq!((&member["outcome"], &member["record_writer"]), (&json!("repeat"), &named), "{three}");
-        let read = site.get(&format!("/outcome?position={}&record_id=m-2", at(member))).await;
+        let read = site.get(&format!("/outcome?position={}&record_id=m-2", position_text(member))).await;
         assert_eq!((&read["outcome"], &read["record_writer"]), (&json!("applied"), &named), "{read}");
     }
-    // Permits nothing: by its position, too.
+    // A refused record permits nothing, by its position either.
     let mut refused = intent(&writer, "refused");
     refused["writer_epoch"] = json!(7);
     let two = site.post("/records", &json!([refused, refused])).await;
-    let read = site.get(&format!("/outcome?position={}", at(&two[1]))).await;
+    let read = site.get(&format!("/outcome?position={}", position_text(&two[1]))).await;
     assert_ne!(read["outcome"], "applied", "{two} {read}");
 }
 
@@ -196,8 +196,8 @@ async fn a_batch_that_repeats_a_record_before_a_new_one_is_applied() {
     let mut batch = intent(&writer, "batch");
     batch["payload"] = json!({ "type": "batch", "records": [intent(&writer, "known"), intent(&writer, "new"),
         intent(&writer, "new"), intent(&writer, "newer")] });
-    let told = site.post("/records", &batch).await;
-    assert_eq!((&told["outcome"], &told["reason"]), (&json!("applied"), &Value::Null), "{told}");
+    let outcome = site.post("/records", &batch).await;
+    assert_eq!((&outcome["outcome"], &outcome["reason"]), (&json!("applied"), &Value::Null), "{outcome}");
     for id in ["new", "newer"] {
         let read = site.get(&format!("/outcome?record_id={id}")).await;
         assert_eq!(read["outcome"], "applied", "{read}");

@@ -40,7 +40,7 @@ fn import(runlog: &Runlog, format: &str, files: &[PathBuf]) -> anyhow::Result<Va
     runlog.answer(&[&["import", format][..], &names].concat())
 }
 
-/// The rows of every partition, once its index is as far as the log.
+/// The rows of every partition, once its index has reached the log's end.
 fn rows_of(runtime: &Runtime, projector: &Projector, partitions: u32) -> anyhow::Result<Vec<Rows>> {
     let of = |partition| {
         runtime.block_on(projector.wait(partition, Consistency::Latest, Duration::from_secs(60)))?;
@@ -49,7 +49,7 @@ fn rows_of(runtime: &Runtime, projector: &Projector, partitions: u32) -> anyhow:
     PartitionId::all(partitions).map(of).collect()
 }
 
-/// The end of every partition's log: what was ever appended.
+/// The end of every partition's log, which counts all appends.
 fn ends(server: &Server) -> anyhow::Result<Vec<u64>> {
     let doctor = server.runlog().answer(&["doctor"])?;
     let partitions = doctor["partitions"].as_array().context("partitions")?;
@@ -93,7 +93,7 @@ fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> an
     }
     check_all(&runlog, &all, seed)?;
     listed(&runlog, &all)?;
-    ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices are what the log says");
+    ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices match the log");
 
     let before = ends(&server)?;
     for (format, files, records) in &reports {
@@ -101,23 +101,23 @@ fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> an
         ensure!(again["records"] == 0 && &again["duplicates"] == records, "a second import of {records}: {again}");
     }
     ensure!(ends(&server)? == before, "a second import appends nothing");
-    ensure!(runlog.answer(&["anomalies"])?["anomalies"] == Value::Array(Vec::new()), "nothing was refused");
+    ensure!(runlog.answer(&["anomalies"])?["anomalies"] == Value::Array(Vec::new()), "no record was refused");
     Ok(())
 }
 
-/// `runs` names each of them, in order, with its status.
+/// Checks that `runs` lists each run, in order, with its status.
 fn listed(runlog: &Runlog, runs: &[Run]) -> anyhow::Result<()> {
     let mut expected: Vec<_> = runs.iter().map(|run| (run.id.as_str(), run.status)).collect();
     expected.sort_unstable();
     let page = runlog.answer(&["runs", "--limit", "100000"])?;
-    let found = page["runs"].as_array().context("runs")?.iter();
-    let found: Vec<_> =
-        found.map(|run| (run["run_id"].as_str().unwrap_or(""), run["status"].as_str().unwrap_or(""))).collect();
-    ensure!(found == expected, "listed {found:?}");
+    let rows = page["runs"].as_array().context("runs")?.iter();
+    let rows: Vec<_> =
+        rows.map(|run| (run["run_id"].as_str().unwrap_or(""), run["status"].as_str().unwrap_or(""))).collect();
+    ensure!(rows == expected, "listed {rows:?}");
     Ok(())
 }
 
-/// A copy of a format's first sample, changed.
+/// A changed copy of a format's first sample.
 fn changed(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -> anyhow::Result<PathBuf> {
     let file = recorded::samples(format)?.remove(0);
     let copy = folder.join(file.file_name().context("a name")?);
@@ -126,7 +126,7 @@ fn changed(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -
 }
 
 #[test]
-fn one_truncated_file_makes_an_import_write_nothing_of_any_file() -> anyhow::Result<()> {
+fn one_truncated_file_prevents_the_import_of_every_file() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(&folder.path().join("data")).start()?;
     let before = ends(&server)?;
@@ -208,7 +208,7 @@ fn the_indices_of_recorded_runs_are_the_same_when_they_are_built_in_bulk() -> an
         for (partition, (built, live)) in PartitionId::all(partitions).zip(rows.iter().zip(&live)) {
             bulk::same_rows(partition, built, live).with_context(|| format!("with {memory_bytes} bytes"))?;
         }
-        ensure!(projector.verify()?.equal, "the indices are what the log says");
+        ensure!(projector.verify()?.equal, "the indices match the log");
     }
     Ok(())
 }

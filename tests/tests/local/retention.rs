@@ -13,30 +13,30 @@ use tempfile::tempdir;
 const RUN: &str = "run";
 const FAR: &str = "2100-01-01T00:00:00Z";
 
-fn said(id: &str, payload: Value) -> Value {
+fn run_record(id: &str, payload: Value) -> Value {
     json!({ "run_id": RUN, "record_id": id, "payload": payload })
 }
 
-fn turn(id: &str) -> Value {
-    said(id, json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "secret" }))
+fn turn_record(id: &str) -> Value {
+    run_record(id, json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "secret" }))
 }
 
 fn request(id: &str) -> Value {
     let arguments = json!({ "call": id });
-    said(
+    run_record(
         id,
         json!({ "type": "tool_call_requested", "request_id": id, "call_id": "c", "tool_name": "book", "arguments": arguments }),
     )
 }
 
 fn completed(id: &str, request: &str) -> Value {
-    said(id, json!({ "type": "tool_call_completed", "request_record_id": request, "result": { "secret": 1 } }))
+    run_record(id, json!({ "type": "tool_call_completed", "request_record_id": request, "result": { "secret": 1 } }))
 }
 
 fn failed(id: &str, request: &str) -> Value {
     let payload = json!({ "type": "tool_call_failed", "request_record_id": request, "error_kind": "full",
         "error_message": "secret" });
-    said(id, payload)
+    run_record(id, payload)
 }
 
 fn checkpoint(id: &str, base: Option<&str>, covers: u64) -> Value {
@@ -48,7 +48,7 @@ fn checkpoint(id: &str, base: Option<&str>, covers: u64) -> Value {
         payload["base"] = base.into();
         payload["state_hash"] = runlog_model::state_hash(&list, &Value::Null).into();
     }
-    said(id, payload)
+    run_record(id, payload)
 }
 
 fn publish(runlog: &Command, records: &[Value]) -> anyhow::Result<()> {
@@ -59,7 +59,7 @@ fn publish(runlog: &Command, records: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the content of a family away, and says where the horizon of the run's partition stands.
+/// Removes the content of a family. Returns the horizon's position in the run's partition.
 fn drop_content(server: &Server, family: &str, until: &str) -> anyhow::Result<Value> {
     let typed = ["retention", family, "--until", until, "--who", "jo", "--why", "policy", "--yes"];
     let outcomes = server.runlog().json(&typed)?.exits(0)?.json()?;
@@ -75,7 +75,7 @@ fn lookup(server: &Server, request: &str) -> anyhow::Result<Value> {
     server.runlog().json(&["lookup", RUN, "--tool", "book", "--args", &arguments])?.exits(0)?.json()
 }
 
-/// All that is answered of the run.
+/// All answers about the run.
 fn answers(server: &Server) -> anyhow::Result<Value> {
     let mut answers = Vec::new();
     for command in [
@@ -99,19 +99,22 @@ fn answers(server: &Server) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn content_before_a_horizon_is_absent_from_every_answer_and_nothing_else_is() -> anyhow::Result<()> {
+fn only_content_before_a_horizon_is_absent_from_answers() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path());
     let server = launch.start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[turn("t"), request("q"), completed("ok", "q"), request("f"), failed("no", "f"), request("p")])?;
+    publish(
+        &runlog,
+        &[turn_record("t"), request("q"), completed("ok", "q"), request("f"), failed("no", "f"), request("p")],
+    )?;
     let before = runlog.json(&["show", RUN, "--raw"])?.exits(0)?.documents()?;
     let mut horizons = Vec::new();
     for family in ["conversation_turn", "tool_call_completed", "tool_call_failed"] {
         horizons.push(drop_content(&server, family, FAR)?);
     }
-    // Behind the horizon, though the log takes it before that time.
-    publish(&runlog, &[turn("later")])?;
+    // After the horizon, though appended before its time.
+    publish(&runlog, &[turn_record("later")])?;
 
     for command in [&["show", RUN][..], &["show", RUN, "--raw"], &["tail", RUN, "--until-end", "--raw"]] {
         let lines = runlog.json(command)?.exits(0)?.documents()?;
@@ -123,7 +126,7 @@ fn content_before_a_horizon_is_absent_from_every_answer_and_nothing_else_is() ->
             }
         }
         ensure!(lines[1]["payload"]["arguments"] == json!({ "call": "q" }), "another family: {}", lines[1]);
-        ensure!(lines[6]["payload"]["content"] == "secret", "behind the horizon: {}", lines[6]);
+        ensure!(lines[6]["payload"]["content"] == "secret", "after the horizon: {}", lines[6]);
     }
     let done = lookup(&server, "q")?;
     ensure!(
@@ -142,23 +145,23 @@ fn content_before_a_horizon_is_absent_from_every_answer_and_nothing_else_is() ->
         recovery["missing_content"] == json!([]) && recovery["completed"][0]["status"] == "completed",
         "{recovery}"
     );
-    let told = answers(&server)?;
-    ensure!(told.to_string().matches("secret").count() == 4, "the later one, as often as it is asked for: {told}");
+    let all_answers = answers(&server)?;
+    ensure!(all_answers.to_string().matches("secret").count() == 4, "the later turn, in each query: {all_answers}");
 
     ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
     server.terminate()?;
     std::fs::remove_dir_all(folder.path().join("index"))?;
     let server = launch.start()?;
-    ensure!(answers(&server)? == told, "built again from the log the answers are the same");
+    ensure!(answers(&server)? == all_answers, "built again from the log the answers are the same");
     Ok(())
 }
 
 #[test]
-fn a_horizon_again_is_harmless_and_the_one_that_reaches_furthest_is_listed_and_named() -> anyhow::Result<()> {
+fn a_repeated_horizon_is_harmless_and_the_furthest_one_is_listed_and_named() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[turn("t")])?;
+    publish(&runlog, &[turn_record("t")])?;
     let mut listed = runlog.json(&["retention"])?.exits(0)?.json()?;
     ensure!(listed["horizons"] == json!([]), "{listed}");
     let old = drop_content(&server, "conversation_turn", "2001-01-01T01:00:00+01:00")?;
@@ -174,7 +177,7 @@ fn a_horizon_again_is_harmless_and_the_one_that_reaches_furthest_is_listed_and_n
     let turns = listed.iter().find(|horizon| horizon["position"] == again).context("the last one")?;
     ensure!(turns["until"] == "2100-01-01T00:00:00.000Z" && turns["who"] == "jo", "{turns}");
     ensure!(!listed.iter().any(|horizon| horizon["position"] == old), "what another one takes away too");
-    // Of one partition only, over HTTP.
+    // In one partition only, over HTTP.
     let body = json!({ "partition": 0, "family": "tool", "until": FAR, "who": "jo", "why": "policy" });
     let (status, appended) = server.post("/v1/horizons", &body)?;
     ensure!(status == 200 && appended["outcomes"].as_array().is_some_and(|all| all.len() == 1), "{appended}");
@@ -190,7 +193,7 @@ fn a_horizon_again_is_harmless_and_the_one_that_reaches_furthest_is_listed_and_n
 }
 
 #[test]
-fn what_has_no_content_is_no_family_of_a_horizon_and_a_decision_is_signed() -> anyhow::Result<()> {
+fn only_a_family_with_content_has_a_horizon_and_a_horizon_names_its_author() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     for family in ["run_claim", "genesis", "skip", "retention_horizon", "batch", "stored_payload", "nonsense", ""] {
@@ -209,23 +212,33 @@ fn what_has_no_content_is_no_family_of_a_horizon_and_a_decision_is_signed() -> a
         ensure!(status == 400 && problem["kind"] == "usage", "{problem}");
     }
     server.runlog().json(&["retention", "wake", "--until", FAR])?.exits(2)?;
-    ensure!(server.get("/v1/horizons")?.1["horizons"] == json!([]), "nothing was appended");
+    ensure!(server.get("/v1/horizons")?.1["horizons"] == json!([]), "no horizon was appended");
     Ok(())
 }
 
 #[test]
-fn a_checkpoint_is_valid_only_with_its_own_content_and_that_of_the_messages_it_inherited() -> anyhow::Result<()> {
+fn a_checkpoint_is_valid_only_with_its_own_content_and_its_inherited_messages() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[turn("a"), turn("b"), turn("c"), turn("d"), turn("e"), checkpoint("old", None, 1)])?;
-    // RFC 3339, as the log stamped it: what it takes from the next millisecond on is younger.
+    publish(
+        &runlog,
+        &[
+            turn_record("a"),
+            turn_record("b"),
+            turn_record("c"),
+            turn_record("d"),
+            turn_record("e"),
+            checkpoint("old", None, 1),
+        ],
+    )?;
+    // RFC 3339, as the log stamped it: records from the next millisecond on are younger.
     let stamp = |run: &Value| run["updated_at"].as_str().map(str::to_owned).context("a time");
     let taken = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
     let mut younger = taken.clone();
     while younger == taken {
         let (_, run) = server.get(&format!("/v1/runs/{RUN}"))?;
-        publish(&runlog, &[turn(&format!("wait-{}", run["records"]))])?;
+        publish(&runlog, &[turn_record(&format!("wait-{}", run["records"]))])?;
         younger = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
     }
     publish(&runlog, &[checkpoint("whole", None, 2), checkpoint("heir", Some("old"), 3)])?;
@@ -234,7 +247,7 @@ fn a_checkpoint_is_valid_only_with_its_own_content_and_that_of_the_messages_it_i
     };
     ensure!(valid()? == "heir");
     drop_content(&server, "loop_checkpoint", &younger)?;
-    ensure!(valid()? == "whole", "the heir has its own content, and not what it inherited");
+    ensure!(valid()? == "whole", "the heir has its own content, but its inherited content is removed");
     let recovery = runlog.json(&["recover", RUN])?.json()?;
     ensure!(recovery["checkpoint"]["checkpoint_id"] == "whole", "{recovery}");
     let shown = runlog.json(&["show", RUN, "--raw"])?.exits(0)?.documents()?;

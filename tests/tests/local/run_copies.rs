@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A log that takes so many more appends, and then fails one.
+/// A log that accepts so many more appends, and then fails one.
 #[derive(Clone, Debug)]
 struct Failing {
     log: MemoryLog,
@@ -88,7 +88,7 @@ impl Site {
                 (record["writer_id"], record["writer_epoch"]) = (json!(writer), head["epoch"].clone());
             }
             if payload_type(&record) == "retraction" {
-                // At the same time an assertion precedes it.
+                // An assertion at the same time precedes it.
                 record["timestamp_millis"] = json!(8);
             }
             if payload_type(&record) == "host_payload" {
@@ -118,7 +118,7 @@ fn payload_type(record: &Value) -> &str {
     record["payload"]["type"].as_str().unwrap()
 }
 
-fn turn(id: &str) -> Value {
+fn turn_payload(id: &str) -> Value {
     json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": id })
 }
 
@@ -136,7 +136,7 @@ fn checkpoint(number: u64, covers: u64, messages: Value) -> Value {
         "covers_journal_seq": covers, "schema_version": 1, "messages": messages, "state": { "step": number } })
 }
 
-/// A run with everything: claimed twice, with a call that ended, one that is pending, and a turn that was taken back.
+/// Writes a run with every kind of record: claimed twice, with an ended call, a pending call, and a retracted turn.
 async fn fill(site: &Site) {
     for _ in 0..2 {
         let (status, claim) = site.post("source/claims", &json!({})).await;
@@ -146,13 +146,13 @@ async fn fill(site: &Site) {
     let retraction = json!({ "type": "retraction", "retracted_record_id": "wrong", "who": "jo", "why": "a test" });
     let prune = json!({ "type": "checkpoint_prune", "prune_covered_before": 4, "preserve_latest_terminal": false });
     for (id, payload) in [
-        ("first", turn("first")), // 1, in the copy 1
+        ("first", turn_payload("first")), // 1, in the copy 1
         ("point-1", checkpoint(1, 1, json!(["first"]))),
         ("done", call("done")), // 2
         ("done-result", done),  // 3
         ("thing", host(1)),     // 4, in the copy 2
         ("point-2", checkpoint(2, 4, json!(["first", "second"]))),
-        ("wrong", turn("wrong")), // 5, in the copy 3
+        ("wrong", turn_payload("wrong")), // 5, in the copy 3
         ("taken-back", retraction),
         ("pending", call("pending")), // 6
         ("prune", prune),
@@ -173,8 +173,8 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
     assert_eq!((status, &copied["records"], &copied["left_out"]), (200, &json!(8), &json!(5)), "{copied}");
     assert_eq!(copied["as_of"], source["position"], "{copied}");
 
-    let found = site.records("copy").await;
-    let told =
+    let records = site.records("copy").await;
+    let id_and_number =
         |record: &Value| (record["record_id"].as_str().unwrap().to_owned(), record["journal_seq"].as_u64().unwrap());
     let expected = [
         ("first", 1),
@@ -187,13 +187,13 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
         ("point-3", 0),
     ];
     let expected: Vec<_> = expected.iter().map(|(id, number)| ((*id).to_owned(), *number)).collect();
-    assert_eq!(found[1..].iter().map(told).collect::<Vec<_>>(), expected);
-    let thing = &found[3];
+    assert_eq!(records[1..].iter().map(id_and_number).collect::<Vec<_>>(), expected);
+    let thing = &records[3];
     assert_eq!((&thing["payload"], &thing["timestamp_millis"]), (&host(1), &json!(7)), "{thing}");
     assert_eq!(thing["subject_ref"]["id"], "copy", "what is said of the run is said of the copy: {thing}");
     assert_eq!(thing["event_index"]["run_id"], "copy", "{thing}");
 
-    // Checkpoints: the same ids and content, and what they cover of the copy. The first is pruned.
+    // Checkpoints: the same ids and content, with their coverage in the copy. The first is pruned.
     let (_, list) = site.get("copy/checkpoints").await;
     let covers = |item: &Value| (item["checkpoint_id"].clone(), item["covers_journal_seq"].clone());
     let listed: Vec<_> = list["checkpoints"].as_array().unwrap().iter().map(covers).collect();
@@ -207,7 +207,7 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
     let turns: Vec<_> = facts["facts"].as_array().unwrap().iter().map(|fact| fact["record_id"].clone()).collect();
     assert_eq!(turns, [json!("first")], "a turn that was taken back is taken back in the copy: {facts}");
 
-    // No gate: nothing pending, no call, and the claim is the copy's own.
+    // No gate: no pending call, no ended call, and the claim is the copy's own.
     let (_, recovery) = site.get("copy/recovery?from_start=true").await;
     for list in ["pending", "completed"] {
         assert_eq!(recovery[list], json!([]), "{recovery}");
@@ -220,18 +220,18 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
         (&claim["writer_id"], &json!(1), &json!(4))
     );
 
-    // Again nothing is appended; once the source has more, the rest of it.
+    // A second copy appends nothing; once the source has more records, it appends the rest.
     let end = site.end().await;
     assert_eq!(site.post("copy/copies", &body).await, (200, copied));
     assert_eq!(site.end().await, end);
-    site.append("source", "more", turn("more")).await;
+    site.append("source", "more", turn_payload("more")).await;
     let (_, more) = site.post("copy/copies", &body).await;
     assert_eq!(more["records"], 9, "{more}");
     assert_eq!(site.records("copy").await.last().unwrap()["record_id"], "more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_failed_in_between_goes_on_where_it_ended() {
+async fn a_copy_that_failed_halfway_resumes_where_it_ended() {
     let site = Site::start().await;
     for part in 0..3 {
         let some = (0..200).map(|at| (format!("{part}-{at}"), host(part * 1000 + at))).collect();
@@ -241,22 +241,22 @@ async fn a_copy_that_failed_in_between_goes_on_where_it_ended() {
     let body = json!({ "from": "source" });
     let (status, failed) = site.post("copy/copies", &body).await;
     assert_eq!((status, &failed["kind"]), (503, &json!("unavailable")), "{failed}");
-    let begun = site.records("copy").await;
-    assert!((1..600).contains(&begun.len()), "{}", begun.len());
+    let partial = site.records("copy").await;
+    assert!((1..600).contains(&partial.len()), "{}", partial.len());
     site.log.left.store(u64::MAX, Ordering::Relaxed);
     let end = site.end().await;
     let (status, copied) = site.post("copy/copies", &body).await;
     assert_eq!((status, &copied["records"]), (200, &json!(600)), "{copied}");
-    assert_eq!(site.end().await.since(end), (600 - begun.len()) as u64, "each record is appended once");
+    assert_eq!(site.end().await.since(end), (600 - partial.len()) as u64, "each record is appended once");
     let of = |records: Vec<Value>| records.iter().map(|one| one["payload"]["bytes"].clone()).collect::<Vec<_>>();
     assert_eq!(of(site.records("source").await), of(site.records("copy").await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_copied_into_a_run_of_others_nor_by_a_writer_that_lost_it() {
+async fn a_copy_into_another_writers_run_or_by_a_superseded_writer_is_refused() {
     let site = Site::start().await;
     fill(&site).await;
-    site.append("taken", "own", turn("own")).await;
+    site.append("taken", "own", turn_payload("own")).await;
     let (_, lost) = site.post("claimed/claims", &json!({})).await;
     site.post("claimed/claims", &json!({})).await;
     let writer = json!({ "from": "source", "writer_id": lost["writer_id"], "writer_epoch": 1 });
@@ -273,5 +273,5 @@ async fn nothing_is_copied_into_a_run_of_others_nor_by_a_writer_that_lost_it() {
         let (found, problem) = site.post(&format!("{target}/copies"), &body).await;
         assert_eq!((found, &problem["kind"]), (status, &json!(kind)), "{target} {body}: {problem}");
     }
-    assert_eq!(site.end().await, end, "nothing was appended");
+    assert_eq!(site.end().await, end, "no record was appended");
 }

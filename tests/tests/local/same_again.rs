@@ -49,7 +49,7 @@ fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
     HttpSender::new(reqwest::Client::new(), move |request| {
         let (router, transcript) = (router.clone(), transcript.clone());
         Box::pin(async move {
-            let asked = format!("{} {}", request.method(), request.url());
+            let request_line = format!("{} {}", request.method(), request.url());
             let request = http::Request::<reqwest::Body>::try_from(request)?.map(Body::new);
             sleep(Duration::from_millis(5)).await;
             let Ok(response) = router.oneshot(request).await;
@@ -57,7 +57,7 @@ fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
             let lost = |why| NoResponse { sent: true, why };
             let body = axum::body::to_bytes(body, usize::MAX).await.map_err(|error| lost(error.to_string()))?;
             sleep(Duration::from_millis(5)).await;
-            let line = format!("{} {asked}: {} {}", clock(), parts.status, String::from_utf8_lossy(&body));
+            let line = format!("{} {request_line}: {} {}", clock(), parts.status, String::from_utf8_lossy(&body));
             transcript.lock().expect("a transcript").push(line);
             Ok(http::Response::from_parts(parts, body).into())
         })
@@ -72,8 +72,8 @@ async fn agent(runlog: Runlog, n: u64) {
     }
 }
 
-/// Processes that wait for the same partition, then calls of one process, one of them cancelled before its intent is
-/// acknowledged, and the run as another process finds it.
+/// Runs processes that wait for the same partition, then concurrent calls of one process, one of them cancelled
+/// before its intent is acknowledged. Then another process recovers the run.
 async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
     BEGUN.set(Some(Instant::now()));
     IDS.set(0);
@@ -130,8 +130,8 @@ async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
     (records.expect("records"), answers)
 }
 
-/// Tells the story on a thread of its own, with no other thread, no socket and no time but the virtual.
-fn told(journal: &Journal) -> (Vec<Delivery>, Vec<String>) {
+/// Runs the story on a thread of its own, without other threads, sockets and real time.
+fn run_story(journal: &Journal) -> (Vec<Delivery>, Vec<String>) {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(story(journal.clone()))
 }
@@ -141,7 +141,7 @@ fn the_same_program_gives_the_same_log_and_the_same_answers() {
     let server = "http://localhost".to_owned();
     // Appends by the server, and by the handle itself.
     for journal in [Journal::Http(server.clone()), Journal::Kafka { brokers: "none".into(), server }] {
-        let (first, second) = (told(&journal), told(&journal));
+        let (first, second) = (run_story(&journal), run_story(&journal));
         assert_eq!((first.0.len(), first.1.len()), (second.0.len(), second.1.len()));
         assert_eq!(first.1.iter().zip(&second.1).find(|(one, other)| one != other), None);
         assert_eq!(first.0.iter().zip(&second.0).find(|(one, other)| one != other), None);

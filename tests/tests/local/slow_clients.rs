@@ -14,11 +14,11 @@ use tokio::{
 };
 
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// Bodies of that size for which there is room at a time.
+/// The number of bodies of that size that fit into the capacity.
 const BODIES_MAX: usize = 12;
-/// What a client may take for a request's head, or send nothing of its body.
+/// The limit for a request's head, and for a pause within its body.
 const SEND_WAIT: Duration = Duration::from_secs(10);
-/// What a client may take without reading.
+/// The limit for not reading.
 const READ_WAIT: Duration = Duration::from_secs(30);
 const SLACK: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::from_secs(600);
@@ -43,10 +43,10 @@ fn post(length: usize) -> String {
     )
 }
 
-/// All that comes until the server closes the connection.
+/// All bytes until the server closes the connection.
 async fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A connection that the server resets ends as well.
+    // A reset connection ends as well.
     timeout(NEVER, stream.read_to_end(&mut bytes)).await.unwrap().ok();
     String::from_utf8(bytes).unwrap()
 }
@@ -63,15 +63,15 @@ async fn status(stream: &mut TcpStream) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_connection_with_an_incomplete_request_is_closed() {
     let (_dir, address) = start().await;
-    for begun in ["", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
-        let (stream, from) = (connect(address, begun).await, Instant::now());
-        assert_eq!(rest(stream).await, "", "{begun:?}");
-        assert!(from.elapsed() < SEND_WAIT + SLACK, "{begun:?}: {:?}", from.elapsed());
+    for head in ["", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
+        let (stream, from) = (connect(address, head).await, Instant::now());
+        assert_eq!(rest(stream).await, "", "{head:?}");
+        assert!(from.elapsed() < SEND_WAIT + SLACK, "{head:?}: {:?}", from.elapsed());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_gives_its_room_back() {
+async fn a_slow_body_releases_its_capacity() {
     let (_dir, address) = start().await;
     let mut silent = Vec::new();
     for _ in 0..BODIES_MAX {
@@ -79,14 +79,14 @@ async fn a_body_that_does_not_come_gives_its_room_back() {
     }
     let drip = async {
         let mut slow = connect(address, &post(BODY_BYTES_MAX)).await;
-        // A byte a second is no more than nothing.
+        // A byte a second counts as nothing.
         loop {
             slow.write_all(b" ").await.ok();
             sleep(Duration::from_secs(1)).await;
         }
     };
     let honest = async {
-        // So that the others come first.
+        // Gives the others time to arrive first.
         sleep(SLACK).await;
         let from = Instant::now();
         let body = " ".repeat(2 << 20);
@@ -109,9 +109,9 @@ async fn a_body_that_does_not_come_gives_its_room_back() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_its_answers_loses_its_connection() {
     let (_dir, address) = start().await;
-    let asked = 400;
-    let stream = connect(address, &"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(asked)).await;
+    let requests = 400;
+    let stream = connect(address, &"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(requests)).await;
     sleep(READ_WAIT * 2).await;
     let answers = rest(stream).await.matches("HTTP/1.1 200 OK").count();
-    assert!((1..asked).contains(&answers), "{answers}");
+    assert!((1..requests).contains(&answers), "{answers}");
 }

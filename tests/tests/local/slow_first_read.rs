@@ -21,7 +21,7 @@ use std::{
 const PARTITIONS: u32 = 1;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A log whose readers behind its first record get nothing in time, while it is slow.
+/// A log that, while slow, returns no record after its first in time.
 #[derive(Clone, Debug)]
 struct SlowLog(MemoryLog, Arc<AtomicBool>);
 

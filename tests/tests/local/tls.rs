@@ -1,4 +1,4 @@
-//! Connections are encrypted, both sides show who they are, and certificates change under load.
+//! Connections are encrypted, both sides authenticate, and certificates change under load.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -46,7 +46,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 const LONG: i32 = 3000;
 
-/// A server with a certificate of an authority of its own, and a memory for a log.
+/// A server with a certificate of its own authority, over a log in memory.
 struct Site {
     dir: TempDir,
     authority: Authority,
@@ -55,7 +55,7 @@ struct Site {
     admin: SocketAddr,
 }
 
-/// The projector's ids, which a server gives to what it appends itself.
+/// The projector's ids for its own records.
 fn id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -95,7 +95,7 @@ impl Site {
         Runlog::connect(runlog_producer::Config { tls: Some(tls), deadline: WAIT, ..config }).await
     }
 
-    /// Why a client has no connection.
+    /// The reason for which a client gets no connection.
     async fn refused(&self, url: &str, tls: ClientTls) -> String {
         let error = self.connect(url, tls).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -115,14 +115,14 @@ fn long(authority: &Authority) -> Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_asked_only_by_clients_that_trust_it() {
+async fn a_client_uses_only_a_server_that_it_trusts() {
     let site = Site::start(long, false, None).await;
     site.connect(&site.url(), site.trusting()).await.unwrap();
     let other = Authority::new(site.dir.path(), "other").unwrap();
     let foreign = ClientTls { ca: Some(other.ca), ..ClientTls::default() };
-    let told = site.refused(&site.url(), foreign).await;
-    assert!(told.contains("not trusted") && told.contains("--ca"), "{told}");
-    // Whoever speaks HTTP is told what to do.
+    let reason = site.refused(&site.url(), foreign).await;
+    assert!(reason.contains("not trusted") && reason.contains("--ca"), "{reason}");
+    // A client without TLS gets an answer with the remedy.
     let plain = client().unwrap().post(format!("http://{}/v1/verify", site.address)).body("{}".repeat(9_000));
     let plain = plain.send().await.unwrap();
     assert_eq!(plain.status(), 400);
@@ -131,11 +131,11 @@ async fn a_server_is_asked_only_by_clients_that_trust_it() {
     assert_eq!(site.metric("runlog_tls_handshake_failures_total{reason=\"not_tls\"}").await, 1);
 
     let named = Site::start(|authority| authority.sign(&["journal.example"], LONG).unwrap(), false, None).await;
-    let told = named.refused(&named.url(), named.trusting()).await;
-    assert!(told.contains("another name"), "{told}");
+    let reason = named.refused(&named.url(), named.trusting()).await;
+    assert!(reason.contains("another name"), "{reason}");
     let expired = Site::start(|authority| authority.sign(&NAMES, 2001).unwrap(), false, None).await;
-    let told = expired.refused(&expired.url(), expired.trusting()).await;
-    assert!(told.contains("has expired"), "{told}");
+    let reason = expired.refused(&expired.url(), expired.trusting()).await;
+    assert!(reason.contains("has expired"), "{reason}");
     // 2001-01-01, and 3000-01-01.
     for (site, ends) in [(&expired, 978_307_200), (&site, 32_503_680_000)] {
         assert_eq!(site.metric("runlog_expiry_timestamp_seconds{what=\"certificate\"} ").await, ends);
@@ -143,18 +143,18 @@ async fn a_server_is_asked_only_by_clients_that_trust_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_asks_for_certificates_answers_only_those_of_its_authority() {
+async fn a_server_that_requires_certificates_accepts_only_its_authoritys() {
     let site = Site::start(long, true, None).await;
-    let told = site.refused(&site.url(), site.trusting()).await;
-    assert!(told.contains("asks for a client certificate") && told.contains("--client-cert"), "{told}");
+    let reason = site.refused(&site.url(), site.trusting()).await;
+    assert!(reason.contains("asks for a client certificate") && reason.contains("--client-cert"), "{reason}");
     let with = |pair: Pair, name| {
         let (cert, key) = pair.write(site.dir.path(), name).unwrap();
         ClientTls { client_cert: Some(cert), client_key: Some(key), ..site.trusting() }
     };
     let other = Authority::new(site.dir.path(), "other").unwrap();
     for foreign in [other.sign(&["agent"], LONG).unwrap(), site.authority.sign(&["agent"], 2001).unwrap()] {
-        let told = site.refused(&site.url(), with(foreign, "foreign")).await;
-        assert!(told.contains("does not accept this client's certificate"), "{told}");
+        let reason = site.refused(&site.url(), with(foreign, "foreign")).await;
+        assert!(reason.contains("does not accept this client's certificate"), "{reason}");
     }
     let own = with(site.authority.sign(&["agent"], LONG).unwrap(), "agent");
     let runlog = site.connect(&site.url(), own).await.unwrap();
@@ -162,11 +162,11 @@ async fn a_server_that_asks_for_certificates_answers_only_those_of_its_authority
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_renews_its_certificate_is_let_in_after_the_authority_changes() {
+async fn a_client_that_renews_its_certificate_is_accepted_after_the_authority_changes() {
     let site = Site::start(long, true, None).await;
     let (cert, key) = site.authority.sign(&["agent"], LONG).unwrap().write(site.dir.path(), "agent").unwrap();
     let tls = ClientTls { client_cert: Some(cert), client_key: Some(key), ..site.trusting() };
-    // Each request is a connection of its own.
+    // Each request opens its own connection.
     let http = runlog_producer::Security { tls, ..Default::default() }.client(&site.url()).unwrap();
     let http = http.pool_max_idle_per_host(0).build().unwrap();
     let ask = || http.get(format!("{}/v1/journal", site.url())).send();
@@ -178,15 +178,16 @@ async fn a_client_that_renews_its_certificate_is_let_in_after_the_authority_chan
     assert!(ask().await.is_err(), "the old authority is gone");
     next.sign(&["agent"], LONG).unwrap().write(site.dir.path(), "agent").unwrap();
     assert_eq!(ask().await.unwrap().status(), 200);
-    // What cannot be used is not used.
+    // An unusable certificate is ignored.
     replace(&site.dir.path().join("agent.pem"), &trusted).unwrap();
     assert_eq!(ask().await.unwrap().status(), 200);
 }
 
-/// Appends after the last change: more than three clients have under way over the connections that they had before it.
+/// Appends after the last change: more than three clients have in flight over their earlier connections.
 const APPENDS_AFTER: usize = 18;
 
-/// Appends turns, three over each connection, until told to end, and counts them; the texts that were acknowledged.
+/// Appends turns, three over each connection, until the end flag is set, and counts them. Returns the acknowledged
+/// texts.
 async fn append(
     site: &Site,
     run: &str,
@@ -228,7 +229,7 @@ async fn turns(site: &Site, run: &str, tls: &ClientTls) -> BTreeMap<String, usiz
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
+async fn a_certificate_change_under_load_loses_and_duplicates_no_append() {
     let site = Site::start(long, false, None).await;
     let next = Authority::new(site.dir.path(), "next").unwrap();
     let both = [&site.authority.ca, &next.ca].map(|ca| std::fs::read_to_string(ca).unwrap()).concat();
@@ -243,7 +244,7 @@ async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
         let file = |name: &str| -> PathBuf { site.dir.path().join(name) };
         let old = site.trusting();
         let (pair, unusable) = (next.sign(&NAMES, LONG).unwrap(), "runlog_certificates_unusable ");
-        // First the certificate alone: it does not go with the old key, so that the old one stays.
+        // First the certificate alone: it does not match the old key, so the old certificate stays.
         replace(&file("server.pem"), &pair.cert).unwrap();
         site.tls.reload();
         assert_eq!(site.metric(unusable).await, 1);
@@ -255,7 +256,7 @@ async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
         replace(&file("server.key"), "nonsense").unwrap();
         site.tls.reload();
         assert_eq!(site.metric(unusable).await, 1);
-        // Clients that connect now get the certificate of before.
+        // Clients that connect now get the old certificate.
         let before = *count.borrow();
         count.subscribe().wait_for(|now| *now >= before + APPENDS_AFTER).await.unwrap();
         end.store(true, Ordering::Relaxed);
@@ -264,35 +265,35 @@ async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
     let ((), acknowledged) = timeout(6 * WAIT, futures_util::future::join(change, load)).await.unwrap();
     let mut last = String::new();
     for (run, acknowledged) in runs.into_iter().zip(acknowledged) {
-        let found = turns(&site, run, &tls).await;
-        assert!(found.values().all(|count| *count == 1), "{run}: {found:?}");
-        assert_eq!(found.len(), acknowledged.len(), "{run}");
-        assert!(acknowledged.iter().all(|text| found.contains_key(text)), "{run}");
+        let counts = turns(&site, run, &tls).await;
+        assert!(counts.values().all(|count| *count == 1), "{run}: {counts:?}");
+        assert_eq!(counts.len(), acknowledged.len(), "{run}");
+        assert!(acknowledged.iter().all(|text| counts.contains_key(text)), "{run}");
         last = acknowledged.last().unwrap().clone();
     }
-    // The stream that was open before still has what came after.
+    // The stream opened before the change still delivers later records.
     let mut seen = String::new();
     while !seen.contains(&last) {
-        let some = timeout(WAIT, events.next()).await.unwrap().expect("the stream goes on").unwrap();
+        let some = timeout(WAIT, events.next()).await.unwrap().expect("the stream continues").unwrap();
         seen.push_str(&String::from_utf8_lossy(&some));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_do_not_go_on_with_a_handshake_hold_nobody_up_and_lose_their_connection() {
+async fn clients_that_stop_during_a_handshake_delay_no_other_and_are_disconnected() {
     let site = Site::start(long, false, None).await;
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut silent = Vec::new();
     for number in 0..200_u32 {
         let mut stream = TcpStream::connect(site.address).await.unwrap();
         if number % 2 == 0 {
-            // The begin of a handshake's record.
+            // The first bytes of a handshake record.
             stream.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
         }
         silent.push(stream);
     }
     site.connect(&site.url(), site.trusting()).await.unwrap();
-    assert!(begun.elapsed() < WAIT, "{:?}", begun.elapsed());
+    assert!(start.elapsed() < WAIT, "{:?}", start.elapsed());
     for mut stream in silent {
         timeout(2 * WAIT, stream.read_to_end(&mut Vec::new())).await.unwrap().ok();
     }
@@ -300,7 +301,7 @@ async fn clients_that_do_not_go_on_with_a_handshake_hold_nobody_up_and_lose_thei
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_needs_no_token_and_learns_of_no_run() {
+async fn monitoring_needs_no_token_and_reveals_no_run() {
     let (entry, token) = Entry::new("agent".into(), [Scope::Append].into(), vec!["*".into()], &[7; 32]);
     let site = Site::start(long, false, Some(&TokenFile { tokens: vec![entry], ..TokenFile::default() })).await;
     let security = runlog_producer::Security {
@@ -342,7 +343,7 @@ fn the_command_serves_and_asks_over_tls_and_a_hangup_reads_the_certificate_again
     let rule = ["conformance", "--rule", "unknown_run", "--ca", ca];
     assert_eq!(runlog.answer(&rule).unwrap()["passed"], 1);
 
-    // The key of another certificate, and one that others may read.
+    // Another certificate's key, and a key that others may read.
     let other = long(&authority);
     replace(&dir.path().join("server.key"), &other.key).unwrap();
     server.hang_up().unwrap();

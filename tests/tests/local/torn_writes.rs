@@ -18,14 +18,14 @@ use tempfile::tempdir;
 /// Records before the server is killed.
 const RECORDS: usize = 20;
 
-/// Sends records, and kills the server; the ids of what was acknowledged.
+/// Sends records, and kills the server. Returns the ids of the acknowledged records.
 fn write(launch: &Launch, from: usize) -> anyhow::Result<Vec<String>> {
     let (server, acknowledged) = written(launch, from)?;
     server.kill()?;
     Ok(acknowledged)
 }
 
-/// A server that took records, and the ids of what it acknowledged.
+/// A server that accepted records, and the ids of the acknowledged ones.
 fn written(launch: &Launch, from: usize) -> anyhow::Result<(Server, Vec<String>)> {
     let server = launch.start()?;
     let mut acknowledged = Vec::new();
@@ -33,8 +33,8 @@ fn written(launch: &Launch, from: usize) -> anyhow::Result<(Server, Vec<String>)
         let id = format!("record-{number}");
         let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": text(&id) });
         let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
-        let (status, said) = server.post("/v1/runs/r/records", &record)?;
-        ensure!(status == 200 && said["outcome"] == "applied", "{status} {said}");
+        let (status, answer) = server.post("/v1/runs/r/records", &record)?;
+        ensure!(status == 200 && answer["outcome"] == "applied", "{status} {answer}");
         acknowledged.push(id);
     }
     Ok((server, acknowledged))
@@ -65,11 +65,11 @@ fn verified(server: &Server) -> anyhow::Result<()> {
 /// The newest file of a database with this ending.
 fn newest(dir: &Path, ending: &str) -> anyhow::Result<PathBuf> {
     let files = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path());
-    let found = files.filter(|path| path.extension().is_some_and(|extension| extension == ending)).max();
-    found.with_context(|| format!("no .{ending} in {}", dir.display()))
+    let file = files.filter(|path| path.extension().is_some_and(|extension| extension == ending)).max();
+    file.with_context(|| format!("no .{ending} in {}", dir.display()))
 }
 
-/// What a write that a power cut interrupted leaves: a part of its last bytes, or other bytes in their place.
+/// The result of a write that a power cut interrupted: a part of its last bytes, or other bytes in their place.
 #[derive(Clone, Copy, Debug)]
 enum Tear {
     Cut(u64),
@@ -98,7 +98,8 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
         let folder = tempdir()?;
         let launch = Launch::local(folder.path()).partitions(1);
         let mut acknowledged = write(&launch, 0)?;
-        // The last one is what is torn: the index, which has it, goes as well, or it would be ahead of its log.
+        // The last record is the torn one. The index, which has it, is deleted as well, or it would be ahead of its
+        // log.
         acknowledged.pop();
         tear(&newest(&folder.path().join("log"), "log")?, how, &mut random)?;
         fs::remove_dir_all(folder.path().join("index"))?;
@@ -114,24 +115,24 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
 }
 
 #[test]
-fn an_index_that_is_ahead_of_a_torn_log_says_so() -> anyhow::Result<()> {
+fn an_index_ahead_of_a_torn_log_is_reported() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
     let (server, acknowledged) = written(&launch, 0)?;
-    // An orderly end brings the index to disk.
+    // An orderly end flushes the index.
     server.terminate()?;
     tear(&newest(&folder.path().join("log"), "log")?, Tear::Cut(300), &mut Random::new(2))?;
     let server = launch.start()?;
-    let (status, said) = server.get("/v1/runs/r")?;
-    ensure!(status == 503 && said["kind"] == "partition_stopped", "an acknowledged record is gone: {said}");
-    ensure!(said["detail"].as_str().is_some_and(|detail| detail.contains("this is another log")), "{said}");
-    let (status, said) = server.get("/v1/runs/r?consistency=eventual")?;
-    ensure!(status == 200 && said["records"] == acknowledged.len(), "{said}");
+    let (status, answer) = server.get("/v1/runs/r")?;
+    ensure!(status == 503 && answer["kind"] == "partition_stopped", "an acknowledged record is gone: {answer}");
+    ensure!(answer["detail"].as_str().is_some_and(|detail| detail.contains("this is another log")), "{answer}");
+    let (status, answer) = server.get("/v1/runs/r?consistency=eventual")?;
+    ensure!(status == 200 && answer["records"] == acknowledged.len(), "{answer}");
     Ok(())
 }
 
 #[test]
-fn an_index_whose_last_flush_was_cut_off_goes_on_from_the_one_before() -> anyhow::Result<()> {
+fn an_index_whose_last_flush_was_cut_off_resumes_from_the_previous_flush() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
     let mut acknowledged = Vec::new();
@@ -154,7 +155,7 @@ fn damage(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
-/// A server that does not start, and says what is damaged and what to do.
+/// A server that does not start, and names the damage and the remedy.
 fn refused(launch: &Launch, dir: &Path, advice: &str) -> anyhow::Result<()> {
     let ran = launch.refused()?.exits(5)?;
     ensure!(ran.error_kind()? == "internal", "{}", ran.stdout);
@@ -175,20 +176,20 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
     fs::copy(&wal, &kept)?;
     damage(&wal)?;
     refused(&launch, &dir, "bring this folder back from a copy")?;
-    // As it was, it is served.
+    // The restored file is served.
     fs::copy(&kept, &wal)?;
     verified(&launch.start()?)?;
-    // In a table: it opens, and whoever reads there is told.
+    // Damage in a table: the log opens, and a read of the table reports the damage.
     let table = newest(&dir, "sst")?;
     fs::copy(&table, &kept)?;
     damage(&table)?;
     fs::remove_dir_all(folder.path().join("index"))?;
     match launch.start() {
         Ok(server) => {
-            let (status, said) = server.get("/v1/runs/r")?;
-            ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
-            ensure!(said["detail"].as_str().is_some_and(|detail| detail.contains("from a copy")), "{said}");
-            println!("{}", said["detail"]);
+            let (status, answer) = server.get("/v1/runs/r")?;
+            ensure!(status == 503 && answer["kind"] == "partition_stopped", "{status} {answer}");
+            ensure!(answer["detail"].as_str().is_some_and(|detail| detail.contains("from a copy")), "{answer}");
+            println!("{}", answer["detail"]);
         }
         Err(_) => refused(&launch, &dir, "bring this folder back from a copy")?,
     }
@@ -199,11 +200,11 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
 }
 
 #[test]
-fn a_damaged_index_says_what_to_delete_and_is_built_again() -> anyhow::Result<()> {
+fn a_damaged_index_names_the_folder_to_delete_and_is_built_again() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
     let mut acknowledged = write(&launch, 0)?;
-    // An orderly end brings it to disk.
+    // An orderly end flushes it.
     launch.start()?.terminate()?;
     let dir = folder.path().join("index/1/0");
     for ending in ["sst", "manifest"] {
@@ -216,12 +217,12 @@ fn a_damaged_index_says_what_to_delete_and_is_built_again() -> anyhow::Result<()
         let advice = "delete this folder, and start again";
         match launch.start() {
             Ok(server) => {
-                let (status, said) = server.get("/v1/runs/r/records?raw=true")?;
+                let (status, answer) = server.get("/v1/runs/r/records?raw=true")?;
                 ensure!(
-                    status == 500 && said["detail"].as_str().is_some_and(|detail| detail.contains(advice)),
-                    "{said}"
+                    status == 500 && answer["detail"].as_str().is_some_and(|detail| detail.contains(advice)),
+                    "{answer}"
                 );
-                println!("{}", said["detail"]);
+                println!("{}", answer["detail"]);
                 let doctor = server.runlog().json(&["doctor"])?;
                 ensure!(doctor.code == Some(1) || doctor.code == Some(5), "{}", doctor.stdout);
                 println!("{}", doctor.stdout);

@@ -28,17 +28,17 @@ use tokio::sync::Barrier;
 
 const RUN: &str = "shared";
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Appends of each server that wait until the other one has numbered a record, too.
+/// Appends of each server that wait until the other server has numbered a record, too.
 const PAIRED: u32 = 5;
 
-/// The log as one of two servers has it: what both numbered at the same time lands at the same time.
+/// One server's view of the log: records that both numbered at the same time land at the same time.
 #[derive(Debug)]
 struct Paired {
     log: MemoryLog,
     both: Arc<Barrier>,
     left: Arc<AtomicU32>,
-    /// How often it was asked where it ends.
-    asked: Arc<AtomicU32>,
+    /// The number of queries for its end.
+    end_queries: Arc<AtomicU32>,
     /// Whether appends are answered as by a log that has only its first record left.
     lost_its_end: Arc<AtomicBool>,
 }
@@ -71,7 +71,7 @@ impl Log for Paired {
     }
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.end_queries.fetch_add(1, Ordering::Relaxed);
         self.log.bounds(partition, deadline)
     }
 
@@ -85,7 +85,7 @@ struct Servers {
     log: MemoryLog,
     servers: [Arc<Projector>; 2],
     left: [Arc<AtomicU32>; 2],
-    asked: [Arc<AtomicU32>; 2],
+    end_queries: [Arc<AtomicU32>; 2],
     lost_its_end: Arc<AtomicBool>,
 }
 
@@ -105,24 +105,25 @@ impl Servers {
         let dir = tempdir().unwrap();
         let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
         let both = Arc::new(Barrier::new(2));
-        let asked: [Arc<AtomicU32>; 2] = Default::default();
+        let end_queries: [Arc<AtomicU32>; 2] = Default::default();
         let left = [paired; 2].map(|paired| Arc::new(AtomicU32::new(paired)));
         let lost_its_end = Arc::<AtomicBool>::default();
         let link = |server: usize| {
-            let (left, asked, lost_its_end) = (left[server].clone(), asked[server].clone(), lost_its_end.clone());
-            Arc::new(Paired { log: log.clone(), both: both.clone(), left, asked, lost_its_end })
+            let (left, end_queries, lost_its_end) =
+                (left[server].clone(), end_queries[server].clone(), lost_its_end.clone());
+            Arc::new(Paired { log: log.clone(), both: both.clone(), left, end_queries, lost_its_end })
         };
         let servers = [start(&dir.path().join("one"), link(0)).await, start(&dir.path().join("other"), link(1)).await];
-        Self { _dir: dir, log, servers, left, asked, lost_its_end }
+        Self { _dir: dir, log, servers, left, end_queries, lost_its_end }
     }
 
     async fn append(&self, server: usize, record: &Value) -> Outcome {
         append(&self.servers[server], record).await.unwrap()
     }
 
-    /// How often each record id was applied, as both servers say.
-    async fn applied(&self) -> Vec<(String, u64)> {
-        let mut found: Option<Vec<(String, u64)>> = None;
+    /// How often each record id was applied, according to both servers.
+    async fn applied_counts(&self) -> Vec<(String, u64)> {
+        let mut agreed: Option<Vec<(String, u64)>> = None;
         for server in &self.servers {
             let partition = PartitionId::from(0);
             server.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
@@ -137,12 +138,12 @@ impl Servers {
                 }
             }
             let counts: Vec<_> = counts.into_iter().collect();
-            assert!(found.as_ref().is_none_or(|other| *other == counts), "{found:?}\nand\n{counts:?}");
-            found = Some(counts);
+            assert!(agreed.as_ref().is_none_or(|other| *other == counts), "{agreed:?}\nand\n{counts:?}");
+            agreed = Some(counts);
             let verified = server.clone();
             assert!(tokio::task::spawn_blocking(move || verified.verify()).await.unwrap().unwrap().equal);
         }
-        found.unwrap()
+        agreed.unwrap()
     }
 
     fn value(&self, offset: u64) -> Vec<u8> {
@@ -176,18 +177,18 @@ async fn append(server: &Arc<Projector>, record: &Value) -> Result<Outcome, runl
     Ok(server.append(run().borrow(), vec![draft], DEADLINE).await?.remove(0))
 }
 
-fn assert_told(outcome: &Outcome, as_what: Disposition, reason: Option<Reason>) {
-    let told = outcome.reason.as_ref().map(|reason| reason.as_str());
-    assert!(outcome.outcome == as_what && told == reason.map(Reason::as_str), "{outcome:?}");
+fn assert_outcome(outcome: &Outcome, as_what: Disposition, reason: Option<Reason>) {
+    let actual = outcome.reason.as_ref().map(|reason| reason.as_str());
+    assert!(outcome.outcome == as_what && actual == reason.map(Reason::as_str), "{outcome:?}");
 }
 
-fn turn(id: &str) -> Value {
+fn turn_record(id: &str) -> Value {
     let payload = json!({"type": "conversation_turn", "message_id": id, "kind": "user", "content": id});
     json!({"record_id": id, "run_id": RUN, "timestamp_millis": 1, "payload": payload})
 }
 
 fn batch(id: &str) -> Value {
-    let records = [turn(&format!("{id}/0")), turn(&format!("{id}/1"))];
+    let records = [turn_record(&format!("{id}/0")), turn_record(&format!("{id}/1"))];
     json!({"record_id": id, "run_id": RUN, "payload": {"type": "batch", "records": records}})
 }
 
@@ -197,13 +198,13 @@ fn checkpoint(id: &str) -> Value {
     json!({"record_id": id, "run_id": RUN, "payload": payload})
 }
 
-/// A client's record: of each server and client, one after the other, of several kinds.
+/// A client's record, of several kinds in turn.
 fn record(client: usize, number: u32) -> Value {
     let id = format!("{client}-{number}");
     match number % 5 {
         3 => batch(&id),
         4 => checkpoint(&id),
-        _ => turn(&id),
+        _ => turn_record(&id),
     }
 }
 
@@ -221,7 +222,7 @@ fn ids(clients: usize, records: u32) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn records_that_two_servers_number_are_each_applied_once_and_none_is_a_conflict() {
+async fn records_that_two_servers_number_are_each_applied_once_without_a_conflict() {
     const CLIENTS: usize = 4;
     const RECORDS: u32 = 12;
     let servers = Arc::new(Servers::start(PAIRED).await);
@@ -232,8 +233,8 @@ async fn records_that_two_servers_number_are_each_applied_once_and_none_is_a_con
                 let mut last = None;
                 for number in 0..RECORDS {
                     let outcome = servers.append(client % 2, &record(client, number)).await;
-                    let told = outcome.outcome == Disposition::Applied && outcome.reason.is_none();
-                    assert!(told, "{client}-{number}: {outcome:?}");
+                    let is_applied = outcome.outcome == Disposition::Applied && outcome.reason.is_none();
+                    assert!(is_applied, "{client}-{number}: {outcome:?}");
                     assert!(last < Some(outcome.position.offset), "in the order in which the client sent them");
                     last = Some(outcome.position.offset);
                 }
@@ -243,20 +244,20 @@ async fn records_that_two_servers_number_are_each_applied_once_and_none_is_a_con
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(servers.applied().await, ids(CLIENTS, RECORDS));
+    assert_eq!(servers.applied_counts().await, ids(CLIENTS, RECORDS));
     assert!(servers.renumbered().await >= PAIRED as usize, "both servers gave out the same numbers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_asks_where_the_log_ends_before_it_numbers_a_record_unless_it_numbered_the_last_one_right() {
+async fn a_server_queries_the_logs_end_before_it_numbers_a_record_unless_its_last_number_was_right() {
     let servers = Servers::start(0).await;
     let asks = async |server: usize, id: &str| {
         servers.servers[server].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
-        let asked = || servers.asked[server].load(Ordering::Relaxed);
-        let before = asked();
-        let outcome = servers.append(server, &turn(&format!("{id}-{server}"))).await;
-        assert_told(&outcome, Disposition::Applied, None);
-        asked() > before
+        let queries = || servers.end_queries[server].load(Ordering::Relaxed);
+        let before = queries();
+        let outcome = servers.append(server, &turn_record(&format!("{id}-{server}"))).await;
+        assert_outcome(&outcome, Disposition::Applied, None);
+        queries() > before
     };
     for server in [0, 1] {
         assert!(asks(server, "first").await, "it does not know who else writes to the run");
@@ -264,49 +265,49 @@ async fn a_server_asks_where_the_log_ends_before_it_numbers_a_record_unless_it_n
     }
     servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
     servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
-    let thirds = [turn("third-0"), turn("third-1")];
+    let thirds = [turn_record("third-0"), turn_record("third-1")];
     let (one, other) = tokio::join!(servers.append(0, &thirds[0]), servers.append(1, &thirds[1]));
     let lost = usize::from(other.position.offset > one.position.offset);
     assert!(!asks(1 - lost, "fourth").await, "its number was right");
     assert!(asks(lost, "fourth").await && asks(lost, "fifth").await, "another server writes to the run");
-    assert_eq!(servers.renumbered().await, 1, "the third record of the one that lost");
+    assert_eq!(servers.renumbered().await, 1, "the third record of the server that lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_is_told_that_it_is_refused() {
+async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_is_answered_as_refused() {
     let servers = Servers::start(0).await;
     for server in [0, 1] {
-        servers.append(server, &turn(&format!("first-{server}"))).await;
+        servers.append(server, &turn_record(&format!("first-{server}"))).await;
     }
     servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
     servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
-    let (one, mut other) = (turn("same"), turn("same"));
+    let (one, mut other) = (turn_record("same"), turn_record("same"));
     other["payload"]["content"] = json!("something else");
     let (one, other) = tokio::join!(servers.append(0, &one), servers.append(1, &other));
     let (applied, refused) = if one.position.offset < other.position.offset { (one, other) } else { (other, one) };
-    assert_told(&applied, Disposition::Applied, None);
-    assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+    assert_outcome(&applied, Disposition::Applied, None);
+    assert_outcome(&refused, Disposition::Refused, Some(Reason::Conflict));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_a_log_without_its_end_took_is_not_answered_by_what_the_index_has_at_its_offset() {
+async fn a_record_of_a_truncated_log_is_not_answered_with_the_indexs_record_at_its_offset() {
     let servers = Servers::start(0).await;
-    servers.append(0, &turn("first")).await;
+    servers.append(0, &turn_record("first")).await;
     servers.lost_its_end.store(true, Ordering::Relaxed);
-    let error = append(&servers.servers[0], &turn("second")).await.unwrap_err();
+    let error = append(&servers.servers[0], &turn_record("second")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("was truncated"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_record_was_not_judged_in_time_is_appended_to_again_once_the_index_is_at_the_end() {
+async fn a_run_with_an_unjudged_record_accepts_appends_again_once_the_index_has_reached_the_end() {
     let (servers, partition) = (Servers::start(0).await, PartitionId::from(0));
     for id in ["first", "second"] {
-        assert_told(&servers.append(0, &turn(id)).await, Disposition::Applied, None);
+        assert_outcome(&servers.append(0, &turn_record(id)).await, Disposition::Applied, None);
     }
     let end = async || servers.log.bounds(partition, DEADLINE).await.unwrap().end.get();
     let late = async |id: &str, deadline: u64| {
-        let (draft, deadline) = (Draft::parse(&turn(id).to_string()).unwrap(), Duration::from_millis(deadline));
+        let (draft, deadline) = (Draft::parse(&turn_record(id).to_string()).unwrap(), Duration::from_millis(deadline));
         servers.servers[0].append(run().borrow(), vec![draft], deadline).await.unwrap_err();
     };
     servers.log.hold(partition);
@@ -315,10 +316,10 @@ async fn a_run_whose_record_was_not_judged_in_time_is_appended_to_again_once_the
     assert_eq!(end().await, before + 1, "it is in the log");
     late("third", 100).await;
     late("fourth", 100).await;
-    assert_eq!(end().await, before + 1, "nothing is appended by an index that lags");
+    assert_eq!(end().await, before + 1, "a server with a lagging index appends no record");
     servers.log.release(partition);
-    assert_told(&servers.append(0, &turn("third")).await, Disposition::Repeat, None);
-    assert_told(&servers.append(0, &turn("fourth")).await, Disposition::Applied, None);
+    assert_outcome(&servers.append(0, &turn_record("third")).await, Disposition::Repeat, None);
+    assert_outcome(&servers.append(0, &turn_record("fourth")).await, Disposition::Applied, None);
     assert_eq!(end().await, before + 2);
 }
 
@@ -347,46 +348,46 @@ async fn a_record_whose_client_left_and_sends_it_again_elsewhere_is_applied_once
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(servers.applied().await, ids(CLIENTS, RECORDS));
+    assert_eq!(servers.applied_counts().await, ids(CLIENTS, RECORDS));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_a_killed_server_left_as_a_conflict_is_applied_when_it_is_sent_again() {
     let servers = Servers::start(0).await;
-    let first = servers.append(0, &turn("first")).await;
-    assert_told(&first, Disposition::Applied, None);
-    for lost in [turn("lost"), batch("lost-batch")] {
-        // As a server that was killed before it could number the record again.
+    let first = servers.append(0, &turn_record("first")).await;
+    assert_outcome(&first, Disposition::Applied, None);
+    for lost in [turn_record("lost"), batch("lost-batch")] {
+        // Simulates a server that was killed before it could number the record again.
         let mut numbered = lost.clone();
         (numbered["writer_id"], numbered["writer_seq"]) = (json!("runlog"), json!(1));
         let refused = servers.append(0, &numbered).await;
-        assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+        assert_outcome(&refused, Disposition::Refused, Some(Reason::Conflict));
         let applied = servers.append(1, &lost).await;
-        assert_told(&applied, Disposition::Applied, None);
+        assert_outcome(&applied, Disposition::Applied, None);
         for server in [0, 1] {
             let again = servers.append(server, &lost).await;
-            assert_told(&again, Disposition::Repeat, None);
+            assert_outcome(&again, Disposition::Repeat, None);
             assert_eq!(again.position.offset, applied.position.offset);
         }
     }
-    let applied = servers.applied().await;
+    let applied = servers.applied_counts().await;
     assert!(applied.iter().all(|(_, times)| *times == 1) && applied.len() == 4, "{applied:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conflict_of_ids_stays_one_and_is_appended_once() {
+async fn a_conflict_of_ids_remains_a_conflict_and_is_appended_once() {
     let servers = Servers::start(0).await;
-    servers.append(0, &turn("taken")).await;
-    let mut other = turn("taken");
+    servers.append(0, &turn_record("taken")).await;
+    let mut other = turn_record("taken");
     other["payload"]["content"] = json!("something else");
     let mut inner = batch("whole");
     inner["payload"]["records"][1] = other.clone();
     for record in [other, inner] {
         let refused = servers.append(0, &record).await;
-        assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+        assert_outcome(&refused, Disposition::Refused, Some(Reason::Conflict));
         let end = servers.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end;
         let again = servers.append(1, &record).await;
-        assert_told(&again, Disposition::Repeat, Some(Reason::Conflict));
+        assert_outcome(&again, Disposition::Repeat, Some(Reason::Conflict));
         assert_eq!(servers.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end, end);
     }
 }

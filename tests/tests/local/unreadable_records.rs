@@ -24,7 +24,7 @@ fn with_journal(story: impl Fn(&Journal<'_>) -> anyhow::Result<()>) -> anyhow::R
 
 #[test]
 fn an_unreadable_record_is_a_dead_letter_and_its_partition_continues() -> anyhow::Result<()> {
-    // This log takes neither a record over the limit nor one without a value.
+    // This log accepts neither a record over the limit nor one without a value.
     with_journal(|journal| unreadable::dead_letters(journal, false, false))
 }
 
@@ -43,7 +43,7 @@ fn a_skip_of_an_applied_record_voids_it_for_good() -> anyhow::Result<()> {
     with_journal(unreadable::voids)
 }
 
-/// Enough that rebuilding the partition takes longer than seeing that it has begun.
+/// Enough that rebuilding the partition takes longer than noticing its start.
 const RECORDS: usize = 60_000;
 
 #[test]
@@ -67,10 +67,10 @@ fn a_skip_is_not_lost_when_the_server_is_killed_while_it_rebuilds() -> anyhow::R
     let skipping = thread::spawn(move || {
         runlog.json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y", "--force", "--yes"])
     });
-    let begun = Instant::now();
+    let start = Instant::now();
     let rebuilding = folder.path().join("index/2/2");
     while !rebuilding.exists() {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "the rebuild does not begin");
+        ensure!(start.elapsed() < Duration::from_secs(60), "the rebuild does not begin");
         thread::sleep(Duration::from_millis(1));
     }
     server.kill()?;
@@ -79,6 +79,6 @@ fn a_skip_is_not_lost_when_the_server_is_killed_while_it_rebuilds() -> anyhow::R
 
     let server = launch.start()?;
     ensure!(show(&server)? == 1, "the skipped record is gone");
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "the index is what the log says");
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "the index matches the log");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A folder whose index an older version wrote.
+//! A folder whose index was written by an older version.
 
 use std::{
     ops::ControlFlow,
@@ -28,13 +28,13 @@ use runlog_tests::{
 use tempfile::{TempDir, tempdir};
 use tokio::runtime::Runtime;
 
-/// Every partition of a journal that is served by default.
+/// The default number of partitions of a served journal.
 const PARTITIONS: u32 = 4;
-/// Long enough for an index that is there.
+/// Long enough for an existing index.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A local log that gives nothing to read before it is let, and may say that it lost its start.
+/// A local log that delivers no record until permitted, and may report that it lost its start.
 #[derive(Debug)]
 struct Held {
     log: LocalLog,
@@ -83,7 +83,7 @@ impl Log for Held {
 
 impl Reader for HeldReader {
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
-        // The genesis, one record, is read in front of everything else.
+        // The genesis, one record, is read before all others.
         if max > 1 && !self.flows.load(Ordering::Acquire) {
             std::thread::park_timeout(timeout);
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ fn store(dir: &Path, partition: PartitionId) -> Result<Store, runlog_projector::
     Store::open_any(&dir.join("index/1").join(partition.to_string()), &Budget::new(8 << 20))
 }
 
-/// A journal whose indices another layout has: of their rows nothing is left but what a store knows of itself.
+/// A journal whose indices have another layout: only a store's metadata remains.
 fn outgrown() -> anyhow::Result<TempDir> {
     let folder = tempdir()?;
     sample_journal::start(folder.path())?.terminate()?;
@@ -140,7 +140,7 @@ fn a_folder_of_an_older_version_opens_and_answers_as_that_version_did() -> anyho
             let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
             ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
         }
-        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: it is what the log says");
+        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: the index matches the log");
         server.terminate()?;
     }
     Ok(())
@@ -151,24 +151,24 @@ fn config(dir: &Path) -> Config {
 }
 
 fn generations(dir: &Path) -> anyhow::Result<Vec<String>> {
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for generation in std::fs::read_dir(dir.join("index"))? {
         let generation = generation?;
         for partition in std::fs::read_dir(generation.path())? {
             let name = (generation.file_name(), partition?.file_name());
-            found.push(format!("{}/{}", name.0.display(), name.1.display()));
+            names.push(format!("{}/{}", name.0.display(), name.1.display()));
         }
     }
-    found.sort();
-    Ok(found)
+    names.sort();
+    Ok(names)
 }
 
 #[test]
-fn an_older_index_is_rebuilt_beside_and_no_answer_knows_less_than_it_did() -> anyhow::Result<()> {
+fn an_older_index_is_kept_during_its_rebuild_and_no_partial_answer_is_given() -> anyhow::Result<()> {
     let folder = outgrown()?;
     let runtime = Runtime::new()?;
     let run: RunId = CLAIMED.parse()?;
-    // Killed before the new index has anything, and started again.
+    // Killed before the new index has any row, and started again.
     for _ in 0..2 {
         let (log, _) = Held::open(folder.path(), Offset::ZERO)?;
         let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;
@@ -194,21 +194,21 @@ fn an_older_index_is_rebuilt_beside_and_no_answer_knows_less_than_it_did() -> an
     let server = Launch::local(folder.path()).start()?;
     let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery"))?;
     ensure!(recovery["pending"][0]["tool_name"] == "book", "{recovery}");
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "it is what the log says");
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "the index matches the log");
     server.terminate()?;
     Ok(())
 }
 
 #[test]
-fn an_older_index_is_left_as_it_is_where_the_log_lost_its_start() -> anyhow::Result<()> {
+fn an_older_index_is_left_unchanged_if_the_log_lost_its_start() -> anyhow::Result<()> {
     let folder = outgrown()?;
     let before = generations(folder.path())?;
     let (log, _) = Held::open(folder.path(), 1u32.into())?;
     let Err(refused) = Runtime::new()?.block_on(Projector::start(config(folder.path()), log)) else {
         bail!("it starts with an empty index")
     };
-    let told = refused.problem().detail;
-    ensure!(told.contains("begins at offset 1") && told.contains("nothing was changed"), "{told}");
+    let detail = refused.problem().detail;
+    ensure!(detail.contains("begins at offset 1") && detail.contains("nothing was changed"), "{detail}");
     ensure!(generations(folder.path())? == before, "no other index was begun");
     for partition in PartitionId::all(PARTITIONS) {
         ensure!(store(folder.path(), partition)?.layout()? == meta::LAYOUT - 1, "it is still the older one");

@@ -1,4 +1,4 @@
-//! Where tokens are asked for, a record names content only if its sender uploaded that for the run, or reads it there anyway.
+//! With authentication, a record may name content only if its sender uploaded it for the run, or can read it there.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -25,7 +25,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 
 const WAIT: Duration = Duration::from_secs(10);
-/// Longer than what stays in a record.
+/// Longer than the payloads that stay in a record.
 const LONG: usize = 300 << 10;
 
 /// A server of the journal in `log` and the content in `folder`, with the tokens of `tokens.json` there.
@@ -35,7 +35,7 @@ struct Server {
     http: reqwest::Client,
 }
 
-/// Tokens of two tenants' agents, who read nothing, and of a reader of the first tenant.
+/// Tokens of two tenants' agents without read scopes, and of a reader of the first tenant.
 struct Tokens {
     acme: String,
     globex: String,
@@ -77,9 +77,9 @@ impl Server {
         (response.status().as_u16(), response.json().await.unwrap())
     }
 
-    /// Uploads a turn's payload for a run: the record that names it, and the receipt.
+    /// Uploads a turn's payload for a run. Returns the record that names it, and the receipt.
     async fn upload(&self, run: &str, token: &str, content: &str) -> (Value, String) {
-        let (status, uploaded) = self.post("contents", token, None, &turn(run, "1", content)).await;
+        let (status, uploaded) = self.post("contents", token, None, &turn_record(run, "1", content)).await;
         assert_eq!(status, 200, "{uploaded}");
         let record = json!({ "run_id": run, "record_id": "1", "record_kind": uploaded["record_kind"],
             "facts": uploaded["facts"], "payload": uploaded["payload"] });
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-fn turn(run: &str, id: &str, content: &str) -> Value {
+fn turn_record(run: &str, id: &str, content: &str) -> Value {
     json!({ "run_id": run, "record_id": id,
         "payload": { "type": "conversation_turn", "message_id": id, "kind": "user", "content": content } })
 }
@@ -99,7 +99,7 @@ fn with(record: &Value, member: &str, value: impl Into<Value>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_is_named_by_whoever_uploaded_it_for_the_run_or_reads_it_there() {
+async fn content_is_named_only_by_its_uploader_for_the_run_or_by_a_reader_of_the_run() {
     let (folder, log) = (tempfile::tempdir().unwrap(), MemoryLog::new(1));
     let tokens = write(folder.path(), None);
     let server = Server::start(folder.path(), &log).await;
@@ -109,7 +109,8 @@ async fn content_is_named_by_whoever_uploaded_it_for_the_run_or_reads_it_there()
         let (status, answer) = server.post("records", token, receipt, record).await;
         (status, answer["outcome"].as_str().or(answer["kind"].as_str()).unwrap().to_owned(), answer)
     };
-    // Without its receipt, with that of other content, for another run, and for a tenant who knows hash and receipt.
+    // Without its receipt, with other content's receipt, for another run, and for a tenant who knows hash and
+    // receipt.
     let absent = with(
         &record,
         "payload",
@@ -132,13 +133,13 @@ async fn content_is_named_by_whoever_uploaded_it_for_the_run_or_reads_it_there()
         refusals.push(answer);
     }
     refusals.dedup();
-    assert_eq!(refusals.len(), 1, "what exists, and what does not, is told in the same words: {refusals:?}");
+    assert_eq!(refusals.len(), 1, "existing and absent content are refused with the same answer: {refusals:?}");
     assert!(refusals[0]["detail"].as_str().unwrap().contains("/contents"), "it says what to do: {refusals:?}");
 
     let both = format!("{foreign}, {receipt}");
     assert_eq!(post(&tokens.acme, Some(&both), &record).await.1, "applied");
     assert_eq!(post(&tokens.acme, Some(&receipt), &record).await.1, "repeat");
-    // The run names it now: whoever reads its content may name it again, and nobody else.
+    // The run names it now: a sender that can read the run's content may name it again, and no other.
     let again = with(&record, "record_id", "2");
     assert_eq!(post(&tokens.acme, None, &again).await.0, 403);
     assert_eq!(post(&tokens.reader, None, &with(&again, "run_id", "acme/2")).await.0, 403, "another run does not");
@@ -149,17 +150,17 @@ async fn content_is_named_by_whoever_uploaded_it_for_the_run_or_reads_it_there()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_with_one_receipt_key_take_each_others_receipts_and_others_do_not() {
+async fn servers_accept_each_others_receipts_only_with_the_same_receipt_key() {
     let (folder, log) = (tempfile::tempdir().unwrap(), MemoryLog::new(1));
     for (key, status) in [(Some(7), 200), (None, 403)] {
         let tokens = write(folder.path(), key);
         let servers = (Server::start(folder.path(), &log).await, Server::start(folder.path(), &log).await);
         let run = format!("acme/{status}");
         let (record, receipt) = servers.0.upload(&run, &tokens.acme, "content").await;
-        let (told, answer) = servers.1.post("records", &tokens.acme, Some(&receipt), &record).await;
-        assert_eq!(told, status, "{answer}");
-        let (told, answer) = servers.0.post("records", &tokens.acme, Some(&receipt), &record).await;
-        assert_eq!(told, 200, "{answer}");
+        let (accepted, answer) = servers.1.post("records", &tokens.acme, Some(&receipt), &record).await;
+        assert_eq!(accepted, status, "{answer}");
+        let (accepted, answer) = servers.0.post("records", &tokens.acme, Some(&receipt), &record).await;
+        assert_eq!(accepted, 200, "{answer}");
     }
 }
 
@@ -168,7 +169,7 @@ async fn a_producer_with_a_content_store_uploads_through_the_server() {
     let (folder, log) = (tempfile::tempdir().unwrap(), MemoryLog::new(1));
     let tokens = write(folder.path(), None);
     let server = Server::start(folder.path(), &log).await;
-    // Its own folder stays empty: a producer may have none of the store's credentials.
+    // Its own folder stays empty: a producer may lack the store's credentials.
     let own = folder.path().join("own");
     let content = Some(runlog_content::Config::new(format!("file:{}", own.display())));
     let token = Some(Token::new(&tokens.reader).unwrap());

@@ -1,4 +1,4 @@
-//! Which facts hold at a time, over HTTP and by the command, from what somebody publishes to what is shown.
+//! Which facts hold at a time, over HTTP and by the command, from the publication to the display.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
@@ -10,19 +10,19 @@ use tempfile::tempdir;
 
 const RUN: &str = "run";
 
-/// A time of one day, as it is typed.
+/// A time of one day, as typed.
 fn time(clock: &str) -> String {
     format!("2026-11-22T{clock}:00Z")
 }
 
-/// The same as it is recorded: 2026-11-22T00:00:00Z is 1,795,305,600,000.
+/// The same time as recorded: 2026-11-22T00:00:00Z is 1,795,305,600,000.
 fn millis(clock: &str) -> i64 {
     let (hours, minutes) = clock.split_once(':').expect("HH:MM");
     let number = |text: &str| text.parse::<i64>().expect("a number");
     1_795_305_600_000 + (number(hours) * 60 + number(minutes)) * 60_000
 }
 
-fn said(id: &str, valid: Option<&str>, payload: Value) -> Value {
+fn run_record(id: &str, valid: Option<&str>, payload: Value) -> Value {
     let mut record = json!({ "run_id": RUN, "record_id": id, "payload": payload });
     if let Some(clock) = valid {
         record["validity"] = json!({ "at": millis(clock), "is_valid": true });
@@ -30,25 +30,25 @@ fn said(id: &str, valid: Option<&str>, payload: Value) -> Value {
     record
 }
 
-fn turn(id: &str, message: &str, valid: &str) -> Value {
+fn turn_record(id: &str, message: &str, valid: &str) -> Value {
     let payload = json!({ "type": "conversation_turn", "message_id": message, "kind": "user", "content": id });
-    said(id, Some(valid), payload)
+    run_record(id, Some(valid), payload)
 }
 
 fn request(id: &str, valid: &str) -> Value {
     let payload = json!({ "type": "tool_call_requested", "request_id": id, "call_id": "c", "tool_name": "book",
         "arguments": { "seat": 1 } });
-    said(id, Some(valid), payload)
+    run_record(id, Some(valid), payload)
 }
 
 fn completed(id: &str, request: &str, valid: &str) -> Value {
     let payload = json!({ "type": "tool_call_completed", "request_record_id": request, "result": "ok" });
-    said(id, Some(valid), payload)
+    run_record(id, Some(valid), payload)
 }
 
 fn retraction(id: &str, of: &str, valid: &str) -> Value {
     let payload = json!({ "type": "retraction", "retracted_record_id": of, "who": "jo", "why": "said by mistake" });
-    let mut record = said(id, Some(valid), payload);
+    let mut record = run_record(id, Some(valid), payload);
     record["validity"]["is_valid"] = false.into();
     record
 }
@@ -61,8 +61,8 @@ fn publish(runlog: &Runlog, records: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The records that state what holds at a time, by id: as the server lists facts, and as the command shows lines.
-fn held(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
+/// The records that state the facts at a time, by id: as the server lists facts, and as the command shows lines.
+fn facts_at(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
     let (status, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}", time(clock)))?;
     ensure!(status == 200 && page["next_cursor"].is_null(), "{status} {page}");
     let ids =
@@ -81,16 +81,16 @@ fn a_call_as_of_a_time_has_the_state_stated_for_it_and_a_correction_never_reopen
     let runlog = server.runlog();
     publish(&runlog, &[request("q", "10:00"), completed("ok", "q", "10:10")])?;
     for (clock, expected) in [("09:59", None), ("10:00", Some("q")), ("10:09", Some("q")), ("10:10", Some("ok"))] {
-        ensure!(held(&server, clock)? == Vec::from_iter(expected), "{clock}");
+        ensure!(facts_at(&server, clock)? == Vec::from_iter(expected), "{clock}");
     }
-    // It was done earlier than first said: the same completion once more, of another time.
+    // It was done earlier than first recorded: the same completion once more, with another time.
     publish(&runlog, &[completed("earlier", "q", "10:05")])?;
     for (clock, expected) in [("10:04", "q"), ("10:05", "earlier"), ("10:09", "earlier"), ("10:10", "ok")] {
-        ensure!(held(&server, clock)? == [expected], "{clock}");
+        ensure!(facts_at(&server, clock)? == [expected], "{clock}");
     }
-    // Asked for again it is another call, which says nothing of the first.
+    // A second request is another call, and states no fact of the first.
     publish(&runlog, &[request("again", "10:20")])?;
-    ensure!(held(&server, "10:20")? == ["ok", "again"]);
+    ensure!(facts_at(&server, "10:20")? == ["ok", "again"]);
     let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}&family=tool_call", time("10:20")))?;
     let fact = &page["facts"][0];
     ensure!(fact["family"] == "tool_call" && fact["key"] == "q" && fact["status"] == "completed", "{fact}");
@@ -100,7 +100,18 @@ fn a_call_as_of_a_time_has_the_state_stated_for_it_and_a_correction_never_reopen
     ensure!(runlog.json(&lookup)?.exits(0)?.json()?["status"] == "completed");
     // An operator's decision ends a call as well.
     runlog
-        .json(&["effects", "resolve", RUN, "again", "--give-up", "--who", "jo", "--why", "nobody knows", "--yes"])?
+        .json(&[
+            "effects",
+            "resolve",
+            RUN,
+            "again",
+            "--give-up",
+            "--who",
+            "jo",
+            "--why",
+            "the outcome is unknown",
+            "--yes",
+        ])?
         .exits(0)?;
     let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at=2100-01-01T00:00:00%2B02:00"))?;
     let given_up = &page["facts"][1];
@@ -114,28 +125,36 @@ fn a_retraction_ends_a_fact_from_its_time_on_and_at_a_tie_the_assertion_wins() -
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[turn("a", "m", "10:00"), retraction("tie", "a", "10:00"), retraction("gone", "a", "10:10")])?;
-    ensure!(held(&server, "10:00")? == ["a"] && held(&server, "10:09")? == ["a"], "asserted at the same time");
-    ensure!(held(&server, "10:10")?.is_empty(), "retracted");
-    publish(&runlog, &[turn("b", "m", "10:20"), turn("c", "m", "10:20")])?;
-    ensure!(held(&server, "10:20")? == ["c"], "said again, and once more");
-    // Of what is not there yet, of what states no fact, and of a whole batch: applied, and nothing more.
-    let inner = [turn("d", "n", "10:30"), turn("e", "o", "10:30")];
+    publish(
+        &runlog,
+        &[turn_record("a", "m", "10:00"), retraction("tie", "a", "10:00"), retraction("gone", "a", "10:10")],
+    )?;
+    ensure!(facts_at(&server, "10:00")? == ["a"] && facts_at(&server, "10:09")? == ["a"], "asserted at the same time");
+    ensure!(facts_at(&server, "10:10")?.is_empty(), "retracted");
+    publish(&runlog, &[turn_record("b", "m", "10:20"), turn_record("c", "m", "10:20")])?;
+    ensure!(facts_at(&server, "10:20")? == ["c"], "said again, and once more");
+    // Retractions of an absent record, of a record without a fact, and of a whole batch: applied, without further
+    // effect.
+    let inner = [turn_record("d", "n", "10:30"), turn_record("e", "o", "10:30")];
     let batch = json!({ "run_id": RUN, "record_id": "batch", "payload": { "type": "batch", "records": inner } });
     publish(&runlog, &[retraction("early", "d", "10:40"), batch, retraction("r1", "gone", "10:40")])?;
     publish(&runlog, &[retraction("r2", "batch", "10:40"), retraction("r3", "nobody", "10:40")])?;
-    ensure!(held(&server, "10:40")? == ["c", "d", "e"], "{:?}", held(&server, "10:40")?);
+    ensure!(facts_at(&server, "10:40")? == ["c", "d", "e"], "{:?}", facts_at(&server, "10:40")?);
     let proposal = |id: &str, status: &str, valid: &str| {
-        said(id, Some(valid), json!({ "type": "code_edit_proposal", "request_id": "p", "diffs": [], "status": status }))
+        run_record(
+            id,
+            Some(valid),
+            json!({ "type": "code_edit_proposal", "request_id": "p", "diffs": [], "status": status }),
+        )
     };
     publish(&runlog, &[proposal("p1", "pending", "11:00"), proposal("p2", "approved", "11:10")])?;
     publish(&runlog, &[retraction("r4", "p2", "11:20")])?;
     for (clock, expected) in [("11:00", Some("p1")), ("11:10", Some("p2")), ("11:20", None)] {
-        let facts = held(&server, clock)?;
+        let facts = facts_at(&server, clock)?;
         ensure!(facts.get(3).map(String::as_str) == expected, "{clock}: {facts:?}");
     }
     let (_, open) = server.get(&format!("/v1/runs/{RUN}/standing/proposals"))?;
-    ensure!(open["standing"][0]["status"] == "approved", "where it stands is not a matter of valid time: {open}");
+    ensure!(open["standing"][0]["status"] == "approved", "its state does not depend on valid time: {open}");
     ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
     Ok(())
 }
@@ -145,21 +164,24 @@ fn pages_of_facts_continue_where_the_last_one_ended_despite_writes_in_between() 
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
-    let turns: Vec<Value> = (0..5).map(|n| turn(&format!("t{n}"), &format!("m{n}"), "10:00")).collect();
+    let turns: Vec<Value> = (0..5).map(|n| turn_record(&format!("t{n}"), &format!("m{n}"), "10:00")).collect();
     publish(&runlog, &turns)?;
     let (mut found, mut cursor) = (Vec::new(), String::new());
     for page_number in 0..4 {
         let path = format!("/v1/runs/{RUN}/facts?at={}&limit=2{cursor}", time("10:00"));
         let (_, page) = server.get(&path)?;
         found.extend(page["facts"].as_array().context("facts")?.iter().map(|fact| fact["key"].clone()));
-        // One behind the cursor is retracted, one in front of it is said anew.
+        // One record after the cursor is retracted, one before it is stated again.
         if page_number == 0 {
-            publish(&runlog, &[retraction("r", "t3", "10:00"), turn("new", "m0", "10:00"), turn("t5", "m5", "09:00")])?;
+            publish(
+                &runlog,
+                &[retraction("r", "t3", "10:00"), turn_record("new", "m0", "10:00"), turn_record("t5", "m5", "09:00")],
+            )?;
         }
         let Some(next) = page["next_cursor"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }
-    // At the tie m3 stands all the same; m0 is stated by a later record now, so it comes again.
+    // At the tie m3 still holds; m0 is stated by a later record now, so it appears again.
     ensure!(found == ["m0", "m1", "m2", "m3", "m4", "m0", "m5"], "{found:?}");
     Ok(())
 }
@@ -174,11 +196,11 @@ fn queries_that_cannot_be_as_of_a_time_are_refused_and_lines_are_masked() -> any
     ensure!(runlog.json(&["show", "nobody", "--as-of", &time("10:00")])?.exits(1)?.error_kind()? == "not_found");
     let mut call = request("q", "10:00");
     call["privacy"] = "content_refs_only".into();
-    publish(&runlog, &[call, turn("a", "m", "10:00")])?;
+    publish(&runlog, &[call, turn_record("a", "m", "10:00")])?;
     ensure!(runlog.json(&["show", RUN, "--as-of", "2026-13-01T00:00:00Z"])?.exits(2)?.error_kind()? == "usage");
     for command in ["checkpoint", "recover"] {
-        let asked = runlog.json(&[command, RUN, "--as-of", &time("10:00")])?.exits(2)?;
-        ensure!(asked.error_kind()? == "usage", "{command}");
+        let refused = runlog.json(&[command, RUN, "--as-of", &time("10:00")])?.exits(2)?;
+        ensure!(refused.error_kind()? == "usage", "{command}");
     }
     let shown = runlog.json(&["show", RUN, "--as-of", "2026-11-22T12:00:00+02:00"])?.exits(0)?.documents()?;
     let earlier = runlog.json(&["show", RUN, "--as-of", "2026-11-22T11:59:00+02:00"])?.exits(0)?.documents()?;

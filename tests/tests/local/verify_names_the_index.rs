@@ -1,4 +1,4 @@
-//! `verify` sees every difference between an index and the log, and says which index it is.
+//! `verify` detects every difference between an index and the log, and names the index.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
-/// The partition that is damaged.
+/// The damaged partition.
 const PARTITION: u16 = 2;
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What is done to an index.
+/// The damage to an index.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Change,
@@ -51,15 +51,16 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
             }
         }
         made.push(agent.checkpoint(&[json!("hello")]));
-        // Its content is nowhere: no index asks.
+        // Its content is missing: no index reads it.
         let mut turn = agent.turn("held elsewhere");
         turn.detach(0);
         made.push(turn);
-        // Refused: nobody asked for that.
+        // Refused: the call was not requested.
         made.push(agent.complete("nothing", &json!(1)));
         records.extend(made.iter().map(|record| (partition, entry(record))));
     }
-    // One record of each kind, each in a run of its own: one that needs another one is refused, and no matter.
+    // One record of each kind, each in a run of its own. A record that depends on another one is refused, which does
+    // not matter here.
     for (at, mut record) in examples()?.into_iter().enumerate() {
         record.body.run_id = run_in(PARTITION, PARTITIONS, &format!("kind-{at}")).parse()?;
         if let Payload::Batch(batch) = &mut record.payload {
@@ -100,7 +101,7 @@ fn rows(store: &Store, index: Index) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Damages an index in a stopped server's folder; returns what undoes it: the key and what stood there.
+/// Damages an index in a stopped server's folder. Returns the key and its previous row, for the repair.
 fn damage(dir: &Path, index: Index, how: Damage) -> anyhow::Result<(Vec<u8>, Option<Vec<u8>>)> {
     let store = open(dir)?;
     let rows = rows(&store, index)?;
@@ -123,7 +124,7 @@ fn open(dir: &Path) -> anyhow::Result<Store> {
 
 /// (partition, index, rows) of each index whose digests differ.
 fn unequal(verification: &Value) -> anyhow::Result<Vec<(u64, String, u64)>> {
-    let mut found = Vec::new();
+    let mut differing = Vec::new();
     for partition in verification["partitions"].as_array().context("partitions")? {
         let indices = partition["indices"].as_array().context("indices")?;
         ensure!(indices.len() == INDICES.len(), "every index is named: {indices:?}");
@@ -134,15 +135,15 @@ fn unequal(verification: &Value) -> anyhow::Result<Vec<(u64, String, u64)>> {
             if live != rebuilt {
                 let number = partition["partition"].as_u64().context("a number")?;
                 let name = index["name"].as_str().context("a name")?.to_owned();
-                found.push((number, name, index["rows"].as_u64().context("rows")?));
+                differing.push((number, name, index["rows"].as_u64().context("rows")?));
             }
         }
     }
-    Ok(found)
+    Ok(differing)
 }
 
 #[test]
-fn a_changed_a_dropped_and_an_added_row_is_seen_and_its_index_named() -> anyhow::Result<()> {
+fn a_changed_dropped_or_added_row_is_detected_and_its_index_named() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path());
     fill(&launch)?;
@@ -150,7 +151,7 @@ fn a_changed_a_dropped_and_an_added_row_is_seen_and_its_index_named() -> anyhow:
         let count = rows(&open(folder.path())?, index)?.len() as u64;
         for how in [Damage::Change, Damage::Drop, Damage::Add] {
             let (key, before) = damage(folder.path(), index, how)?;
-            // A server that goes on consuming sees it as one that only serves does.
+            // A server that continues to consume detects it, and so does a server that only serves.
             let server = if matches!(how, Damage::Drop) { launch.start()? } else { launch.clone().paused().start()? };
             let verification = server.runlog().json(&["verify"])?.exits(1)?.json()?;
             let rows = match how {

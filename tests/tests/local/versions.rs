@@ -24,7 +24,7 @@ use tower::ServiceExt;
 const BODY_MAX: usize = 1 << 20;
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What an answer of this version has and one of commit 696bf14 had not.
+/// Members that answers of this version have and answers of commit 696bf14 had not.
 const ADDED: [&str; 5] = ["features", "revision", "applied", "warnings", "writer"];
 
 /// The query parameters that the producer of commit 696bf14 sends; its servers refuse others.
@@ -44,7 +44,7 @@ const PARAMETERS: [&str; 14] = [
     "record_id",
     "whole",
 ];
-/// Those that it knows besides.
+/// Further parameters that its servers accept.
 const OTHERS: [&str; 1] = ["tag"];
 
 /// A server of this version.
@@ -67,7 +67,7 @@ impl Server {
         Ok(self.log.bounds(PartitionId::from(0), WAIT).await?.end.get())
     }
 
-    /// Asks as the producer of commit 696bf14 does: it says nothing about what its bodies are.
+    /// Asks as the producer of commit 696bf14 does: without a content type.
     async fn ask(&self, method: &str, path: &str, body: &str) -> anyhow::Result<(u16, Value)> {
         let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned()))?;
         answered(self.router.clone(), request).await
@@ -87,7 +87,7 @@ async fn answered(router: Router, request: Request<Body>) -> anyhow::Result<(u16
     Ok((status, serde_json::from_slice(&body)?))
 }
 
-/// Takes out of an answer what commit 696bf14 did not have.
+/// Removes the members that commit 696bf14 did not have from an answer.
 fn age(answer: &mut Value) {
     match answer {
         Value::Object(members) => {
@@ -105,20 +105,20 @@ fn age(answer: &mut Value) {
     }
 }
 
-/// What a server of commit 696bf14 answers, and what it is asked.
+/// The answers of a server of commit 696bf14, and its requests.
 #[derive(Clone)]
 struct Older {
     router: Router,
-    asked: Arc<Mutex<Vec<(String, String)>>>,
-    /// Holds back the next read-back.
+    received: Arc<Mutex<Vec<(String, String)>>>,
+    /// Blocks the next read-back.
     holds: Arc<AtomicBool>,
     held: Arc<Notify>,
 }
 
 impl Older {
     fn new(server: &Server) -> Self {
-        let (asked, holds, held) = (Arc::default(), Arc::default(), Arc::default());
-        Self { router: server.router.clone(), asked, holds, held }
+        let (received, holds, held) = (Arc::default(), Arc::default(), Arc::default());
+        Self { router: server.router.clone(), received, holds, held }
     }
 
     async fn send(self, request: reqwest::Request) -> Result<reqwest::Response, NoResponse> {
@@ -126,15 +126,15 @@ impl Older {
         let path = format!("{}?{}", url.path(), url.query().unwrap_or_default());
         let body = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default().to_vec();
         let text = String::from_utf8_lossy(&body).into_owned();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push((path.clone(), text));
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).push((path.clone(), text));
         if path.contains("/outcome?") && self.holds.swap(false, Ordering::SeqCst) {
             self.held.notify_one();
             std::future::pending::<()>().await;
         }
         let failed = |error: &dyn std::fmt::Display| NoResponse { sent: true, why: error.to_string() };
-        let asked = Request::builder().method(request.method().as_str()).uri(&path).body(Body::from(body));
-        let asked = asked.map_err(|error| failed(&error))?;
-        let (status, mut answer) = answered(self.router, asked).await.map_err(|error| failed(&error))?;
+        let forwarded = Request::builder().method(request.method().as_str()).uri(&path).body(Body::from(body));
+        let forwarded = forwarded.map_err(|error| failed(&error))?;
+        let (status, mut answer) = answered(self.router, forwarded).await.map_err(|error| failed(&error))?;
         age(&mut answer);
         let response = axum::http::Response::builder().status(status).body(answer.to_string().into_bytes());
         Ok(response.map_err(|error| failed(&error))?.into())
@@ -148,8 +148,8 @@ impl Older {
         Ok(Runlog::connect(config).await?)
     }
 
-    fn asked(&self) -> Vec<(String, String)> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn requests(&self) -> Vec<(String, String)> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -158,7 +158,7 @@ async fn book(run: &Run) -> Result<Answer, Error> {
 }
 
 #[tokio::test]
-async fn a_handle_works_with_an_older_server_and_asks_it_for_nothing_that_it_does_not_know() -> anyhow::Result<()> {
+async fn a_handle_works_with_an_older_server_and_sends_it_only_known_parameters() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let older = Older::new(&server);
     let run = older.connect().await?.open("trip").await?;
@@ -169,49 +169,50 @@ async fn a_handle_works_with_an_older_server_and_asks_it_for_nothing_that_it_doe
     let run = older.connect().await?.open("trip").await?;
     ensure!(run.recovery().checkpoint.is_some(), "the checkpoint is found");
     run.end(Outcome::Completed).await?;
-    let known: BTreeSet<&str> = PARAMETERS.into_iter().chain(OTHERS).collect();
-    let asked = older.asked();
-    ensure!(asked.len() > 8, "{asked:?}");
-    for (path, _) in asked {
+    let known_parameters: BTreeSet<&str> = PARAMETERS.into_iter().chain(OTHERS).collect();
+    let requests = older.requests();
+    ensure!(requests.len() > 8, "{requests:?}");
+    for (path, _) in requests {
         let query = path.split_once('?').map_or("", |(_, query)| query);
         let new = query.split('&').map(|term| term.split('=').next().unwrap_or_default());
-        let new: Vec<&str> = new.filter(|name| !name.is_empty() && !known.contains(name)).collect();
+        let new: Vec<&str> = new.filter(|name| !name.is_empty() && !known_parameters.contains(name)).collect();
         ensure!(new.is_empty(), "{path} has {new:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_handle_refuses_by_name_what_an_older_server_would_understand_as_something_else() -> anyhow::Result<()> {
+async fn a_handle_refuses_by_name_a_request_that_an_older_server_would_misunderstand() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let older = Older::new(&server);
     let run = older.connect().await?.open("trip").await?;
     older.holds.store(true, Ordering::SeqCst);
-    // Cancelled while it is read back, the call never started: the handle records that next, in its own epoch.
+    // Cancelled during its read-back, the call never started: the handle records that next, in its own epoch.
     tokio::select! {
         answer = book(&run) => bail!("{answer:?}"),
         () = older.held.notified() => {}
     }
     let error = run.turn("user", "settles it").await.err().context("an older server takes the decision")?;
-    let mut told = error.to_string();
+    let mut message = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(error) = source {
-        told = format!("{told}: {error}");
+        message = format!("{message}: {error}");
         source = error.source();
     }
-    ensure!(told.contains("does not have the feature revisions"), "{told}");
-    let sent = older.asked();
+    ensure!(message.contains("does not have the feature revisions"), "{message}");
+    let sent = older.requests();
     ensure!(sent.iter().all(|(_, body)| !body.contains("effect_resolution")), "{sent:?}");
     Ok(())
 }
 
-/// The body with which the producer of commit 696bf14 posts a record: its golden file of version 1, which that commit has, too.
+/// The request body with which the producer of commit 696bf14 posts a record: its golden file of version 1, which
+/// that commit has, too.
 fn recorded(name: &str, place: &Value) -> anyhow::Result<Value> {
     let file = here("..").join("schemas/golden/v1").join(format!("{name}.json"));
     let mut record: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let members = record.as_object_mut().context("a record")?;
     members.extend(place.as_object().context("members")?.clone());
-    // The golden files' hashes are of no call; a producer leaves none that are wrong.
+    // The golden files' hashes match no call; a producer sends no wrong hashes.
     if let Some(payload) = record["payload"].as_object_mut() {
         payload.remove("args_sha256");
         payload.remove("fingerprint");
@@ -246,13 +247,13 @@ async fn requests_of_an_older_client_are_answered_as_it_expects() -> anyhow::Res
     let path = "/v1/runs/run-1/records?whole=true&limit=1000&deadline_ms=10000&family=conversation_turn";
     server.read::<answer::Lines>(path).await?;
 
-    // A decision without the revision that it was made at would hold for whatever the effect is by then.
+    // A decision without a revision would apply to any later state of the effect.
     let end = server.end().await?;
     let decision = r#"{"decision": "not_done", "who": "jo", "why": "the airline has no booking"}"#;
     let path = "/v1/runs/run-1/effects/tool_call_requested/resolution?deadline_ms=10000";
     let (status, problem) = server.ask("POST", path, decision).await?;
     let detail = problem["detail"].as_str().unwrap_or_default();
     ensure!(status == 400 && problem["kind"] == "invalid" && detail.contains("revision"), "{status} {problem}");
-    ensure!(server.end().await? == end, "nothing was appended");
+    ensure!(server.end().await? == end, "no record was appended");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Checkpoints of a `writer`, which appends records unchanged: each carries what the previous checkpoint of any writer
-//! lacked.
+//! Checkpoints of a `writer`, which appends records unchanged: each contains only the messages that the previous
+//! checkpoint of any writer lacked.
 
 use runlog_log::memory::MemoryOptions;
 use runlog_producer::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const RUN: &str = "run-1";
 
-/// A loop behind so many rounds of a message each, which is long enough for it to be worth naming.
+/// A loop's state after so many rounds of one message each, long enough to be worth a reference.
 fn state(turn: u64) -> LoopState {
     let message = |round| Json::from(json!({ "round": round, "content": "x".repeat(500) }));
     LoopState {
@@ -28,14 +28,14 @@ async fn save(writer: &Writer, turn: u64) {
     writer.checkpoint(&state(turn)).await.expect("a checkpoint");
 }
 
-/// What the run's last checkpoint is answered to be.
+/// Checks the run's last checkpoint in answers.
 async fn assert_latest(backend: &Backend, turn: u64) {
     let answered = backend.runlog.checkpoint(RUN, None).await.expect("an answer").expect("a checkpoint");
     let wanted = state(turn);
     assert_eq!((answered.state, answered.messages), (wanted.state, Some(wanted.messages)));
 }
 
-/// How many messages the run's last checkpoint brought, and whether it builds on another one.
+/// How many messages the run's last checkpoint contains itself, and whether it has a base.
 async fn brought(backend: &Backend) -> (usize, bool) {
     let records = backend.records(RUN).await;
     let (_, last) = records.iter().rfind(|(kind, _)| kind == "loop_checkpoint").expect("a checkpoint");
@@ -69,13 +69,13 @@ async fn a_checkpoint_after_one_with_an_unknown_outcome_is_complete() {
             backend.run_with_fault(*fault, writer.checkpoint(&state(turn + 1))).await;
             save(&writer, turn + 2).await;
             assert_latest(&backend, turn + 2).await;
-            assert!(brought(&backend).await.1, "{fault:?}: what it builds on was applied");
+            assert!(brought(&backend).await.1, "{fault:?}: its base was applied");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_builds_on_none_that_was_pruned() {
+async fn a_checkpoint_never_has_a_pruned_base() {
     let backend = Backend::memory(MemoryOptions::default()).await.expect("a journal");
     let writer = backend.runlog.writer(RUN).await.expect("a writer");
     save(&writer, 3).await;

@@ -1,6 +1,6 @@
 //! The limits of a credential with `append`: decisions on effects, and approvals.
 
-use super::{Site, Told, entries, token_of};
+use super::{Reply, Site, entries, token_of};
 use runlog_producer::{Action, Call, Config, Journal, Json, Run, Runlog, Token};
 use runlog_schemas::{answer::ErrorKind, payload::Payload};
 use runlog_tests::http_proxy::HttpProxy;
@@ -19,7 +19,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Takes the run over with the token of a role.
+    /// Claims the run with the token of a role.
     async fn claim(site: &'a Site, role: u8) -> Self {
         let (_, token) = token_of(role);
         let claim = site.ask("post", "/v1/runs/acme%2F1/claims", Some(&token), Some(&json!({}))).await.json();
@@ -30,7 +30,7 @@ impl<'a> Writer<'a> {
         json!({ "run_id": RUN, "record_id": id, "writer_id": self.id, "writer_epoch": self.epoch, "payload": payload })
     }
 
-    async fn post(&self, record: &Value) -> Told {
+    async fn post(&self, record: &Value) -> Reply {
         self.site.ask("post", RECORDS, Some(&self.token), Some(record)).await
     }
 
@@ -69,7 +69,7 @@ fn audited(site: &Site) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn forbidden(answer: &Told, scope: &str) {
+fn forbidden(answer: &Reply, scope: &str) {
     assert_eq!((answer.status, &answer.json()["kind"]), (403, &json!("forbidden")), "{answer:?}");
     assert!(answer.json()["detail"].as_str().unwrap().contains(scope), "{answer:?}");
 }
@@ -123,16 +123,16 @@ async fn append_alone_clears_no_effect_that_another_epoch_started() {
         forbidden(&checked, "resolve");
     }
     assert_eq!(site.end().await, end, "no record was appended");
-    // A decision of the epoch before is fenced, for any sender.
+    // A decision of the previous epoch is fenced, for any sender.
     assert_eq!(thief.post(&of_before).await.json()["reason"], "fenced");
-    // Nobody permitted an attempt.
+    // An attempt without permission.
     let tried = thief.post(&thief.record("pay-2", &attempt("pay"))).await;
     assert_eq!((tried.status, &tried.json()["kind"]), (409, &json!("reconcile_required")), "{tried:?}");
     forbidden(&thief.post(&thief.not_done("after an attempt", "pay")).await, "resolve");
     for effect in ["pay", "mail", "book"] {
         assert_eq!(class(&site, effect).await, "reconcile_required", "{effect}");
     }
-    // Whoever may resolve may.
+    // A sender with `resolve` may decide.
     let mut desk = thief.not_done("the desk's", "pay");
     desk["facts"] = json!({ "revision": 1 });
     assert_eq!(site.ask("post", RECORDS, Some(&token_of(9).1), Some(&desk)).await.json()["outcome"], "applied");
@@ -140,7 +140,7 @@ async fn append_alone_clears_no_effect_that_another_epoch_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_says_of_an_effect_of_its_own_epoch_that_it_did_not_happen_unless_a_result_came() {
+async fn a_writer_may_decide_not_done_about_an_effect_of_its_epoch_without_a_result() {
     let site = Site::start(&entries()).await;
     let old = Writer::claim(&site, AGENT).await;
     let agent = Writer::claim(&site, AGENT).await;
@@ -160,14 +160,14 @@ async fn a_writer_says_of_an_effect_of_its_own_epoch_that_it_did_not_happen_unle
     of_cleared["request_record_id"] = json!("pay");
     let both = json!([old.record("late, too", &of_cleared), agent.not_done("blind, too", "pay")]);
     forbidden(&agent.post(&both).await, "resolve");
-    assert_eq!(class(&site, "pay").await, "retry_safe", "nothing was appended");
+    assert_eq!(class(&site, "pay").await, "retry_safe", "no record was appended");
     assert_eq!(class(&site, "answered").await, "reconcile_required");
-    // The next writer starts what was cleared, so that it is its own.
+    // The next writer starts the cleared effect, so the effect belongs to its epoch.
     let next = Writer::claim(&site, AGENT).await;
     let attempt = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "a test" });
     assert_eq!(next.append("pay-2", &attempt).await, "applied");
     assert_eq!(class(&site, "pay").await, "reconcile_required");
-    // Sent again, the first decision is a repeat, and clears nothing.
+    // Sent again, the first decision is a repeat and has no effect.
     assert_eq!(agent.post(&own).await.json()["outcome"], "repeat");
     assert_eq!(class(&site, "pay").await, "reconcile_required");
     assert_eq!(next.post(&next.not_done("its own", "pay")).await.json()["outcome"], "applied");
@@ -246,7 +246,7 @@ async fn append_alone_approves_nothing() {
     assert_eq!(audited(&site).len(), lines + 1);
 }
 
-/// An answer that is not the server's.
+/// A response that does not come from the server.
 const LOST: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// A handle whose token may not resolve, and a proxy through which it appends and recovers.
@@ -257,7 +257,7 @@ async fn opened(site: &Site) -> (Run, HttpProxy) {
     (Runlog::connect(config).await.unwrap().open(RUN).await.unwrap(), proxy)
 }
 
-/// The same whose intent is in the log, and that does not know it; and what was recovered before.
+/// The same after an intent that is in the log, without the handle knowing that; and the recovery before it.
 async fn handle_without_an_answer(site: &Site) -> (Run, HttpProxy, String) {
     let ((run, proxy), (_, token)) = (opened(site).await, token_of(AGENT));
     let before = site.ask("get", "/v1/runs/acme%2F1/recovery?full=true", Some(&token), None).await.body;
@@ -287,10 +287,10 @@ async fn reopen_clears_a_call_that_never_started_without_the_scope_resolve() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reopen_leaves_a_call_pending_where_the_server_does_not_let_it_decide() {
+async fn reopen_leaves_a_call_pending_if_the_server_refuses_its_decision() {
     let site = Site::start(&entries()).await;
     let (run, proxy, old) = handle_without_an_answer(&site).await;
-    // As if the intent had arrived only after the handle looked what is pending: then its epoch is over.
+    // As if the intent had arrived only after the handle had queried the pending calls: then its epoch is over.
     proxy.answer_next(&old, false);
     let reopened = run.reopen().await.unwrap();
     assert_eq!((reopened.landed, reopened.not_done), (1, 0));

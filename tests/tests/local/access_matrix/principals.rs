@@ -1,4 +1,4 @@
-//! Who made a decision: the principal that a server authenticated, and what is shown of others.
+//! The authenticated principal of a decision, and how principals are shown to others.
 
 use super::{Site, entries, token_of};
 use runlog_log::{Log as _, PartitionId};
@@ -14,8 +14,8 @@ async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
     let body = json!({ "decision": "give_up", "revision": 1, "force": true, "who": "everything",
         "why": "a test" });
     let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
-    let told = site.ask("post", path, Some(&desk), Some(&body)).await;
-    assert_eq!(told.status, 200, "{told:?}");
+    let reply = site.ask("post", path, Some(&desk), Some(&body)).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
     let shown = site.ask("get", "/v1/runs/acme%2F1/records?whole=true&limit=1000", Some(&desk), None).await;
     let records = shown.json()["records"].as_array().unwrap().clone();
     let decision = records.iter().find(|line| line["payload_type"] == "effect_resolution").unwrap();
@@ -24,30 +24,31 @@ async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
     let forged = json!({ "run_id": "acme/1", "record_id": "forged", "facts": { "revision": 1, "principal": "everything" },
         "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": "give_up", "who": "jo",
             "why": "a test" } });
-    let told = site.ask("post", "/v1/runs/acme%2F1/records?force=true", Some(&everything), Some(&forged)).await;
-    assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
+    let reply = site.ask("post", "/v1/runs/acme%2F1/records?force=true", Some(&everything), Some(&forged)).await;
+    assert!(reply.status == 400 && reply.body.contains("principal"), "{reply:?}");
 }
 
-/// The decisions on `acme/1`, as the records, a tail of all runs and the changes of an index show them: who decided, and
-/// whether that is verified.
+/// The decisions on `acme/1` in the records, in a tail of all runs and in the changes of an index: each decision's
+/// principal, and whether it is verified.
 async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
     let path = "/v1/runs/acme%2F1/records?limit=1000";
     let records = site.ask("get", path, Some(token), None).await.json()["records"].clone();
     let events = async |path: &str| {
-        let told = site.ask("get", path, Some(token), None).await.body;
-        told.lines()
+        let reply = site.ask("get", path, Some(token), None).await.body;
+        reply
+            .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
             .collect::<Vec<_>>()
     };
     let tail = events("/v1/tail?until_end=true").await;
     let changes = events("/v1/indices/records/changes?until_end=true").await;
-    let found = |lines: Vec<Value>| {
+    let decided = |lines: Vec<Value>| {
         let decisions = lines.into_iter().filter(|line| line["payload_type"] == "effect_resolution");
         decisions.map(|line| (line["principal"].clone(), line["principal_verified"].clone())).collect::<Vec<_>>()
     };
-    let records = found(records.as_array().unwrap().clone());
-    assert_eq!(records, found(tail));
-    assert_eq!(records, found(changes.into_iter().map(|change| change["new"].clone()).collect()));
+    let records = decided(records.as_array().unwrap().clone());
+    assert_eq!(records, decided(tail));
+    assert_eq!(records, decided(changes.into_iter().map(|change| change["new"].clone()).collect()));
     records
 }
 
@@ -77,7 +78,7 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
     let line = lines.iter().find(|line| line["payload_type"] == "effect_resolution").unwrap();
     let proof = &line["record"]["facts"]["principal_proof"];
     assert!(proof.is_string(), "{line}");
-    // Past the server: without a proof, and with that of another decision.
+    // Appended past the server: without a proof, and with another decision's proof.
     for (id, revision, stolen) in [("forged", 2, &Value::Null), ("stolen", 3, proof)] {
         let mut forged = decision(id, revision);
         forged["facts"]["principal"] = "desk".into();
@@ -90,16 +91,16 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
     let of = |principal: &str, verified: bool| (json!(principal), json!(verified));
     let all = [of("everything", true), of("desk", false), of("desk", false)];
     assert_eq!(decisions(&site, &desk).await, all);
-    // Nor may a client send a proof.
+    // A client may not send a proof.
     let mut sent = decision("sent", 4);
     sent["facts"]["principal_proof"] = proof.clone();
-    let told = site.ask("post", &forced, Some(&everything), Some(&sent)).await;
-    assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
-    // By another key nothing is verified, and a decision that is sent again is still a repeat.
+    let reply = site.ask("post", &forced, Some(&everything), Some(&sent)).await;
+    assert!(reply.status == 400 && reply.body.contains("principal"), "{reply:?}");
+    // With another key every principal is unverified, and a repeated decision is still a repeat.
     keyed(Some("2".repeat(64)));
     assert_eq!(decide().await["outcome"], "repeat");
     assert_eq!(decisions(&site, &desk).await, all.map(|(principal, _)| (principal, json!(false))));
-    // Without a key a server cannot know, and does not say.
+    // Without a key a server cannot verify, and omits the member.
     keyed(None);
     assert_eq!(decide().await["outcome"], "repeat");
     assert_eq!(decisions(&site, &desk).await, vec![(Value::Null, Value::Null); 3]);

@@ -1,4 +1,4 @@
-//! What a credential is told of itself.
+//! A credential's query about itself.
 
 use super::{ALL, Site, entries, token_of};
 use runlog_projector::server::auth::token_file::{Entry, Scope, TokenFile};
@@ -6,13 +6,13 @@ use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 
 async fn whoami(site: &Site, token: &str) -> Value {
-    let told = site.ask("get", "/v1/whoami", Some(token), None).await;
-    assert_eq!(told.status, 200, "{told:?}");
-    told.json()
+    let reply = site.ask("get", "/v1/whoami", Some(token), None).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_is_told_its_principal_scopes_runs_and_expiry() {
+async fn whoami_answers_a_credentials_principal_scopes_runs_and_expiry() {
     let site = Site::start(&entries()).await;
     let agent = json!({ "kind": "token", "principal": "agent", "scopes": ["append", "read_meta", "read_content"],
         "runs": ["acme/*", "acme"], "masked": false, "expires": null });
@@ -31,9 +31,9 @@ async fn a_credential_is_told_its_principal_scopes_runs_and_expiry() {
 fn a_server_without_authentication_says_that_everything_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Launch::local(folder.path()).start().unwrap();
-    let (status, told) = server.get("/v1/whoami").unwrap();
+    let (status, reply) = server.get("/v1/whoami").unwrap();
     let scopes: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
     let everything = json!({ "kind": "none", "principal": null, "scopes": scopes, "runs": ["*"], "masked": false,
         "expires": null });
-    assert_eq!((status, told), (200, everything));
+    assert_eq!((status, reply), (200, everything));
 }

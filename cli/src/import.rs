@@ -171,7 +171,7 @@ pub(crate) fn check(runs: &[ImportedRun], most: u64) -> Result<(), Error> {
                 return Err(Error::TooLarge { run_id, origin, event, payload_type, bytes, most });
             }
             let text = serde_json::to_string(&record).unwrap_or_default();
-            if let Err(why) = Draft::parse(&text) {
+            if let Err(why) = Draft::parse_new(&text) {
                 return Err(Error::NoRecord { run_id, origin, event, payload_type, why });
             }
         }

@@ -26,14 +26,18 @@ use room::Room;
 use routes::{Route, routes};
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Journal, OrOther, Problem},
+    canonical,
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
     id::{self, PartitionId, RunId},
     schema,
 };
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::{json, value::RawValue};
 use shutdown::Shutdown;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -433,13 +437,26 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
 }
 
 /// A request's body as what it should be, whatever content type it came with.
-fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
+fn parsed<T: DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
-    // An array would pass for an object, its items for the members in the order of the source.
-    if !body.trim_start().starts_with('{') {
-        return Err(invalid(&"not an object"));
+    if let Some(pointer) = canonical::repeated_member(body) {
+        return Err(invalid(&format!("two members of one object have this name, at {pointer:?}")));
     }
-    serde_json::from_str(body).map_err(|error| invalid(&error))
+    object(body).map_err(|error| invalid(&error))
+}
+
+/// Parses an object. Serde reads an array as well: its items as the members, in the order of the source.
+fn object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    if !text.trim_start().starts_with('{') {
+        return Err(serde_json::Error::custom("not an object"));
+    }
+    serde_json::from_str(text)
+}
+
+/// Like [`object`], for a member of a body that may be absent or null. With `default` and `deserialize_with`.
+fn member<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let raw = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    raw.map(|raw| object(raw.get())).transpose().map_err(D::Error::custom)
 }
 
 /// What [`check_attribution`] takes, for the OpenAPI document.

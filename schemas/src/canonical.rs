@@ -64,6 +64,11 @@ fn place(pointer: &str) -> Cow<'_, str> {
     if pointer.is_empty() { "the top level".into() } else { pointer.into() }
 }
 
+/// A name as a segment of a JSON pointer.
+pub(crate) fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
 /// The canonical form of a JSON text.
 ///
 /// Differs from RFC 8785 in this: a literal without fraction and exponent keeps its digits, however many, and only
@@ -91,6 +96,34 @@ pub fn compact(json: &str) -> Result<String, Error> {
         Ok(())
     })?;
     Ok(out)
+}
+
+/// A JSON pointer to a member whose object has another member of the same name, compared after unescaping. `None` if every name
+/// is unique, and for a text that is not JSON or nests too deep.
+pub fn repeated_member(json: &str) -> Option<String> {
+    let (mut open, mut names) = (Vec::new(), Vec::<Cow<'_, str>>::new());
+    let scanned = scan::scan(json, |token| {
+        match token {
+            scan::Token::OpenObject => open.push(names.len()),
+            // A lone surrogate has no unescaped form.
+            scan::Token::Key(raw) => names.push(scan::unescape(raw).unwrap_or(Cow::Borrowed(raw))),
+            scan::Token::CloseObject => {
+                let start = open.pop().unwrap_or_default();
+                let own = &mut names[start..];
+                own.sort_unstable();
+                if let Some(pair) = own.windows(2).find(|pair| pair[0] == pair[1]) {
+                    return Err(Problem::DuplicateKey(pair[0].clone().into_owned()));
+                }
+                names.truncate(start);
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    match scanned {
+        Err(Error { pointer, problem: Problem::DuplicateKey(name) }) => Some(format!("{pointer}/{}", escape(&name))),
+        _ => None,
+    }
 }
 
 /// Whether a JSON text nests no deeper than [`DEPTH_MAX`].

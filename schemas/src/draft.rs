@@ -2,6 +2,7 @@
 //! defaults.
 
 use crate::{
+    canonical::escape,
     codec::{self, Unframed},
     datum::{Datum, Sha256},
     depth::{self, RECORD_LEVELS_MAX},
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
 mod batch;
+mod new;
 mod warnings;
 
 /// Why a JSON record was refused. `pointer` is a JSON pointer into it.
@@ -55,7 +57,7 @@ fn invalid(what: impl ToString, pointer: &str) -> Invalid {
 }
 
 impl Draft {
-    /// Parses one JSON object.
+    /// Parses one JSON object. For a record that is to be appended, use [`Self::parse_new`].
     ///
     /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has
     /// a default; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
@@ -332,10 +334,15 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
         let given = json::value(raw.get()).map_err(|e| invalid(e, &at))?;
         let there = taken.get(name).copied();
         // A member equal to its own serialisation has nothing unknown.
-        if !matches!(name.as_str(), "facts" | "unknown_fields") && there != Some(raw.get()) {
+        if name != "unknown_fields" && there != Some(raw.get()) {
             let there = there.map(json::value).transpose().map_err(|e| invalid(e, &at))?;
             let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
-            diff(&given, there.as_ref(), &mut at.clone(), &mut left);
+            let mut found = Map::new();
+            diff(&given, there.as_ref(), &mut at.clone(), &mut found)?;
+            // Facts follow from the payload, whatever was given.
+            if name != "facts" {
+                left.extend(found);
+            }
         }
     }
     if let Some(raw) = members.get("unknown_fields") {
@@ -357,10 +364,6 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
 /// The symbol that replaces unknown ones.
 const UNRECOGNIZED: &str = "unrecognized";
 
-fn escape(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}
-
 /// Removes a batch's records, which keep their own unknown members.
 fn without_records(mut payload: Value) -> Value {
     if let Some(members) = payload.as_object_mut() {
@@ -370,7 +373,14 @@ fn without_records(mut payload: Value) -> Value {
 }
 
 /// Collects the members, symbols and numbers of `given` that `taken` lacks. Null and an empty list count as absent.
-fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut Map<String, Value>) {
+///
+/// Errors: an array in place of an object, which serde reads as the members in the order of the source.
+fn diff(
+    given: &Value,
+    taken: Option<&Value>,
+    pointer: &mut String,
+    left: &mut Map<String, Value>,
+) -> Result<(), Invalid> {
     match (given, taken) {
         (Value::Null, None) => {}
         (Value::Array(items), None) if items.is_empty() => {}
@@ -382,7 +392,7 @@ fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut M
                 let length = pointer.len();
                 pointer.push('/');
                 pointer.push_str(&escape(name));
-                diff(value, taken.get(name), pointer, left);
+                diff(value, taken.get(name), pointer, left)?;
                 pointer.truncate(length);
             }
         }
@@ -390,10 +400,11 @@ fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut M
             for (index, value) in given.iter().enumerate() {
                 let length = pointer.len();
                 pointer.push_str(&format!("/{index}"));
-                diff(value, taken.get(index), pointer, left);
+                diff(value, taken.get(index), pointer, left)?;
                 pointer.truncate(length);
             }
         }
+        (Value::Array(_), Some(Value::Object(_))) => return Err(invalid("an array, not an object", pointer)),
         (Value::String(given), Some(Value::String(taken))) if taken == UNRECOGNIZED && given != taken => {
             left.insert(pointer.clone(), Value::String(given.clone()));
         }
@@ -402,4 +413,5 @@ fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut M
         }
         _ => {}
     }
+    Ok(())
 }

@@ -111,7 +111,7 @@ pub(super) async fn append(
     }
     let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
     for (index, text) in texts.iter().enumerate() {
-        let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
+        let draft = Draft::parse_new(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
         may_append(app.caller(), &draft.record)?;
         if let Some(record) = members(&draft.record).find(|record| is_numbered_by_mistake(record)) {
             let kind = record.body.record_kind.as_str();

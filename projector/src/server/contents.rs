@@ -45,7 +45,7 @@ pub(super) async fn upload(
 ) -> Result<Json<Uploaded>, Error> {
     let (body, _room) = app.body(request, patience.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
-    let Draft { mut record, .. } = Draft::parse(&body).map_err(|error| invalid(format!("the record: {error}")))?;
+    let Draft { mut record, .. } = Draft::parse_new(&body).map_err(|error| invalid(format!("the record: {error}")))?;
     drop(body);
     if record.body.run_id.borrow() != Some(run_id.borrow()) {
         return Err(invalid(format!("the record names run {}, the request names {run_id}", record.body.run_id)));

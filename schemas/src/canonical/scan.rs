@@ -58,7 +58,7 @@ fn pointer(path: &[Step<'_>]) -> String {
         Step::Key(raw) => {
             // A key with a lone surrogate is named by its escaped spelling.
             let key = unescape(raw).unwrap_or_else(|_| raw[1..raw.len() - 1].into());
-            format!("{out}/{}", key.replace('~', "~0").replace('/', "~1"))
+            format!("{out}/{}", super::escape(&key))
         }
     })
 }

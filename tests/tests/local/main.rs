@@ -50,6 +50,7 @@ mod projector_kill;
 mod publish_batch;
 mod record_writers;
 mod recorded_runs;
+mod request_bodies;
 mod retention;
 mod run_copies;
 mod same_again;

@@ -55,7 +55,7 @@ impl Item {
 }
 
 fn parse(text: &str) -> Result<Item, Invalid> {
-    let draft = Draft::parse(text)?;
+    let draft = Draft::parse_new(text)?;
     let invalid = |what: &str, pointer: &str| Invalid { what: what.to_owned(), pointer: pointer.to_owned() };
     let mut members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text).map_err(|error| invalid(&error.to_string(), ""))?;

@@ -8,9 +8,12 @@
 //! ```
 
 use super::{AnswerAt, Origin, made};
-use crate::index::{
-    Consistency, Error, Projector, query,
-    store::{self, Rows, runs::RunRow},
+use crate::{
+    index::{
+        Consistency, Error, Projector, query,
+        store::{self, Rows, runs::RunRow},
+    },
+    server::member,
 };
 use runlog_schemas::{
     answer::{Claim, ErrorKind},
@@ -37,6 +40,8 @@ pub(in crate::server) struct ClaimBody {
     /// The new writer's id; random unless given.
     writer_id: Option<WriterId>,
     /// Claim only if the run's head is the one that was read.
+    #[serde(default, deserialize_with = "member")]
+    #[schemars(with = "Option<ReadHead>")]
     only_if: Option<ReadHead>,
 }
 

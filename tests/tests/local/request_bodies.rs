@@ -1,0 +1,148 @@
+//! Bodies of requests as bytes on a connection: JSON that two readers would understand differently is refused, with the place.
+
+use anyhow::{Context, ensure};
+use runlog_tests::server::{Launch, Server};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+use tempfile::tempdir;
+
+const RECORDS: &str = "/v1/runs/r/records";
+const CLAIMS: &str = "/v1/runs/r/claims";
+
+/// Sends bytes and reads the answer: its status and its JSON.
+fn exchange(server: &Server, request: &str) -> anyhow::Result<(u16, Value)> {
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").context("an address")?)?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no answer: {answer:?}"))?;
+    let status = head.split(' ').nth(1).context("a status")?.parse()?;
+    Ok((status, serde_json::from_str(body)?))
+}
+
+fn post(server: &Server, path: &str, body: &str) -> anyhow::Result<(u16, Value)> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}");
+    exchange(server, &format!("{head}\r\n\r\n{body}"))
+}
+
+/// A record of the run `r` in epoch 1, with further members of the envelope.
+fn record(id: &str, payload: &str, members: &str) -> String {
+    format!(r#"{{"run_id":"r","record_id":"{id}","writer_id":"w","writer_epoch":1,"payload":{payload}{members}}}"#)
+}
+
+fn call(arguments: &str) -> String {
+    format!(
+        r#"{{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{arguments}}}"#
+    )
+}
+
+/// A server with the run `r`, which has a claim and a call.
+fn with_run(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    for (path, body) in [(CLAIMS, r#"{"writer_id":"w"}"#), (RECORDS, record("asked", &call(r#"{"n":1}"#), "").as_str())]
+    {
+        let (status, answer) = post(&server, path, body)?;
+        ensure!(status == 200, "{path}: {answer}");
+    }
+    story(&server)?;
+    server.terminate()?;
+    Ok(())
+}
+
+/// Each body is refused as `invalid`, its detail names the place, and the run stays as it is.
+fn refused(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Result<()> {
+    let (_, before) = server.get("/v1/runs/r")?;
+    for (path, body, place) in cases {
+        let (status, problem) = post(server, path, body)?;
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        ensure!(status == 400 && problem["kind"] == "invalid", "{path} {body}: {status} {problem}");
+        ensure!(detail.contains(place), "{path} {body}: {place} is not in {detail}");
+    }
+    let (_, after) = server.get("/v1/runs/r")?;
+    ensure!(after["position"] == before["position"], "something was appended: {before} {after}");
+    Ok(())
+}
+
+#[test]
+fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow::Result<()> {
+    let turn =
+        |content: &str| format!(r#"{{"type":"conversation_turn","message_id":"m","kind":"user","content":{content}}}"#);
+    let done =
+        |result: &str| format!(r#"{{"type":"tool_call_completed","request_record_id":"asked","result":{result}}}"#);
+    let batch = |member: &str| format!(r#"{{"type":"batch","records":[{member}]}}"#);
+    let hash = "0".repeat(64);
+    with_run(|server| {
+        refused(
+            server,
+            &[
+                (RECORDS, record("a", &turn("1"), r#","record_id":"b""#), r#""/record_id""#),
+                (RECORDS, record("a", &turn("1"), r#","writer_epoch":1"#), r#""/writer_epoch""#),
+                (RECORDS, record("a", &turn("1"), &format!(r#","payload":{}"#, turn("2"))), r#""/payload""#),
+                (RECORDS, record("a", &turn("1"), r#","facts":{"epoch":1,"epoch":1}"#), r#""/facts/epoch""#),
+                (RECORDS, record("a", &turn("1"), r#","later":[{"x":1,"x":1}]"#), r#""/later/0/x""#),
+                (RECORDS, record("a", &turn(r#"1,"kind":"tool""#), ""), r#""/payload/kind""#),
+                (
+                    RECORDS,
+                    record("a", &turn(r#"{"b/c":[0,{"d":1,"\u0064":2}]}"#), ""),
+                    r#""/payload/content/b~1c/1/d""#,
+                ),
+                (RECORDS, record("a", &call(r#"{"n":{"m":1,"m":1}}"#), ""), r#""/payload/arguments/n/m""#),
+                (RECORDS, record("a", &done(r#"{"ok":true,"ok":false}"#), ""), r#""/payload/result/ok""#),
+                (
+                    RECORDS,
+                    record("a", &batch(&record("b", &turn("1"), r#","tags":[],"tags":[]"#)), ""),
+                    r#""/payload/records/0/tags""#,
+                ),
+                (
+                    RECORDS,
+                    format!("[{},{}]", record("a", &turn("1"), ""), record("b", &turn("1"), r#","tags":[],"tags":[]"#)),
+                    r#"record 1: two members of one object have this name, at "/tags""#,
+                ),
+                (CLAIMS, r#"{"record_id":"c","record_id":"d"}"#.into(), r#""/record_id""#),
+                (CLAIMS, format!(r#"{{"only_if":{{"hash":"{hash}","hash":"{hash}"}}}}"#), r#""/only_if/hash""#),
+                (
+                    "/v1/runs/r/effects/asked/resolution",
+                    r#"{"decision":"done","result":{"a":1,"a":2},"revision":1,"who":"jo","why":"seen"}"#.into(),
+                    r#""/result/a""#,
+                ),
+                ("/v1/runs/s/copies", r#"{"from":"r","from":"q"}"#.into(), r#""/from""#),
+                ("/v1/runs/r/contents", record("a", &turn(r#"{"x":1,"x":1}"#), ""), r#""/payload/content/x""#),
+                (
+                    "/v1/skips",
+                    r#"{"partition":0,"offset":1,"offset":2,"who":"jo","why":"seen"}"#.into(),
+                    r#""/offset""#,
+                ),
+                (
+                    "/v1/horizons",
+                    r#"{"family":"wake","until":"2026-11-22T10:00:00Z","who":"jo","who":"al","why":"policy"}"#.into(),
+                    r#""/who""#,
+                ),
+            ],
+        )
+    })
+}
+
+#[test]
+fn an_array_passes_for_no_object_within_a_body() -> anyhow::Result<()> {
+    let decision =
+        r#"{"type":"effect_resolution","request_record_id":"asked","decision":"not_done","who":"jo","why":"seen"}"#;
+    let marker = r#"{"type":"recovery","unsafe_pending":[["e","i",null,null,"x"]],"recovery_reason":"x"}"#;
+    with_run(|server| {
+        refused(
+            server,
+            &[
+                (CLAIMS, json!({ "only_if": ["0".repeat(64)] }).to_string(), "not an object"),
+                (RECORDS, record("a", &call("1"), r#","facts":[]"#), r#""/facts""#),
+                (RECORDS, record("a", decision, r#","facts":[null,null,1,null,null,null,null,null]"#), r#""/facts""#),
+                (RECORDS, record("a", &call("1"), r#","validity":[0,true]"#), r#""/validity""#),
+                (RECORDS, record("a", &call("1"), r#","correlation_keys":[["k","v"]]"#), r#""/correlation_keys/0""#),
+                (RECORDS, record("a", marker, ""), r#""/payload/unsafe_pending/0""#),
+            ],
+        )
+    })
+}

@@ -209,6 +209,13 @@ pub struct EffectResolution {
 }
 datum!(EffectResolution { request_record_id, decision, result, who, why });
 
+impl EffectResolution {
+    /// Whether it has a result that its decision does not use. Null counts as absent.
+    pub fn has_stray_result(&self) -> bool {
+        self.decision != "done" && self.result.as_ref().is_some_and(|result| result.as_str() != "null")
+    }
+}
+
 /// Voids one record of this partition for every reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {

@@ -32,7 +32,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json as object;
-use std::num::NonZeroU32;
+use std::{fmt::Display, num::NonZeroU32};
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
@@ -164,9 +164,14 @@ pub(super) async fn lookup(
     Path(run_id): Path<RunId>,
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
+    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("args were not taken: {why}"));
     let fingerprint = match (query.args, query.fingerprint) {
-        (Some(args), None) => Fingerprint::of_call(&query.tool, &args)
-            .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?,
+        (Some(args), None) => {
+            let fingerprint = Fingerprint::of_call(&query.tool, &args).map_err(|error| invalid(&error))?;
+            // As an append does: no call has an integer beyond the range of a double.
+            json::value(&args).map_err(|error| invalid(&error))?;
+            fingerprint
+        }
         (None, Some(fingerprint)) => fingerprint,
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };
@@ -342,12 +347,13 @@ pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result
     "required" = ["decision", "revision", "who", "why"],
     "if" = { "properties": { "decision": { "const": "done" } } },
     "then" = { "required": ["result"] },
+    "else" = { "properties": { "result": { "type": "null" } } },
 ))]
 pub(super) struct ResolutionBody {
     /// `done` with this result; `adopt` the evidence; `not_done`, which asserts that the old process is dead; `give_up`.
     #[schemars(extend("enum" = ["done", "adopt", "not_done", "give_up"]))]
     decision: String,
-    /// Of `done`, where it is required: any JSON, null too.
+    /// Of `done`, where it is required: any JSON, null too. Absent from other decisions, or null.
     #[serde(default, deserialize_with = "json::present")]
     #[schemars(with = "serde_json::Value")]
     result: Option<json::Json>,
@@ -393,6 +399,10 @@ pub(super) async fn resolve(
         who: body.who,
         why: body.why,
     };
+    if resolution.has_stray_result() {
+        let message = "only a resolution with decision `done` has a `result`; leave it out";
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
     let seen = Seen { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
     if !app.caller().sees(run_id.borrow()) {
         return Err(app.0.resolve_of_absent(run_id.borrow(), &resolution, patience.deadline()).await);

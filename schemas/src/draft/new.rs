@@ -1,16 +1,91 @@
 //! Parses records that are to be appended. Records in the log may have what is refused here: they stay readable.
 
 use super::{Draft, Invalid, invalid};
-use crate::canonical;
+use crate::{
+    canonical,
+    id::{Epoch, JournalSeq, WriterSeq},
+    payload::{
+        EffectResolution, Payload, PayloadType,
+        lifetime::{Erasure, Fork},
+        observed::Retraction,
+    },
+    record::{JournalRecord, RecordKind},
+};
+
+/// The longest tool name, bytes. A lookup has the name in its URL, where each byte can take three.
+const TOOL_NAME_BYTES_MAX: usize = 1024;
 
 impl Draft {
     /// Like [`Self::parse`], for a record that is to be appended.
     ///
-    /// Errors: also an object with two members of one name, since readers differ in which of them counts.
+    /// Errors: also an object with two members of one name, since readers differ in which of them counts; a number without a
+    /// successor; a tool name over 1024 bytes; a blank author or reason; a result of a decision that has none. The
+    /// same for the records of a batch.
     pub fn parse_new(text: &str) -> Result<Self, Invalid> {
-        match canonical::repeated_member(text) {
-            Some(pointer) => Err(invalid("two members of one object have this name", &pointer)),
-            None => Self::parse(text),
+        if let Some(pointer) = canonical::repeated_member(text) {
+            return Err(invalid("two members of one object have this name", &pointer));
         }
+        let draft = Self::parse(text)?;
+        check(&draft.record, "")?;
+        Ok(draft)
+    }
+}
+
+/// Checks a record whose JSON is at the pointer `at`.
+fn check(record: &JournalRecord, at: &str) -> Result<(), Invalid> {
+    let refused = |what: &str, member: &str| Err(invalid(what, &format!("{at}{member}")));
+    if let Some(member) = largest_number(record) {
+        return refused("the largest number there is: no other could follow it", member);
+    }
+    let facts = &record.body.facts;
+    let tool_name = facts.tool_name.as_ref().filter(|_| facts.payload_type == PayloadType::ToolCallRequested);
+    if let Some(bytes) = tool_name.map(String::len).filter(|bytes| *bytes > TOOL_NAME_BYTES_MAX) {
+        let what = format!("a tool name has at most {TOOL_NAME_BYTES_MAX} bytes; shorten the one of {bytes}");
+        return refused(&what, "/payload/tool_name");
+    }
+    if let Some((name, _)) = attribution(&record.payload).into_iter().flatten().find(|(_, text)| text.trim().is_empty())
+    {
+        return refused(&format!("{name} is blank; say who decided, and why"), &format!("/payload/{name}"));
+    }
+    match &record.payload {
+        Payload::EffectResolution(decided) if decided.has_stray_result() => {
+            refused("only the decision `done` has a result; leave it out", "/payload/result")
+        }
+        Payload::Batch(batch) => {
+            let mut records = batch.records.iter().enumerate();
+            records.try_for_each(|(nth, record)| check(record, &format!("{at}/payload/records/{nth}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The pointer to a number of the record that is the largest of its kind.
+fn largest_number(record: &JournalRecord) -> Option<&'static str> {
+    let (place, checkpoint_seq) = (&record.place, record.body.facts.checkpoint_seq);
+    let numbers = [
+        ("/writer_epoch", place.writer_epoch == Epoch::MAX),
+        ("/writer_seq", place.writer_seq == WriterSeq::MAX),
+        ("/journal_seq", place.journal_seq == JournalSeq::MAX),
+        ("/payload/epoch", matches!(&record.payload, Payload::RunClaim(claim) if claim.epoch == Epoch::MAX)),
+        (
+            "/payload/attempt",
+            matches!(&record.payload, Payload::ToolCallAttempt(one) if one.attempt == i32::MAX.cast_unsigned()),
+        ),
+        (
+            "/payload/checkpoint_seq",
+            record.body.record_kind == RecordKind::LoopCheckpoint && checkpoint_seq == Some(i64::MAX.cast_unsigned()),
+        ),
+    ];
+    numbers.into_iter().find_map(|(member, is_largest)| is_largest.then_some(member))
+}
+
+/// Author and reason of a payload that must have both.
+fn attribution(payload: &Payload) -> Option<[(&'static str, &str); 2]> {
+    match payload {
+        Payload::EffectResolution(EffectResolution { who, why, .. })
+        | Payload::Retraction(Retraction { who, why, .. })
+        | Payload::Erasure(Erasure { who, why, .. })
+        | Payload::Fork(Fork { who, why, .. }) => Some([("who", who.as_str()), ("why", why.as_str())]),
+        _ => None,
     }
 }

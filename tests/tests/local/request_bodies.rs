@@ -11,22 +11,24 @@ use tempfile::tempdir;
 
 const RECORDS: &str = "/v1/runs/r/records";
 const CLAIMS: &str = "/v1/runs/r/claims";
+const RESOLUTION: &str = "/v1/runs/r/effects/asked/resolution";
 
-/// Sends bytes and reads the answer: its status and its JSON.
-fn exchange(server: &Server, request: &str) -> anyhow::Result<(u16, Value)> {
+/// Sends bytes and reads the answer: its status and its text.
+fn exchange(server: &Server, request: &str) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").context("an address")?)?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no answer: {answer:?}"))?;
     let status = head.split(' ').nth(1).context("a status")?.parse()?;
-    Ok((status, serde_json::from_str(body)?))
+    Ok((status, body.to_owned()))
 }
 
 fn post(server: &Server, path: &str, body: &str) -> anyhow::Result<(u16, Value)> {
     let length = body.len();
     let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}");
-    exchange(server, &format!("{head}\r\n\r\n{body}"))
+    let (status, answer) = exchange(server, &format!("{head}\r\n\r\n{body}"))?;
+    Ok((status, serde_json::from_str(&answer)?))
 }
 
 /// A record of the run `r` in epoch 1, with further members of the envelope.
@@ -54,13 +56,14 @@ fn with_run(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result
     Ok(())
 }
 
-/// Each body is refused as `invalid`, its detail names the place, and the run stays as it is.
+/// Each body is refused, its detail names the place, and the run stays as it is.
 fn refused(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Result<()> {
     let (_, before) = server.get("/v1/runs/r")?;
     for (path, body, place) in cases {
         let (status, problem) = post(server, path, body)?;
         let detail = problem["detail"].as_str().unwrap_or_default();
-        ensure!(status == 400 && problem["kind"] == "invalid", "{path} {body}: {status} {problem}");
+        let is_refused = status == 400 && (problem["kind"] == "invalid" || problem["kind"] == "usage");
+        ensure!(is_refused, "{path} {body}: {status} {problem}");
         ensure!(detail.contains(place), "{path} {body}: {place} is not in {detail}");
     }
     let (_, after) = server.get("/v1/runs/r")?;
@@ -106,7 +109,7 @@ fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow:
                 (CLAIMS, r#"{"record_id":"c","record_id":"d"}"#.into(), r#""/record_id""#),
                 (CLAIMS, format!(r#"{{"only_if":{{"hash":"{hash}","hash":"{hash}"}}}}"#), r#""/only_if/hash""#),
                 (
-                    "/v1/runs/r/effects/asked/resolution",
+                    RESOLUTION,
                     r#"{"decision":"done","result":{"a":1,"a":2},"revision":1,"who":"jo","why":"seen"}"#.into(),
                     r#""/result/a""#,
                 ),
@@ -144,5 +147,113 @@ fn an_array_passes_for_no_object_within_a_body() -> anyhow::Result<()> {
                 (RECORDS, record("a", marker, ""), r#""/payload/unsafe_pending/0""#),
             ],
         )
+    })
+}
+
+#[test]
+fn a_record_that_leaves_no_next_number_is_refused() -> anyhow::Result<()> {
+    const LAST: &str = "9223372036854775807";
+    let last = |name: &str| record("a", &call("1"), &format!(r#","{name}":{LAST}"#));
+    let claim = format!(r#"{{"type":"run_claim","writer_id":"w","epoch":{LAST}}}"#);
+    let checkpoint = format!(
+        r#"{{"type":"loop_checkpoint","checkpoint_id":"k","checkpoint_seq":{LAST},"covers_journal_seq":1,"messages":[]}}"#
+    );
+    let attempt = r#"{"type":"tool_call_attempt","request_record_id":"asked","attempt":2147483647,"reason":"again"}"#;
+    let batch = format!(r#"{{"type":"batch","records":[{}]}}"#, last("journal_seq"));
+    let epoch = record("a", &call("1"), "").replace(r#""writer_epoch":1"#, &format!(r#""writer_epoch":{LAST}"#));
+    with_run(|server| {
+        refused(
+            server,
+            &[
+                (RECORDS, last("writer_seq"), r#""/writer_seq""#),
+                (RECORDS, last("journal_seq"), r#""/journal_seq""#),
+                (RECORDS, epoch, r#""/writer_epoch""#),
+                (RECORDS, record("a", &claim, ""), r#""/payload/epoch""#),
+                (RECORDS, record("a", &checkpoint, ""), r#""/payload/checkpoint_seq""#),
+                (RECORDS, record("a", attempt, ""), r#""/payload/attempt""#),
+                (RECORDS, record("a", &batch, ""), r#""/payload/records/0/journal_seq""#),
+            ],
+        )?;
+        let before = checkpoint.replace(LAST, "9223372036854775806");
+        let (status, answer) = post(server, RECORDS, &record("before", &before, ""))?;
+        ensure!(status == 200 && answer["outcome"] == "applied", "{answer}");
+        let (_, run) = server.get("/v1/runs/r")?;
+        ensure!(run["next_checkpoint_seq"].to_string() == LAST, "{run}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::Result<()> {
+    let found = |server: &Server, number: &str| {
+        let path = format!("/v1/runs/r/lookup?tool=pay&args=%7B%22n%22:{number}%7D");
+        exchange(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+    };
+    let beyond_double = format!("1{}", "0".repeat(400));
+    with_run(|server| {
+        for (sent, others) in [
+            ("1.0", &["1", "1e0", "0.1e1"][..]),
+            ("1E2", &["100", "100.00"]),
+            ("-0", &["0", "-0.0", "0e5"]),
+            ("9007199254740993", &["9007199254740993"]),
+            ("12345678901234567890123", &["12345678901234567890123"]),
+        ] {
+            let body = record(&format!("sent-{sent}"), &call(&format!(r#"{{"n":{sent}}}"#)), "");
+            let (status, answer) = post(server, RECORDS, &body)?;
+            ensure!(status == 200 && answer["outcome"] == "applied", "{sent}: {answer}");
+            for spelled in others.iter().chain([&sent]) {
+                let (status, answer) = found(server, spelled)?;
+                let returned = format!(r#""arguments":{{"n":{sent}}}"#);
+                ensure!(status == 200 && answer.contains(&returned), "{sent} as {spelled}: {answer}");
+            }
+        }
+        // Not unknown: no append accepts it.
+        let (status, answer) = found(server, &beyond_double)?;
+        ensure!(status == 400 && answer.contains("number out of range"), "{answer}");
+        refused(server, &[(RECORDS, record("a", &call(&beyond_double), ""), "number out of range")])
+    })
+}
+
+#[test]
+fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
+    let named = |name: &str| record("a", &call("1").replace(r#""pay""#, &format!("{name:?}")), "");
+    let decision = |decision: &str, more: &str| {
+        let payload =
+            format!(r#"{{"type":"effect_resolution","request_record_id":"asked","decision":"{decision}"{more}}}"#);
+        record("a", &payload, r#","facts":{"epoch":1}"#)
+    };
+    let retraction = |who: &str, why: &str| {
+        let payload = format!(r#"{{"type":"retraction","retracted_record_id":"asked","who":"{who}","why":"{why}"}}"#);
+        record("a", &payload, "")
+    };
+    let resolution = |members: &str| format!(r#"{{"revision":1,"who":"jo","why":"seen",{members}}}"#);
+    with_run(|server| {
+        refused(
+            server,
+            &[
+                (RECORDS, named(""), "needs tool_name"),
+                (RECORDS, named(&"é".repeat(513)), r#""/payload/tool_name""#),
+                (RECORDS, decision("not_done", r#","who":"  ","why":"seen""#), r#""/payload/who""#),
+                (RECORDS, decision("not_done", r#","who":"jo","why":"\t\n""#), r#""/payload/why""#),
+                (RECORDS, decision("not_done", r#","result":5,"who":"jo","why":"seen""#), r#""/payload/result""#),
+                (RECORDS, decision("give_up", r#","result":{},"who":"jo","why":"seen""#), r#""/payload/result""#),
+                (RECORDS, retraction("", "seen"), r#""/payload/who""#),
+                (RECORDS, retraction("jo", " "), r#""/payload/why""#),
+                (RESOLUTION, resolution(r#""decision":"not_done","result":5"#), "`result`"),
+                (RESOLUTION, resolution(r#""decision":"give_up","result":false"#), "`result`"),
+                (
+                    RESOLUTION,
+                    r#"{"decision":"give_up","revision":1,"who":"\u2003","why":"seen"}"#.into(),
+                    "says who decided",
+                ),
+            ],
+        )?;
+        let longest = "é".repeat(512);
+        let (status, answer) = post(server, RECORDS, &named(&longest))?;
+        ensure!(status == 200 && answer["outcome"] == "applied", "{answer}");
+        let encoded = "%C3%A9".repeat(512);
+        let (_, found) = server.get(&format!("/v1/runs/r/lookup?tool={encoded}&args=1"))?;
+        ensure!(found["status"] == "pending", "{found}");
+        Ok(())
     })
 }

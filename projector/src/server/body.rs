@@ -53,7 +53,8 @@ impl App {
     /// A request's body of records, and the room that it takes until it is dropped. Waits for room within `wait`.
     ///
     /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time or the caller sent too much,
-    /// `Unavailable` where the body comes too slowly or not at all.
+    /// `Unavailable` where the body comes too slowly or not at all, `Invalid` where it ends early or is
+    /// not in the chunks that it should be in.
     pub(crate) async fn body(&self, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
         let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
         self.taken(request, wait, limit).await
@@ -94,6 +95,9 @@ impl App {
     }
 }
 
+const UNLIKE_HEAD: &str = "the body is not as the request's head says: as long as its Content-Length, or in chunks if it has a \
+                           Transfer-Encoding; nothing happened";
+
 /// A body whose client keeps sending, whole by `until`. In as many bytes as it `told`: one that grows is in memory twice each
 /// time, and what does not come is never touched.
 async fn received(body: Body, told: Option<usize>, limit: usize, until: Instant) -> Result<Vec<u8>, Error> {
@@ -106,7 +110,7 @@ async fn received(body: Body, told: Option<usize>, limit: usize, until: Instant)
             Ok(Some(Ok(frame))) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
             Ok(Some(Err(error))) => {
-                return Err(Error::new(ErrorKind::Unavailable, "the body ended early").because(error));
+                return Err(Error::new(ErrorKind::Invalid, UNLIKE_HEAD).because(error));
             }
             Err(_) => {
                 let got = bytes.len();

@@ -5,7 +5,7 @@ use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
 };
 use tempfile::tempdir;
 
@@ -13,10 +13,25 @@ const RECORDS: &str = "/v1/runs/r/records";
 const CLAIMS: &str = "/v1/runs/r/claims";
 const RESOLUTION: &str = "/v1/runs/r/effects/asked/resolution";
 
-/// Sends bytes and reads the answer: its status and its text.
+/// Sends bytes, and reads the answer: its status and its text.
 fn exchange(server: &Server, request: &str) -> anyhow::Result<(u16, String)> {
+    answer_of(send(server, request)?)
+}
+
+/// Likewise, and then sends no more.
+fn cut_off(server: &Server, request: &str) -> anyhow::Result<(u16, String)> {
+    let stream = send(server, request)?;
+    stream.shutdown(Shutdown::Write)?;
+    answer_of(stream)
+}
+
+fn send(server: &Server, request: &str) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").context("an address")?)?;
     stream.write_all(request.as_bytes())?;
+    Ok(stream)
+}
+
+fn answer_of(mut stream: TcpStream) -> anyhow::Result<(u16, String)> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no answer: {answer:?}"))?;
@@ -254,6 +269,31 @@ fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
         let encoded = "%C3%A9".repeat(512);
         let (_, found) = server.get(&format!("/v1/runs/r/lookup?tool={encoded}&args=1"))?;
         ensure!(found["status"] == "pending", "{found}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_body_that_is_not_as_its_head_says_is_the_clients_fault() -> anyhow::Result<()> {
+    let body = r#"{"claimed_by":"host a"}"#;
+    let (length, chunk) = (format!("Content-Length: {}", body.len()), format!("{:x}\r\n{body}\r\n", body.len()));
+    let chunked = "Transfer-Encoding: chunked";
+    with_run(|server| {
+        for (headers, body) in [
+            (format!("Content-Length: {}", body.len() + 1), body),
+            (format!("{chunked}\r\n{length}"), body),
+            (format!("{length}\r\n{chunked}"), body),
+            (chunked.to_owned(), body),
+            (chunked.to_owned(), chunk.as_str()),
+        ] {
+            let request = format!("POST {CLAIMS} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n{body}");
+            let (status, answer) = cut_off(server, &request)?;
+            let problem: Value = serde_json::from_str(&answer)?;
+            ensure!(status == 400 && problem["kind"] == "invalid", "{request}: {status} {problem}");
+            ensure!(problem["detail"].as_str().unwrap_or_default().contains("Content-Length"), "{problem}");
+        }
+        let (_, run) = server.get("/v1/runs/r")?;
+        ensure!(run["epoch"] == 1, "a claim was made of it: {run}");
         Ok(())
     })
 }

@@ -300,12 +300,17 @@ impl JournalRecord {
         content_hash(&self.body, &self.payload)
     }
 
+    /// Whether its payload is in the record and can be stored elsewhere.
+    pub fn may_detach(&self) -> bool {
+        let stays = matches!(self.payload, Payload::StoredPayload(_) | Payload::ToolCallAttempt(_));
+        !stays && self.body.record_kind.may_be_stored()
+    }
+
     /// Replaces a payload longer than `above` bytes by its claim check, and returns its encoding for the content store.
     /// None: the payload is short enough, or must stay inline, as that of an attempt, whose number a server checks. Kind, facts and
     /// content hash do not change.
     pub fn detach(&mut self, above: usize) -> Option<Vec<u8>> {
-        let stays = matches!(self.payload, Payload::StoredPayload(_) | Payload::ToolCallAttempt(_));
-        if stays || !self.body.record_kind.may_be_stored() {
+        if !self.may_detach() {
             return None;
         }
         let content = self.payload.to_bytes();

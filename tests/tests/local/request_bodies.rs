@@ -297,3 +297,20 @@ fn a_body_that_is_not_as_its_head_says_is_the_clients_fault() -> anyhow::Result<
         Ok(())
     })
 }
+
+#[test]
+fn what_no_content_store_can_hold_is_to_be_shortened() -> anyhow::Result<()> {
+    let text = "x".repeat(1 << 20);
+    with_run(|server| {
+        for (path, body) in [
+            (CLAIMS, format!(r#"{{"claimed_by":"{text}"}}"#)),
+            (RECORDS, record("a", &call("1"), &format!(r#","agent_id":"{text}""#))),
+        ] {
+            let (status, problem) = post(server, path, &body)?;
+            let detail = problem["detail"].as_str().unwrap_or_default();
+            ensure!(status == 413 && detail.contains("shorten it"), "{path}: {status} {problem}");
+            ensure!(!detail.contains("content store"), "{path}: {problem}");
+        }
+        Ok(())
+    })
+}

@@ -1,23 +1,23 @@
-//! When a partition's rows go to disk.
+//! Decides when a partition's rows are flushed to disk.
 //!
 //! ```text
-//!   commit ─▶ memtable ─▶ flush, in the background ─▶ table          kill -9: the fold goes on at the offset of the tables
+//!   commit ─▶ memtable ─▶ flush, in the background ─▶ table          kill -9: the fold resumes at the offset of the tables
 //!                          at records, bytes or an age
 //! ```
 //!
-//! Commits are not logged a second time ([`store`](super::store)): what a crash takes from memory is folded again from the
-//! log, and gives the same rows. So no answer rests on a flush. Only `eventual` shows the difference: after a crash it may
-//! answer from up to [`Limits::records_max`] records earlier than before, until they are folded again.
+//! RocksDB writes no write-ahead log ([`store`](super::store)). After a crash the fold applies the lost records again from
+//! the log, which results in the same rows. So no answer depends on a flush. Only `eventual` shows the difference: after a
+//! crash its answers may lack up to [`Limits::records_max`] records until the fold has applied them again.
 //!
-//! These wait for a flush before they count, since something is removed, or goes on, because of them:
+//! These writes wait for a flush, because a removal or the partition's progress depends on them:
 //!
-//! * the first record of an index, with which it knows the journal that it is of (`pipeline::job`);
+//! * the first records of an index, with the id of its journal (`pipeline::job`);
 //! * the skip of the record that stopped a partition (`pipeline::job`);
-//! * the mark of a rebuilt store that takes over, and of one that replaces an older layout (`rebuild`): the store that it
-//!   replaces is removed next;
-//! * all that a store has, before tables are added to it (`Store::ingest`).
+//! * the mark of a rebuilt store that replaces the live store or a store of an older layout (`rebuild`): the replaced store
+//!   is removed next;
+//! * all rows of a store before tables are added to it (`Store::ingest`).
 //!
-//! The end of the service flushes, too, so that the next start has nothing to fold again.
+//! The shutdown flushes too, so that the next start has no records to apply again.
 
 use crate::index::store::Memtable;
 use runlog_schemas::id::{Offset, PartitionId};
@@ -27,28 +27,28 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The part of the memtables' memory below which a memtable is left as it is. Without it many idle memtables, each with a
-/// filter and a first block, would make the others flush at every commit.
+/// A memtable below this part of the memtables' memory is not flushed for its size. Otherwise many idle memtables, each with
+/// a filter and a first block, would make the others flush at every commit.
 const SMALL_PART: u64 = 32;
-/// The part of [`Limits::age_max`] after which rows are flushed if the log may soon lose what they were made of.
+/// The part of [`Limits::age_max`] after which rows are flushed if the log's retention may soon delete their records.
 const NEAR_START_PART: u32 = 10;
-/// How long it counts as known where the log begins.
+/// How long a known start offset of the log counts as current.
 const LOG_START_AGE: Duration = Duration::from_secs(1);
-/// How long after the begin of a flush it is looked at again.
+/// How long after the begin of a flush its partition is checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How much may be lost by a crash, to be folded again.
+/// How much a crash may lose from memory; the fold then applies it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Offsets of all partitions together that are applied and not on disk. At three fifths of it the largest begin to be
-    /// flushed, and at all of it the fold waits for that.
+    /// Offsets of all partitions together that are applied and not on disk. At three fifths of it the largest partitions
+    /// begin to flush; at all of it their folds wait for the flush.
     pub records_max: u64,
-    /// How long an applied record may take to be on disk.
+    /// The age of an applied record at which its partition begins to flush.
     pub age_max: Duration,
 }
 
 impl Default for Limits {
-    /// At 40,000 records a second and core, a good second to fold again on one core.
+    /// 50,000 records take a good second to apply again on one core, at 40,000 records a second.
     fn default() -> Self {
         Self { records_max: 50_000, age_max: Duration::from_secs(10) }
     }
@@ -64,40 +64,40 @@ pub(crate) struct Standing {
     pub(crate) memtable: Memtable,
 }
 
-/// What a partition is to do.
+/// What a partition must do after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
     /// Flush in the background.
     Begin,
-    /// Flush, and go on when that is done.
+    /// Flush, and continue afterwards.
     Wait,
 }
 
-/// What all partitions have not on disk.
+/// The unflushed offsets and memtables of all partitions.
 #[derive(Debug)]
 pub(crate) struct Flushes {
     limits: Limits,
-    /// Of active memtables together.
+    /// The limit of all active memtables together, bytes.
     bytes_max: u64,
     partitions: Vec<Mutex<Unflushed>>,
 }
 
-/// What a partition has not on disk.
+/// The unflushed offsets and the memtable of a partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unflushed {
-    /// Offsets that are not on disk; and of those the ones whose flush has not begun.
+    /// Offsets that are not on disk (`records`), and the part of them whose flush has not begun (`active`).
     records: u64,
     active: u64,
-    /// Of the active memtable.
+    /// The size of the active memtable, bytes.
     bytes: u64,
     durable: Offset,
-    /// When the oldest of the records was applied, or earlier.
+    /// When the oldest unflushed record was applied, or earlier.
     since: Option<Instant>,
-    /// The last flush that was begun: up to this offset (exclusive), and when.
+    /// The flush in progress: up to this offset (exclusive), and when it began.
     begun: Option<(Offset, Instant)>,
-    /// The next offset after the job before, and when that was.
+    /// The next offset after the previous job, and when that job ended.
     last: Option<(Offset, Instant)>,
-    /// Where the log begins, as far as is known, and when it was asked.
+    /// The last known start offset of the log, and when the log reported it.
     log_start: Offset,
     asked: Option<Instant>,
 }
@@ -105,11 +105,11 @@ struct Unflushed {
 impl Unflushed {
     fn update(&mut self, at: Standing, now: Instant) {
         let Standing { next, durable, memtable } = at;
-        // A rebuilt store begins anew.
+        // The flush has ended, or a rebuilt store starts from an earlier offset.
         if let Some((to, when)) = self.begun.filter(|(to, _)| durable >= *to || next < *to) {
             (self.since, self.begun) = (Some(when).filter(|_| durable >= to), None);
         }
-        // RocksDB flushes a full memtable by itself, before the write that it has no room for.
+        // RocksDB flushes a full memtable by itself, before the write that does not fit.
         if memtable.flushing && self.begun.is_none() {
             self.begun = self.last.filter(|(to, _)| (durable..=next).contains(to));
         }
@@ -122,7 +122,7 @@ impl Unflushed {
         self.since = (self.records > 0).then(|| self.since.unwrap_or(now));
     }
 
-    /// When it has waited long enough.
+    /// When the age of the oldest unflushed record requires a flush; none if all records are on disk.
     fn due_at(&self, limits: Limits) -> Option<Instant> {
         let left = self.durable.get().saturating_sub(self.log_start.get());
         let is_near = self.log_start > Offset::ZERO && left < limits.records_max;
@@ -131,31 +131,31 @@ impl Unflushed {
 }
 
 impl Flushes {
-    /// For so many partitions, whose active memtables together have `bytes_max`.
+    /// The state of `partitions` partitions, whose active memtables together may use `bytes_max`.
     pub(crate) fn new(limits: Limits, bytes_max: usize, partitions: usize) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
         Self { limits, bytes_max: bytes_max as u64, partitions }
     }
 
-    fn of(&self, partition: PartitionId) -> MutexGuard<'_, Unflushed> {
+    fn lock(&self, partition: PartitionId) -> MutexGuard<'_, Unflushed> {
         self.partitions[partition.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log of `partition` starts here.
+    /// Records that the log of `partition` starts at `start`.
     pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset, now: Instant) {
-        let mut of = self.of(partition);
-        (of.log_start, of.asked) = (start, Some(now));
+        let mut unflushed = self.lock(partition);
+        (unflushed.log_start, unflushed.asked) = (start, Some(now));
     }
 
-    /// Whether the log was asked of late where `partition` starts.
+    /// Whether the log reported the start of `partition` less than a second ago.
     pub(crate) fn knows_log_start(&self, partition: PartitionId, now: Instant) -> bool {
-        self.of(partition).asked.is_some_and(|asked| now.saturating_duration_since(asked) < LOG_START_AGE)
+        self.lock(partition).asked.is_some_and(|asked| now.saturating_duration_since(asked) < LOG_START_AGE)
     }
 
-    /// What `partition` is to do, as it stands now.
+    /// Whether and how `partition` must flush now. Counts a returned flush as begun.
     pub(crate) fn decide(&self, partition: PartitionId, at: Standing, now: Instant) -> Option<Flush> {
         let own = {
-            let mut own = self.of(partition);
+            let mut own = self.lock(partition);
             own.update(at, now);
             *own
         };
@@ -164,31 +164,31 @@ impl Flushes {
         }
         let (mut records, mut active, mut bytes) = (0, 0, 0);
         for partition in &self.partitions {
-            let of = partition.lock().unwrap_or_else(PoisonError::into_inner);
-            (records, active, bytes) = (records + of.records, active + of.active, bytes + of.bytes);
+            let other = partition.lock().unwrap_or_else(PoisonError::into_inner);
+            (records, active, bytes) = (records + other.records, active + other.active, bytes + other.bytes);
         }
         let count = self.partitions.len() as u64;
         let (records_max, bytes_max) = (self.limits.records_max, self.bytes_max / 8 * 7);
         let active_max = records_max / 5 * 3;
-        // Where all together are too many, one at least has its share.
+        // If the sum exceeds its limit, at least one partition exceeds its share.
         let of_bytes = bytes > bytes_max && own.bytes >= (bytes_max / count).max(self.bytes_max / SMALL_PART);
         let of_records = active > active_max && own.active >= active_max / count;
         let of_age = own.due_at(self.limits).is_some_and(|due| due <= now);
         let flush = match at.memtable.flushing {
-            // Records come faster than they are flushed.
+            // Records arrive faster than flushes complete.
             true if of_bytes => Flush::Wait,
             _ if records > records_max && own.records >= records_max / count => Flush::Wait,
             false if of_bytes || of_records || of_age => Flush::Begin,
             _ => return None,
         };
-        let mut own = self.of(partition);
+        let mut own = self.lock(partition);
         (own.begun, own.active) = (Some((at.next, now)), 0);
         Some(flush)
     }
 
-    /// Whether a partition without new records is to be looked at: to flush, or to learn that it has flushed.
+    /// Whether an idle partition needs a flush check: to begin a flush, or to notice that a flush has ended.
     pub(crate) fn is_due(&self, partition: PartitionId, now: Instant) -> bool {
-        let own = *self.of(partition);
+        let own = *self.lock(partition);
         let looked = own.begun.is_none_or(|(_, when)| when + LOOK_AGAIN <= now);
         looked && own.due_at(self.limits).is_some_and(|due| due <= now)
     }
@@ -214,10 +214,10 @@ mod tests {
         let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2), Instant::now(), PartitionId::from(1));
         assert_eq!(flushes.decide(other, at(200, 0, 0), now), None);
         assert_eq!(flushes.decide(ONE, at(400, 0, 0), now), None);
-        assert_eq!(flushes.decide(other, at(220, 0, 0), now), None, "it is the smaller one");
+        assert_eq!(flushes.decide(other, at(220, 0, 0), now), None, "the other partition is larger");
         assert_eq!(flushes.decide(ONE, at(410, 0, 0), now), Some(Flush::Begin));
         assert_eq!(flushes.decide(other, at(590, 0, 0), now), None, "enough is being flushed");
-        assert_eq!(flushes.decide(ONE, flushing(at(411, 0, 0)), now), None, "it is under way");
+        assert_eq!(flushes.decide(ONE, flushing(at(411, 0, 0)), now), None, "its flush is in progress");
         assert_eq!(flushes.decide(other, at(591, 0, 0), now), Some(Flush::Wait), "1002 could be lost");
         assert_eq!(flushes.decide(other, at(591, 591, 0), now), None);
         assert_eq!(flushes.decide(ONE, at(420, 410, 0), now), None);
@@ -239,10 +239,13 @@ mod tests {
         let after = |millis| begun + Duration::from_millis(millis);
         assert_eq!(flushes.decide(ONE, at(5001, 5000, 0), begun), None);
         assert!(!flushes.is_due(ONE, after(9_999)) && flushes.is_due(ONE, after(10_000)));
-        // More that follows does not put it off.
+        // Later records do not postpone the flush.
         assert_eq!(flushes.decide(ONE, at(5010, 5000, 0), after(9_999)), None);
         assert_eq!(flushes.decide(ONE, at(5020, 5000, 0), after(10_000)), Some(Flush::Begin));
-        assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)), "whether it is flushed");
+        assert!(
+            !flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)),
+            "checks for the end of the flush"
+        );
         assert_eq!(flushes.decide(ONE, at(5030, 5020, 0), after(11_000)), None);
         assert!(!flushes.is_due(ONE, after(19_999)) && flushes.is_due(ONE, after(20_000)), "since the flush began");
         assert!(!flushes.knows_log_start(ONE, begun));

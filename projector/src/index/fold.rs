@@ -4,12 +4,12 @@
 //! ```text
 //!   delivery ─▶ skipped? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
 //!                                             ├─▶ project::record (a run's)
-//!                                             ├─▶ dead letter (unreadable, goes on)
+//!                                             ├─▶ dead letter (unreadable; the fold continues)
 //!                                             ├─▶ stop (a schema that this build does not know)
 //!                                             └─▶ wait (a schema that the registry has not resolved yet)
 //! ```
 //!
-//! Rows hold records as Avro single objects, whatever the framing in the log, so that they need no registry.
+//! Rows hold records as Avro single objects, also if the log has the Confluent framing, so that reads need no registry.
 
 use crate::index::{
     failpoint::{self, Failpoints},
@@ -60,11 +60,11 @@ pub enum Step {
     Applied,
     /// All records before the stop were applied.
     Stopped(Stop),
-    /// All records were applied before one whose schema the registry has not resolved: fold the same batch again later.
-    /// With the error, if the registry fails.
+    /// All records before a record with an unresolved schema were applied: fold the same batch again later. Contains the
+    /// error if the registry fails.
     Waiting(Option<Stop>),
-    /// A skip voids an applied record: the store must be rebuilt with the skip known from the start. This store does
-    /// not record the skip: until it is replaced, it reads the skip again after every restart.
+    /// A skip voids an applied record: the store must be rebuilt without that record. This store does not record the skip:
+    /// until it is replaced, its fold reads the skip again after every restart.
     Rebuild {
         /// The skip's own offset.
         at: Offset,
@@ -82,7 +82,7 @@ pub struct Fold<S = Store> {
     pub partition: PartitionId,
     /// The journal that it belongs to.
     pub journal: meta::Journal,
-    /// The store that is written.
+    /// The store that the fold writes.
     pub store: Arc<S>,
     /// The next offset to apply.
     pub next: Offset,
@@ -91,7 +91,7 @@ pub struct Fold<S = Store> {
     skips: BTreeSet<Offset>,
     /// The journal's genesis is applied.
     begun: bool,
-    /// A record may have been refused for its content.
+    /// Whether the store may have records that were refused for their content.
     refusals: bool,
     /// Runs whose first record was applied by this fold.
     new_runs: NewRuns,
@@ -120,7 +120,7 @@ impl<S: Commit> Fold<S> {
         Self { failpoints, ..self }
     }
 
-    /// An empty fold of the same partition over another store, which knows the same skips.
+    /// A fold of the same partition over another store, which must be empty. Copies the skips to it.
     pub(crate) fn anew(&self, store: Arc<S>) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), store, self.schemas.clone())?;
         let mut fold = fold.failing(self.failpoints.clone());
@@ -128,7 +128,7 @@ impl<S: Commit> Fold<S> {
         Ok(fold)
     }
 
-    /// The same partition's fold over the same store, after that was written by others.
+    /// A new fold over the same store, at the position that another writer has committed.
     pub(crate) fn resumed(&self) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), self.store.clone(), self.schemas.clone())?;
         Ok(fold.failing(self.failpoints.clone()))
@@ -149,11 +149,11 @@ impl<S: Commit> Fold<S> {
         Ok(())
     }
 
-    /// Applies a batch in offset order and passes over records below `next`. All rows and the new progress are one
-    /// write batch: after an error nothing changed.
+    /// Applies a batch in offset order and ignores records below `next`. All rows and the new progress are one write batch:
+    /// after an error the store is unchanged.
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
-        // Lost with an error, which is right: then nothing is known of what was committed.
+        // An error discards the known new runs. This is intended: the commit may or may not have succeeded.
         let new_runs = std::mem::replace(&mut self.new_runs, NewRuns::of_one_of(self.journal.partitions));
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
@@ -165,7 +165,7 @@ impl<S: Commit> Fold<S> {
             if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
-            match self.one(delivery, &mut changes, &mut voided)? {
+            match self.apply_delivery(delivery, &mut changes, &mut voided)? {
                 Step::Applied => last = Some(delivery),
                 other => {
                     step = other;
@@ -181,7 +181,7 @@ impl<S: Commit> Fold<S> {
             let begun = self.begun || changes.has(&meta::journal())?;
             self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.unordered())?;
-            // Only after the commit, and at once: what panics from here on must not fold these records again.
+            // Moves the position right after the commit: after a later panic these records must not be folded again.
             (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
             self.skips.extend(voided);
             self.failpoints.at(failpoint::BATCH_COMMITTED);
@@ -192,8 +192,8 @@ impl<S: Commit> Fold<S> {
         Ok(step)
     }
 
-    /// Adds to `voided` the dead letters that a skip voids without a rebuild.
-    fn one(
+    /// Adds the rows of one delivery to `changes`, and to `voided` a dead letter that a skip voids without a rebuild.
+    fn apply_delivery(
         &self,
         delivery: &Delivery,
         changes: &mut Changes<'_, S>,
@@ -275,7 +275,7 @@ impl<S: Commit> Fold<S> {
     }
 }
 
-/// Projects a record that is neither a genesis nor a skip: a partition's or a run's, in a journal of `partitions`.
+/// Projects a retention horizon or a run's record. `partitions` is the journal's number of partitions.
 pub(crate) fn apply<R: Rows>(
     record: &Envelope<'_>,
     at: RecordContext<'_>,
@@ -301,7 +301,7 @@ pub(crate) fn stop(partition: PartitionId, offset: Offset, why: &Unreadable) -> 
     Stop { offset, kind, error }
 }
 
-/// Whether a store knows a record that was refused for its content.
+/// Whether a store has a record that was refused for its content.
 fn has_refusals<R: Rows>(rows: &R) -> Result<bool, store::Error> {
     let (all, mut found) = (anomalies::by_ids(), false);
     rows.scan(all.bytes(), all.bytes(), rocksdb::Direction::Forward, &mut |_, _| {
@@ -328,7 +328,7 @@ pub fn skip_rows_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, meta::SkipRow>
     Ok(skips)
 }
 
-/// The delivered bytes as a single object; on failure, unchanged with the error.
+/// The delivered bytes as an Avro single object; after a failure the unchanged bytes and the error.
 pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
     match codec::reframe(value, schemas) {
         Ok(framed) => (framed, Ok(())),
@@ -350,9 +350,9 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
     }
 }
 
-/// The skip of `stopped` in a batch, if any.
+/// Finds the skip in a batch that voids the record at `stopped`.
 ///
-/// Errors: `Unresolved` if there is none but a record with an unresolved schema may be one.
+/// Errors: `Unresolved` if it finds no skip and a record has an unresolved schema: that record may be the skip.
 pub fn skip_for(
     stopped: Offset,
     batch: &[Delivery],

@@ -5,10 +5,10 @@
 //!     this thread                   (bounded)            as many as there are cores                        waiting queries
 //! ```
 //!
-//! Partitions do not wait for each other: this thread only reads, and a partition whose queue is full because its store
-//! is slow is not read until it has caught up. One whose store does not return reports that, and continues when it does.
+//! Partitions do not wait for each other. This thread only reads, and pauses a partition whose queue is full because its
+//! store is slow. A partition whose store does not return reports `store_stalled`, and continues when the store returns.
 //!
-//! A stopped partition keeps its position; the loop reads on in it only to find the skip that voids the blocking
+//! A stopped partition keeps its position; the loop continues to read it only to find the skip that voids the blocking
 //! record. A partition whose store fails is retried from its committed offset. A record whose fold panics stops its own
 //! partition. The loop itself restarts after a panic, and with a new reader after the old one has failed.
 
@@ -33,21 +33,21 @@ mod partition;
 mod pool;
 mod stops;
 
-/// Records per poll; together with the log's own limit on bytes it bounds what comes on top of the queues.
+/// Records per poll. With the log's own limit on bytes it bounds the memory above the queues' capacity.
 const POLL_RECORDS_MAX: usize = 4096;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
-/// How long it waits while jobs run, which may need the reader.
+/// How long a poll waits while jobs run, which may need the reader.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
-/// The records that wait for one partition.
+/// The records in one partition's queue.
 const QUEUE_RECORDS: usize = 4096;
-/// The bytes that wait for all partitions, and the least and the most for one.
+/// The bytes in the queues of all partitions, and the minimum and maximum of one partition's share.
 const QUEUES_BYTES: usize = 32 << 20;
 const QUEUE_BYTES_MIN: usize = 1 << 20;
 const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// After this a job counts as stuck: it no longer holds up the reader, and a thread takes the place of its own.
+/// After this a job counts as stuck: it no longer delays the reader, and another thread replaces its thread.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
-/// How long the end waits for the jobs in progress.
+/// How long the shutdown waits for the jobs in progress.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// A partition as the loop begins.
@@ -100,8 +100,8 @@ impl Pipeline {
         Ok(Self { shared, reader, pool, lost: false })
     }
 
-    /// Runs until the service ends, then waits for the jobs in progress, at most 1 s. After a panic every
-    /// partition is read again from its committed offset.
+    /// Runs until the service ends, then waits for the jobs in progress, at most 1 s. After a panic it rereads every
+    /// partition from its committed offset.
     pub fn run(mut self) {
         while !self.shared.is_ending() {
             self.turn(POLL_RECORDS_MAX);
@@ -137,8 +137,8 @@ impl Pipeline {
                 0
             }
         };
-        // Before the jobs are run: one that is left for the next turn would run before those that get records then, and how long
-        // a flush takes would decide in which order the caller's tasks are woken.
+        // Must precede `run_all`. A flush left for the next turn would run before the jobs that get records in that turn,
+        // and its duration would change the order in which the caller's tasks wake.
         self.look_after_flushes();
         self.pool.run_all();
         self.look_after_jobs();
@@ -174,8 +174,8 @@ impl Pipeline {
         }
     }
 
-    /// Waits until no partition is full, so that what is in memory is bounded. One that is full because its job is stuck
-    /// is not waited for: it is not read until it has caught up.
+    /// Waits until no partition is full, so that the queues stay bounded. Does not wait for a partition whose job is stuck;
+    /// that partition is paused until its queue is half empty.
     fn make_room(&mut self) {
         loop {
             let jobs = self.pool.jobs();
@@ -192,7 +192,7 @@ impl Pipeline {
                 partition.pause();
                 drop(partition);
                 if let Err(error) = self.reader.release(id) {
-                    self.unread(id, &error);
+                    self.retry_partition(id, &error);
                 }
             }
             if !waiting || self.shared.is_ending() {
@@ -214,7 +214,7 @@ impl Pipeline {
         self.pool.set_stuck(stuck);
     }
 
-    /// Has those look whether to flush that have no records which would make them.
+    /// Schedules a flush check for idle partitions, which no record would trigger.
     fn look_after_flushes(&mut self) {
         let now = Instant::now();
         for id in self.pool.ids() {
@@ -225,7 +225,8 @@ impl Pipeline {
         }
     }
 
-    /// Reads again what is to be read again, reads on what had paused, and releases what is stopped for good.
+    /// Seeks partitions whose retry is due, resumes drained partitions, releases closed ones and
+    /// partitions that are built in bulk.
     fn look_after_reader(&mut self) {
         let now = Instant::now();
         for id in self.pool.ids() {
@@ -239,16 +240,16 @@ impl Pipeline {
             let Some(from) = from else { continue };
             match self.reader.seek(id, from) {
                 Ok(()) => self.pool.partition(id).into_iter().for_each(|mut partition| partition.resumed()),
-                Err(error) => self.unread(id, &error),
+                Err(error) => self.retry_partition(id, &error),
             }
         }
     }
 
     /// Retries the partition after a pause, from its committed offset.
-    fn unread(&mut self, id: PartitionId, error: &runlog_log::Error) {
+    fn retry_partition(&mut self, id: PartitionId, error: &runlog_log::Error) {
         if let Some(mut partition) = self.pool.partition(id) {
             partition.retry_after(RETRY_AFTER);
-            // One that is stopped keeps its reason.
+            // A stopped partition keeps its reason.
             if !partition.is_stopped() {
                 partition.report_error(&self.shared, StopKind::Log, error.to_string());
             }

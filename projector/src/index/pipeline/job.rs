@@ -24,7 +24,7 @@ use tokio::time::Instant;
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause of a partition that waits for a schema, which takes milliseconds as a rule.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
-/// How long a build waits for its turn before it looks again.
+/// How long a build that waits for a permit pauses between attempts.
 const BUILD_LOOK: Duration = Duration::from_millis(100);
 /// How long the check of a partition's last record waits for the log.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
@@ -33,12 +33,12 @@ const CHECK_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) fold: Fold,
-    /// Why the partition is stopped: then its records are searched for the skip that voids the blocking one.
+    /// Why the partition is stopped: the job then searches its records for the skip that voids the blocking record.
     pub(super) stopped: Option<Stop>,
     pub(super) work: Work,
 }
 
-/// What is to be done.
+/// The work of a job.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Apply these records.
@@ -47,11 +47,11 @@ pub(super) enum Work {
     Check,
     /// Build the empty index in bulk up to this offset.
     Build(Offset),
-    /// Nothing but what follows each job: to flush the index, if it is time.
+    /// Only the flush check that ends each job.
     Flush,
 }
 
-/// What became of it.
+/// The outcome of a job.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) fold: Fold,
@@ -64,7 +64,7 @@ pub(super) struct Done {
 pub(super) enum Next {
     /// With the records after these; if it is stopped, to find the skip.
     Continue,
-    /// It is read again from its committed offset after a pause. Meanwhile it reports the error, if there is one.
+    /// With a reread from its committed offset after a pause. Meanwhile it reports the error, if there is one.
     Retry { pause: Duration, error: Option<Stop> },
     /// With the bulk build of its index, which is empty, up to this offset.
     Build(Offset),
@@ -73,19 +73,19 @@ pub(super) enum Next {
 }
 
 impl Next {
-    /// It is read again from its committed offset now.
+    /// An immediate reread from the committed offset.
     const AGAIN: Self = Self::Retry { pause: Duration::ZERO, error: None };
 }
 
 impl Job {
-    /// Does the work. After a panic the partition is read again from its committed offset.
+    /// Runs the job. After a panic the partition is read again from its committed offset.
     pub(super) fn run(mut self, shared: &Shared) -> Done {
         let next = caught(|| self.next(shared)).unwrap_or_else(|why| {
             let error = format!("applying records of partition {} panicked: {why}", self.fold.partition);
             tracing::error!("{error}");
             self.retry(StopKind::Panic, error)
         });
-        // What stops or fails has something else to do first.
+        // A retry, a build or a close precedes the flush check.
         let next = match next {
             Next::Continue => self.flush(shared).err().map_or(Next::Continue, |error| self.store_failed(error)),
             next => next,
@@ -119,12 +119,12 @@ impl Job {
         }
     }
 
-    /// Flushes the index, if it is time. A flush that only has to begin is begun again later if it fails: RocksDB itself
-    /// refuses the next write where that is in doubt.
+    /// Flushes the index, if a flush is due. A background flush that cannot begin is retried later, without an error: RocksDB
+    /// itself refuses the next write if a write is in doubt.
     fn flush(&self, shared: &Shared) -> Result<(), store::Error> {
         let (store, partition, next) = (&self.fold.store, self.fold.partition, self.fold.next);
         let standing = Standing { next, durable: store.durable()?, memtable: store.memtable() };
-        // Which journal it is of is on disk from its first record on: an index without that would follow any log.
+        // Flushes the first records at once, with the journal's id: an index without the id would accept any log.
         if standing.durable == Offset::ZERO && next > Offset::ZERO {
             return store.flush();
         }
@@ -140,8 +140,8 @@ impl Job {
         Ok(())
     }
 
-    /// Folds the records. If that panics, folds them one by one and stops at the one that panics: nothing of that record
-    /// is committed, and the other partitions continue.
+    /// Folds the records. If that panics, folds them one by one and stops at the record that panics, of which it commits no
+    /// row. The other partitions continue.
     fn take(&mut self, records: &[Delivery]) -> Result<Step, store::Error> {
         if let Ok(step) = caught(|| self.fold.take(records)) {
             return step;
@@ -168,18 +168,18 @@ impl Job {
         let row = match fold::skip_for(offset, records, &*self.fold.schemas) {
             Ok(Some(row)) => row,
             found => {
-                // A rebuild that stops takes over with what it has.
+                // A stopped rebuild replaces the live store if it has reached that store's offset.
                 rebuild::caught_up(shared, &mut self.fold);
                 self.stopped = Some(stop);
                 return match found {
                     Ok(_) => Next::Continue,
-                    // One of them may be the skip.
+                    // A record with an unresolved schema may be the skip.
                     Err(_) => Next::Retry { pause: RETRY_AFTER, error: None },
                 };
             }
         };
         tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
-        // On disk before the partition goes on: a client that sees it go on may rely on the skip.
+        // Flushes the skip before the partition continues: a client that sees progress may rely on the skip.
         if let Err(error) = self.fold.void(offset, &row).and_then(|()| self.fold.store.flush()) {
             return self.store_failed(error);
         }
@@ -209,15 +209,15 @@ impl Job {
                     "cannot rebuild: the log no longer starts at offset 0 ({error}). The skip at partition {partition}, offset \
                      {at} voids the applied record at offset {offset}; skip that skip to keep the record and go on"
                 );
-                // The skip of this partition's blocking record may be among the rest.
+                // The skip that voids this skip may be among the later records.
                 self.stop(shared, Stop { offset: at, kind: StopKind::CannotRebuild, error }, records)
             }
             Err(error) => self.retry(StopKind::Log, error.to_string()),
         }
     }
 
-    /// Builds the index in bulk. If that fails, nothing was built, and the partition is folded as it is read: what failed
-    /// is met again there, at its record, and reported.
+    /// Builds the index in bulk. After a failure the store is unchanged and the loop applies the records one by one; it then
+    /// meets the same failure at its record and reports it.
     fn build(&mut self, shared: &Shared, to: Offset) -> Next {
         let partition = self.fold.partition;
         let permit = loop {
@@ -241,7 +241,7 @@ impl Job {
                 tracing::error!(%partition, "building the index in bulk panicked, its records are applied one by one: {why}");
             }
         }
-        // From what the store has, whatever failed.
+        // Reads the position from the store, after a failure too.
         match self.fold.resumed() {
             Ok(fold) => {
                 self.fold = fold;
@@ -260,7 +260,7 @@ impl Job {
         match lost_end(&*shared.log, &self.fold, shared.config.executor.blocking_wait(CHECK_WAIT)) {
             Ok(None) => Next::AGAIN,
             Ok(Some(stop)) => Next::Close(stop),
-            // Unknown for now: asked again when the partition is read again.
+            // The result is unknown for now: reads the partition again after a pause.
             Err(error) => self.retry(StopKind::Log, error.to_string()),
         }
     }
@@ -300,11 +300,12 @@ fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, 
 
 /// Whether the log has a record that was applied, at its offset and with its bytes.
 ///
-/// Errors: `Kind::Retry` where it was not delivered in time, which says nothing about it.
+/// Errors: `Kind::Retry` if the read timed out; the record may exist.
 fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {
-    let Some(behind) = last.offset.next() else { return Ok(false) };
-    // Out of range where the log ends at the record or before it. A read at its own offset would only wait there.
-    let read = log.reader(&[(partition, behind)]).and_then(|mut reader| {
+    let Some(after) = last.offset.next() else { return Ok(false) };
+    // Opens the reader at the offset after the record, where it fails with `OutOfRange` if the log ends earlier. A reader
+    // at the record's own offset would wait if the log ends there.
+    let read = log.reader(&[(partition, after)]).and_then(|mut reader| {
         reader.seek(partition, last.offset)?;
         let found = reader.poll(1, wait)?.into_iter().next();
         // An empty poll either passed offsets without a record, or timed out.

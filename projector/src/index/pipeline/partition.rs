@@ -1,11 +1,11 @@
-//! One partition of the loop: its fold, the records that wait for it, and why it does not continue, if it does not.
+//! One partition of the loop: its fold, its queued records, and the reason for a stop.
 //!
 //! ```text
 //!   deliver ─▶ records (bounded) ─▶ begin: Job ─▶ Job::run, without a lock ─▶ settle: progress or stop
 //! ```
 //!
-//! The loop delivers and reads again, a worker runs the job; each holds the partition's lock for moments only. Records
-//! are applied in the order of delivery, by one job at a time.
+//! The loop delivers records and seeks the reader; a worker runs the job. Both hold the partition's lock only
+//! briefly. One job at a time applies the records, in the order of delivery.
 
 use crate::index::{
     fold::{Fold, Stop, StopKind},
@@ -23,7 +23,7 @@ const JOB_BYTES_MAX: usize = 4 << 20;
 /// How long a job may take before its partition counts as stalled.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// How much may wait for a partition before it is full.
+/// The records and bytes at which a partition's queue is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) records: usize,
@@ -38,37 +38,37 @@ pub(super) struct Partition {
     fold: Option<Fold>,
     /// The next offset to apply, as of the end of the last job.
     next: Offset,
-    /// Delivered, in order, and in no job yet.
+    /// Delivered records in order, without the records of the current job.
     records: VecDeque<Delivery>,
     bytes: usize,
     capacity: Capacity,
-    /// Everything below is in `records`, in a job or applied: the reader's position.
+    /// The reader's position: all records below it are in `records`, in a job or applied.
     read: Offset,
-    /// Why it does not continue. If it is read on nevertheless, its jobs look for the skip that voids the record.
+    /// Why it does not continue. Unless it is closed, its jobs search further records for the skip that voids this record.
     stopped: Option<Stop>,
     /// When it is read again from `next`. Until then deliveries are dropped.
     retry_at: Option<Instant>,
     /// It is not read again before a restart.
     closed: bool,
-    /// The reader is to release it.
+    /// The reader must release it.
     release: bool,
-    /// The reader has released it until what waits is applied.
+    /// The reader has released it until its queue is drained.
     paused: bool,
-    /// Its last record is to be compared with the log's.
+    /// The next job compares the last applied record with the log's.
     check: bool,
-    /// Its index is to be built in bulk up to this offset.
+    /// A job must build its index in bulk up to this offset (exclusive).
     build: Option<Offset>,
-    /// A job builds it.
+    /// A job builds the index in bulk.
     building: bool,
-    /// A job is to see whether its rows are to be flushed.
+    /// A job must check whether a flush is due.
     flush: bool,
     /// It is in the pool's queue or in a job.
     scheduled: bool,
-    /// When the job began that has its fold.
+    /// When the current job began.
     working_since: Option<Instant>,
     /// The job writes the index.
     writing: bool,
-    /// The job takes so long that this is reported.
+    /// The job has exceeded [`STALLED_AFTER`], which is reported.
     stalled: bool,
 }
 
@@ -138,7 +138,8 @@ impl Partition {
         self.retry_at.is_some() || self.check || self.closed || self.build.is_some() || self.building
     }
 
-    /// Takes what the reader delivered, and its position. Says whether the partition is to be queued for a worker.
+    /// Queues delivered records and updates the reader's position. Returns whether the caller must queue the partition for a
+    /// worker.
     pub(super) fn deliver(&mut self, shared: &Shared, records: Vec<Delivery>, position: Option<Offset>) -> bool {
         if self.waits_to_be_read() || self.paused {
             return false;
@@ -152,7 +153,8 @@ impl Partition {
         self.schedule()
     }
 
-    /// Whether the partition is to be queued for a worker now; it is queued once.
+    /// Marks the partition as scheduled if it has work. Returns whether the caller must queue it for a worker: it is queued
+    /// once.
     pub(super) fn schedule(&mut self) -> bool {
         let wanted = !self.scheduled && self.has_work();
         self.scheduled |= wanted;
@@ -163,19 +165,19 @@ impl Partition {
         self.check || self.flush || self.build.is_some() || (!self.records.is_empty() && self.retry_at.is_none())
     }
 
-    /// Whether no more should be delivered for now.
+    /// Whether the queue has reached its capacity.
     pub(super) fn is_full(&self) -> bool {
         !self.paused && (self.records.len() >= self.capacity.records || self.bytes >= self.capacity.bytes)
     }
 
-    /// Stops delivery, and keeps no more records than its capacity: the rest is read again.
+    /// Stops delivery. Drops the records above the capacity (it keeps at least one), which the reader delivers again later.
     pub(super) fn pause(&mut self) {
         let mut kept = 0;
-        let mut room = |record: &Delivery| {
+        let mut fits = |record: &Delivery| {
             kept += bytes_of(record);
             kept <= self.capacity.bytes
         };
-        let count = self.records.iter().take(self.capacity.records).take_while(|record| room(record)).count().max(1);
+        let count = self.records.iter().take(self.capacity.records).take_while(|record| fits(record)).count().max(1);
         if let Some(first) = self.records.get(count) {
             self.read = first.offset;
         }
@@ -184,18 +186,18 @@ impl Partition {
         self.paused = true;
     }
 
-    /// Whether so little is left of what waited before the pause that it is to be read on.
+    /// Whether a paused partition may be read again: its queue is at most half full.
     pub(super) fn is_drained(&self) -> bool {
         let Capacity { records, bytes } = self.capacity;
         self.paused && !self.waits_to_be_read() && self.records.len() <= records / 2 && self.bytes <= bytes / 2
     }
 
-    /// The reader delivers again, from [`Self::read`] on.
+    /// Accepts deliveries again, from [`Self::read`] on.
     pub(super) fn resumed(&mut self) {
         self.paused = false;
     }
 
-    /// The reader delivers again from `next`, which is returned, if it is time. Not while a job has the fold.
+    /// Returns the offset for the reader's seek, `next`, if a retry is due and no job has the fold. Drops the queue.
     pub(super) fn read_again(&mut self, now: Instant) -> Option<Offset> {
         let due = self.fold.is_some() && !self.closed && self.retry_at.is_some_and(|at| at <= now);
         if !due {
@@ -206,7 +208,7 @@ impl Partition {
         Some(self.next)
     }
 
-    /// Has it read again from its committed offset after `pause`.
+    /// Schedules a reread from its committed offset after `pause`.
     pub(super) fn retry_after(&mut self, pause: Duration) {
         if !self.closed {
             self.retry_at = Some(Instant::now() + pause);
@@ -214,19 +216,19 @@ impl Partition {
         }
     }
 
-    /// Reports an error that passes.
+    /// Reports a temporary error.
     pub(super) fn report_error(&self, shared: &Shared, kind: StopKind, error: String) {
         shared.report(self.id, self.next, Some(Stop { offset: self.next, kind, error }));
     }
 
-    /// Has its last record compared with the log's. Says whether it is to be queued for a worker.
+    /// Requests a comparison of its last record with the log's. Returns whether the caller must queue the partition.
     pub(super) fn check(&mut self) -> bool {
         self.check = true;
         self.drop_records();
         self.schedule()
     }
 
-    /// Has a job see whether its rows are to be flushed. Says whether it is to be queued for a worker.
+    /// Requests a flush check by a job. Returns whether the caller must queue the partition.
     pub(super) fn flush(&mut self) -> bool {
         self.flush = true;
         self.schedule()
@@ -241,7 +243,7 @@ impl Partition {
         (self.retry_at, self.check, self.build) = (None, false, None);
     }
 
-    /// Whether the reader is to release it; once.
+    /// Whether the reader must release it; true once.
     pub(super) fn take_release(&mut self) -> bool {
         std::mem::take(&mut self.release)
     }
@@ -251,7 +253,7 @@ impl Partition {
         self.bytes = 0;
     }
 
-    /// The work for a worker, if there still is any. It has the fold until [`Self::settle`].
+    /// Takes the next job for a worker, if there is work. The job owns the fold until [`Self::settle`].
     pub(super) fn begin(&mut self) -> Option<Job> {
         let fold = if self.has_work() { self.fold.take() } else { None };
         let Some(fold) = fold else {
@@ -269,26 +271,26 @@ impl Partition {
         } else {
             Work::Flush
         };
-        // Each job does it.
+        // Every job that continues makes the flush check.
         self.flush = false;
         self.writing = matches!(work, Work::Records(_) | Work::Flush);
         Some(Job { fold, stopped: self.stopped.clone(), work })
     }
 
     fn take_records(&mut self) -> Vec<Delivery> {
-        let mut taken = 0;
-        let mut room = |record: &Delivery| {
-            let fits = taken < JOB_BYTES_MAX;
-            taken += bytes_of(record);
+        let mut bytes = 0;
+        let mut fits = |record: &Delivery| {
+            let fits = bytes < JOB_BYTES_MAX;
+            bytes += bytes_of(record);
             fits
         };
-        let count = self.records.iter().take(JOB_RECORDS_MAX).take_while(|record| room(record)).count();
+        let count = self.records.iter().take(JOB_RECORDS_MAX).take_while(|record| fits(record)).count();
         let records: Vec<_> = self.records.drain(..count).collect();
         self.bytes -= records.iter().map(bytes_of).sum::<usize>();
         records
     }
 
-    /// Takes the fold back and reports what became of the job.
+    /// Takes the fold back, applies the job's outcome and reports it.
     pub(super) fn settle(&mut self, shared: &Shared, done: Done) -> Settled {
         let Done { fold, stopped, next } = done;
         self.next = fold.next;
@@ -329,7 +331,7 @@ impl Partition {
         Settled { again: self.scheduled, told }
     }
 
-    /// Reports how far it has come, unless it has stopped or is to be read again.
+    /// Reports the applied offset, unless the partition is stopped or must be read again.
     fn report_progress(&self, shared: &Shared) {
         let Some(fold) = &self.fold else { return };
         // A store that is being rebuilt does not answer yet: nothing to report until it takes over.
@@ -341,7 +343,7 @@ impl Partition {
         shared.report(self.id, applied, None);
     }
 
-    /// Reports a job that has taken [`STALLED_AFTER`], once. It stays so until the job ends.
+    /// Reports a job that has taken [`STALLED_AFTER`], once. The partition stays stalled until the job ends.
     pub(super) fn report_stall(&mut self, shared: &Shared) {
         if self.stalled || self.closed || !self.writing || !self.is_slow(STALLED_AFTER) {
             return;
@@ -364,7 +366,7 @@ impl Partition {
 /// What a worker does after a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settled {
-    /// The partition has more work and is to be queued again.
+    /// The partition has more work and must be queued again.
     pub(super) again: bool,
     /// It stopped, and waiters are notified.
     pub(super) told: bool,

@@ -1,7 +1,7 @@
 //! The threads that run the partitions' jobs: as many as there are cores, and one more for each that is stuck in a write.
 //!
-//! A partition that has work is in the queue once. A worker takes the first one, runs one job of it, and puts it at the
-//! end if it has more: partitions take turns, and one that is stuck holds up no other.
+//! A partition with work is in the queue once. A worker takes the first partition, runs one of its jobs, and queues it again
+//! at the end if it has more work. So partitions take turns, and a stuck partition delays no other.
 
 use crate::index::{executor::Executor, failpoint, pipeline::partition::Partition, shared::Shared};
 use runlog_log::PartitionId;
@@ -26,19 +26,19 @@ struct Inner {
     shared: Arc<Shared>,
     partitions: BTreeMap<PartitionId, Mutex<Partition>>,
     state: Mutex<State>,
-    /// There is work, or the end.
+    /// Signals work or the shutdown.
     work: Condvar,
-    /// A job has ended, or a thread.
+    /// Signals the end of a job or of a thread.
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<PartitionId>,
-    /// Threads that run, of which some wait for work.
+    /// Running threads, including idle ones.
     threads: usize,
     idle: usize,
-    /// How many should run.
+    /// The wanted number of threads.
     wanted: usize,
     /// Jobs that have ended.
     jobs: u64,
@@ -48,7 +48,7 @@ struct State {
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>, partitions: BTreeMap<PartitionId, Mutex<Partition>>) -> Self {
         let (state, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
-        // Asks the system, which reads files for it: once.
+        // Called once: the system reads files to answer it.
         let at_once = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len());
         Self { inner: Arc::new(Inner { shared, partitions, state, work, ended }), threads: Vec::new(), at_once }
     }
@@ -58,12 +58,12 @@ impl Pool {
         self.inner.partitions.keys().copied().collect::<Vec<_>>().into_iter()
     }
 
-    /// A partition, locked for a moment.
+    /// Locks a partition; `None` if the pool does not have it.
     pub(super) fn partition(&self, id: PartitionId) -> Option<MutexGuard<'_, Partition>> {
         self.inner.partition(id)
     }
 
-    /// Queues a partition that has asked for it.
+    /// Queues a partition for a worker.
     pub(super) fn queue(&mut self, id: PartitionId) {
         self.inner.state().queue.push_back(id);
         self.inner.work.notify_one();
@@ -76,7 +76,7 @@ impl Pool {
         self.start_threads();
     }
 
-    /// Starts threads for what nobody is free for, up to the wanted number.
+    /// Starts threads for queued partitions without an idle thread, up to the wanted number.
     fn start_threads(&mut self) {
         if self.inner.shared.config.executor.is_caller() {
             return;
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Runs all that is queued on this thread, if no other does.
+    /// Runs all queued jobs on this thread if the pool has no threads.
     pub(super) fn run_all(&self) {
         loop {
             let next = {
@@ -125,8 +125,8 @@ impl Pool {
         drop(waited);
     }
 
-    /// Ends the threads after their current jobs, and waits for them at most `wait`. What is queued is dropped; a thread
-    /// that is stuck is left running.
+    /// Ends the threads after their current jobs, and waits for them at most `wait`. Drops queued work and leaves stuck
+    /// threads running.
     pub(super) fn end(self, wait: Duration) {
         let mut state = self.inner.state();
         state.ending = true;

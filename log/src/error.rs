@@ -18,8 +18,8 @@ pub enum Kind {
     Fatal,
     /// The stored data is damaged. No record is skipped: restore the log from a copy.
     Damaged,
-    /// The log is another one than the one that was opened: its topic was deleted and created again (Kafka). Nothing was
-    /// appended, and nothing is read.
+    /// The topic was deleted and created again (Kafka), so it is no longer the log that was opened. The append or read had no
+    /// effect.
     Replaced,
 }
 

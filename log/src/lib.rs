@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A log is a fixed number of partitions; each is an ordered sequence of records, numbered by offsets that only grow.
-//! Offsets are *not* dense: Kafka leaves gaps (aborted batches, control records), so nothing above this trait may count
-//! on the next offset being there. An acknowledged append survives `kill -9` of every process involved.
+//! Offsets are *not* dense: Kafka leaves gaps (aborted batches, control records), so callers must not expect a record at
+//! the next offset. An acknowledged append survives `kill -9` of every process involved.
 //!
 //! Adapters: `kafka` (feature `kafka`), `local` (feature `local`, RocksDB) and [`memory`] for tests. They pass one shared
 //! contract suite, `tests/tests/local/log_contract.rs`.
@@ -34,7 +34,7 @@ pub use clock::Clock;
 pub use error::{Error, Kind};
 pub use runlog_schemas::id::{Offset, PartitionId};
 
-/// The largest `Entry::value` of every adapter unless it was told otherwise, bytes: the journal's limit of a record.
+/// The default maximum size of `Entry::value` in every adapter, bytes: the journal's limit of a record.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// The largest sum of an entry's key, header names and header values, bytes.
@@ -138,11 +138,14 @@ pub trait Log: Send + Sync + fmt::Debug {
 
     /// Appends `batch` to `partition`.
     ///
-    /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken
-    /// (size, unknown partition, closed) is refused as a whole before any of it is enqueued; the limits are those of
-    /// this crate's constants; so is one to a log that was replaced (`Kind::Replaced`). Where the log itself can fail halfway (Kafka, without transactions) a prefix may have
-    /// landed, and the error's kind is [`Kind::Unknown`]; what must be atomic across that is written as one record.
-    /// Blocks never: a full queue is an error of kind `Retry`. An empty batch resolves to no offsets.
+    /// Ordering: appends to one partition land in the order of the calls.
+    ///
+    /// All or none: an invalid batch (above this crate's limits, to an unknown partition, to a closed log) is refused as a
+    /// whole before any record is enqueued, and so is an append to a replaced log (`Kind::Replaced`). Kafka without
+    /// transactions can fail halfway: a prefix may have landed, and the error's kind is [`Kind::Unknown`]. Data that must be
+    /// atomic in spite of that must be one record.
+    ///
+    /// Never blocks: a full queue is an error of kind `Retry`. An empty batch resolves to no offsets.
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack;
 
     /// The partition's bounds, asked for after this call began and never answered from a cache.
@@ -163,26 +166,29 @@ pub trait Log: Send + Sync + fmt::Debug {
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error>;
 }
 
-/// A position in a set of partitions that only goes forward. Blocking: it lives on a thread of its own.
+/// A forward-only reader of a set of partitions. Its calls block, so it needs a thread of its own.
 pub trait Reader: Send {
     /// Waits at most `timeout` for records and returns up to `max` of them (or [`POLL_BYTES_MAX`]), each partition's in
     /// offset order.
     ///
-    /// Returns at once with what is there; empty when the time ran out, and earlier when a [`Reader::position`] moved
-    /// without a record. An error leaves the reader's positions as they were: what was not returned will be delivered
-    /// by a later call, except after `Kind::Fatal` and `Kind::Replaced`, and after `OutOfRange` or `Damaged` until the
-    /// partition that it names is sought or released: all of them where it names none. Records come before an error that came after them: it is then returned by the next call.
+    /// Returns as soon as records are available. The result is empty after `timeout`, or earlier when a
+    /// [`Reader::position`] moved without a record.
+    ///
+    /// An error leaves the reader's positions unchanged: a later call delivers the remaining records. Exceptions: after
+    /// `Kind::Fatal` and `Kind::Replaced` no later call needs to deliver them. After `OutOfRange` or `Damaged` the named partition (all
+    /// partitions if the error names none) must be sought or released first. An error that follows records in the same call is
+    /// returned by the next call.
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error>;
 
-    /// The offset at which the next delivery from `partition` is looked for; `None` where the reader does not have it.
+    /// The offset from which the next delivery of `partition` is read (inclusive); `None` if the reader does not have it.
     ///
-    /// One past the last record delivered, or beyond it: what is never delivered (Kafka's control records) is stepped
-    /// over, so that the position reaches [`Bounds::end`] once all that lies before it is delivered. It moves in
-    /// `poll`, forward only, and in `seek`.
+    /// It is at least one past the last delivered record. It passes offsets that are never delivered (Kafka's control
+    /// records), and so reaches [`Bounds::end`] after the delivery of all records below. It moves in `poll`, forward only,
+    /// and in `seek`.
     fn position(&self, partition: PartitionId) -> Option<Offset>;
 
-    /// Replaces the position of one partition: its next delivery is the first record at or after `next`. Adds the
-    /// partition where the reader does not have it. Errors as in [`Log::reader`], with the position as it was.
+    /// Replaces the position of one partition: its next delivery is the first record at or after `next`. Adds the partition
+    /// if the reader does not have it. Errors: as in [`Log::reader`]; `OutOfRange` leaves the position unchanged.
     fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error>;
 
     /// Stops delivering from a partition and forgets its position.

@@ -1,9 +1,9 @@
-//! Asks brokers where partitions begin and end, on a client and a thread of their own, so that no append and no fetch
-//! stands before the question.
+//! Requests the bounds of partitions from the brokers, with a client and a thread of its own, so that requests do not queue
+//! after appends and fetches.
 //!
-//! Whoever asks while a question is under way waits for the next one, which is then asked once for all of them. A
-//! question fails as a whole where one partition has no leader. So a partition that did not answer is a suspect: it is
-//! asked for by itself and after the others, which go on being answered during an election that is not theirs.
+//! A caller that asks during a request waits for the next request, which answers all waiting callers. A request fails as a
+//! whole if one partition has no leader. So a partition without an answer becomes a suspect: it is requested alone and after
+//! the others, which get their answers during its election.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -29,26 +29,28 @@ use super::{
 };
 use crate::{Bounds, Client, Error, Kind, Offset, PartitionId};
 
-/// How often the client's own messages are served while nobody asks.
+/// How often the client's own events are served while there are no questions.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// How long one attempt at a question waits for its answer.
+/// How long one attempt waits for the brokers' answer.
 const ATTEMPT_WAIT: Duration = Duration::from_secs(1);
 
-/// How long after a vain attempt the next one is made.
+/// The pause after a failed attempt.
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// After this without an answer a new client takes over, at first and at most. Longer than an election takes as a rule.
+/// How long attempts may fail before a new client replaces this one: the first and the longest wait. Longer than most
+/// elections.
 const VAIN_WAIT: Duration = Duration::from_secs(10);
 const VAIN_WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// How often a producer without brokers is looked at.
+/// How often the producer's contact with brokers is checked.
 const PRODUCER_PAUSE: Duration = Duration::from_millis(500);
 
-/// No deadline is farther away.
+/// Longer deadlines are cut to this.
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
-/// Ends with its thread when it is dropped; a question under way is not waited for.
+/// Asks questions of the bounds thread. The thread ends after the drop of this value, which does not wait for a request in
+/// flight.
 pub(super) struct BoundsClient {
     brokers: String,
     topic: String,
@@ -58,14 +60,14 @@ pub(super) struct BoundsClient {
 struct Question {
     partition: PartitionId,
     until: Instant,
-    /// Whether it is asked again after a vain attempt.
+    /// Whether it is asked again after a failed attempt.
     repeats: bool,
-    /// Why it is still open.
+    /// Why the last attempt failed.
     failure: Option<KafkaError>,
     answer: Answer,
 }
 
-/// Where the answer goes. Who has given up meanwhile needs none.
+/// The channel of the answer; closed if the caller has given up.
 enum Answer {
     Bounds(oneshot::Sender<Result<Bounds, Error>>),
     End(oneshot::Sender<Result<Offset, Error>>),
@@ -94,10 +96,10 @@ impl Answer {
     }
 }
 
-/// What brokers tell of partitions.
+/// The brokers' answer for some partitions.
 enum Told {
     Bounds(BTreeMap<PartitionId, Bounds>),
-    /// Where nobody asks for more: one request instead of two.
+    /// The ends alone, if no question needs the starts: one request instead of two.
     Ends(BTreeMap<PartitionId, Offset>),
 }
 
@@ -120,7 +122,7 @@ impl Told {
 }
 
 impl BoundsClient {
-    /// Also looks at the producer's contact with brokers, which `lost` shares with it.
+    /// Starts the bounds thread, which also checks the producer's contact with brokers, shared by `lost`.
     pub(super) fn new(config: &KafkaConfig, health: Health, lost: Arc<LostProducer>) -> Result<Self, Error> {
         let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
         let (questions, asked) = mpsc::channel();
@@ -164,8 +166,8 @@ impl BoundsClient {
         }
     }
 
-    /// Asks for an end once, without waiting: the receiver gets the answer within `deadline`. A vain attempt is not repeated,
-    /// because it would delay the questions of others.
+    /// Asks for an end once, without waiting: the receiver gets the answer within `deadline`. A failed attempt is not
+    /// repeated, because it would delay other questions.
     pub(super) fn ask_end(
         &self,
         partition: PartitionId,
@@ -203,13 +205,13 @@ struct Asker {
     config: KafkaConfig,
     brokers: String,
     topic: String,
-    /// Who is asked for next comes first.
+    /// Suspects in the order of their requests.
     suspects: VecDeque<PartitionId>,
-    /// The first and the last of the vain attempts since the last answer.
+    /// The first and the last failed attempt since the last answer.
     vain: Option<(Instant, Instant)>,
-    /// How long attempts may be vain; doubles with each new client that gets no answer either.
+    /// How long attempts may fail; doubles with each new client that gets no answer either.
     vain_wait: Duration,
-    /// The last vain attempt, by partition.
+    /// The last failed attempt, by partition.
     tried: BTreeMap<PartitionId, Instant>,
     health: Health,
     lost: Arc<LostProducer>,
@@ -231,7 +233,7 @@ impl Asker {
             self.give_up(&mut open);
             self.attempt(&mut open);
             self.look_at_producer();
-            // Its own log lines and errors, which go to the context and would pile up otherwise.
+            // Serves the client's log lines and errors for the context; they would pile up otherwise.
             while self.client.poll(Duration::ZERO).is_some() {}
         }
     }
@@ -382,13 +384,13 @@ fn failed(topic: &str, error: KafkaError) -> Error {
     context::failed(topic, "the brokers do not tell the bounds", error)
 }
 
-/// After a vain attempt: librdkafka sends a question to the leader that it knows, and goes on doing so when this leader
-/// is dead and another one elected. Reading the metadata replaces it. Where that fails the next attempt fails too.
+/// Refreshes the leaders after a failed attempt. librdkafka keeps sending requests to the leader that it knows, also after
+/// the election of another leader. If the refresh fails, the next attempt fails too.
 fn look_leaders_up(client: &BaseConsumer<Context>, topic: &str) {
     let _ = client.fetch_metadata(Some(topic), ATTEMPT_WAIT);
 }
 
-/// Elections and lost connections pass; that a client may not ask does not.
+/// Whether an error is temporary, as in elections and after lost connections; a missing permission is not.
 fn is_passing(error: &KafkaError) -> bool {
     !error.rdkafka_error_code().is_some_and(context::is_forbidden)
 }

@@ -1,12 +1,11 @@
-//! Which topic it is. One that was deleted and created again has the same name, another id, and other records under the
+//! The topic's identity. A topic that was deleted and created again has the same name, another id, and other records at the
 //! same offsets.
 //!
-//! librdkafka (2.12) fetches by the topic's id, takes a new id over when the topic's metadata has one, and fetches on from
-//! the same offset of the new topic: its source names that as to be fixed. It gives no id to the application. But it
-//! writes a debug line about the change before it uses the new id, and that line goes through the queue of the fetched
-//! records, ahead of those of the new topic. So that line is read here, of the producer and of every consumer of a log. A broker without topic
-//! ids (before Kafka 3.1) causes no such line: then a topic that was created again is noticed by its end offset, or at a
-//! restart.
+//! librdkafka (2.12) fetches by the topic's id. When the metadata contains a new id, it continues at the same offset of the
+//! new topic; a comment in its source wants that changed. It does not expose the id to the application. But it logs a debug
+//! line about the change before it uses the new id. That line is in the queue of fetched records, before the new topic's
+//! records. So this module reads that line from the producer and from every consumer of a log. Brokers without topic ids
+//! (before Kafka 3.1) cause no such line: the log then notices the new topic by its end offset, or at a restart.
 
 use std::sync::{
     Arc, OnceLock,
@@ -22,7 +21,7 @@ pub(super) struct Identity(Arc<State>);
 #[derive(Debug)]
 struct State {
     topic: String,
-    /// The first one that any client was told.
+    /// The first id that a client logged.
     id: OnceLock<String>,
     replaced: AtomicBool,
 }
@@ -32,7 +31,7 @@ impl Identity {
         Self(Arc::new(State { topic: topic.to_owned(), id: OnceLock::new(), replaced: AtomicBool::new(false) }))
     }
 
-    /// Reads a line of librdkafka's log.
+    /// Reads a log line of librdkafka, and marks the topic as replaced if its id has changed.
     pub(super) fn observe(&self, line: &str) {
         let State { topic, id, replaced } = &*self.0;
         let Some((_, change)) = line.split_once(&format!("Topic {topic} changed id from ")) else { return };
@@ -65,10 +64,10 @@ mod tests {
             identity.check().is_ok()
         };
         assert!(tell("AAAAAAAAAAAAAAAAAAAAAA", "one", "t"), "the first id");
-        assert!(tell("AAAAAAAAAAAAAAAAAAAAAA", "one", "t"), "another client is told the same");
+        assert!(tell("AAAAAAAAAAAAAAAAAAAAAA", "one", "t"), "another client logs the same id");
         assert!(tell("one", "two", "other") && tell("one", "two", "tt"), "other topics");
         assert!(!tell("one", "two", "t"));
-        assert!(!tell("two", "one", "t"), "it stays so");
+        assert!(!tell("two", "one", "t"), "the topic stays replaced");
         assert_eq!(identity.check().unwrap_err().kind(), Kind::Replaced);
     }
 }

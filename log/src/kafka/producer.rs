@@ -1,8 +1,8 @@
-//! Appends: each batch goes to librdkafka's queue whole, and its acknowledgement resolves when the last record's does.
+//! Appends: each batch enters librdkafka's queue whole, and its acknowledgement resolves with its last record's.
 //!
-//! librdkafka's idempotent producer can fail for good. The next append then replaces its client, once every record that
-//! the failed client had is answered: so appends stay in order, and what was in flight is unknown to its callers. A client
-//! that lost all brokers (see `contact`) is replaced in the same way; its queue is purged.
+//! librdkafka's idempotent producer can fail for good. The next append then replaces the client, after all records of the
+//! failed client are answered. So appends stay in order, and the callers of records in flight get `Kind::Unknown`. A client
+//! that lost all brokers (see `contact`) is replaced in the same way, after a purge of its queue.
 
 use std::{
     sync::{
@@ -32,13 +32,13 @@ use super::{
 };
 use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
 
-/// What may be under way; beyond it appends are refused. librdkafka's own bounds lie far above, so that it never
-/// refuses a part of a batch.
+/// The records and bytes that may be in flight; further appends are refused. librdkafka's own limits are far higher, so that
+/// it never refuses a part of a batch.
 const ENTRIES_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYTES_MAX);
 
-/// How long closing waits for what is under way.
+/// How long the close waits for records in flight.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Vec<Offset>, Error>;
@@ -48,7 +48,7 @@ type Client = ThreadedProducer<Deliveries>;
 pub(super) struct Producer {
     config: KafkaConfig,
     identity: Identity,
-    /// Read while a batch is enqueued, written where a failed client is replaced.
+    /// Locked for reading while a batch is enqueued, and for writing while a failed client is replaced.
     client: RwLock<Client>,
     topic: String,
     under_way: Arc<UnderWay>,
@@ -132,9 +132,9 @@ impl Producer {
         Ok(acked)
     }
 
-    /// Takes a new client in place of one that has failed for good, as `cause` says.
+    /// Replaces a client that has failed for good; does nothing if another append has replaced it.
     ///
-    /// Errors: `Retry` while records of the failed client are not answered yet, which could land after those of a new one.
+    /// Errors: `Retry` with `cause` while records of the failed client are unanswered: they could land after newer records.
     fn replace_failed_client(&self, partition: PartitionId, cause: Error) -> Result<(), Error> {
         let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
         let Some((code, reason)) = current.client().fatal_error() else { return Ok(()) };
@@ -143,9 +143,9 @@ impl Producer {
         self.replace_client(&mut current, format!("it failed for good: {reason}"))
     }
 
-    /// Takes a new client in place of one that lost all brokers, whose records are answered as unknown.
+    /// Replaces a client that lost all brokers, and answers its records with `Kind::Unknown`.
     ///
-    /// Errors: `Retry` until they are.
+    /// Errors: `Retry` until all of them are answered.
     fn replace_lost_client(&self, partition: PartitionId) -> Result<(), Error> {
         let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
         if !self.lost.must_purge() {
@@ -159,8 +159,8 @@ impl Producer {
         self.replace_client(&mut current, reason.to_owned())
     }
 
-    /// Refuses a new client while records of the old one are not answered: they could land after those of the new one.
-    /// Records that were purged are answered at once. These cannot land any more: their connections were closed seconds ago.
+    /// Fails while records of the old client are unanswered: they could land after records of a new client. Purged records
+    /// are answered at once. They can no longer land: their connections were closed seconds ago.
     fn check_answered(&self, partition: PartitionId) -> Result<(), Error> {
         if self.under_way.entries.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -175,12 +175,12 @@ impl Producer {
         self.lost.renew(fresh.client().context().contact.clone());
         let old = std::mem::replace(current, fresh);
         self.health.count_replacement(crate::Client::Producer, reason);
-        // Dropping waits for the client's thread. Where there is no thread for that, it is dropped here.
+        // The drop waits for the client's thread, so it runs on another thread, or here if none can be started.
         let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(old));
         Ok(())
     }
 
-    /// Flushes within bounds, then ends the client; what is still under way is answered with `Kind::Unknown`.
+    /// Flushes for at most [`FLUSH_WAIT`], then ends the client; records still in flight are answered with `Kind::Unknown`.
     pub(super) fn close(self) {
         let client = self.client.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = client.flush(FLUSH_WAIT) {
@@ -188,7 +188,7 @@ impl Producer {
         }
     }
 
-    /// Why librdkafka did not take a record into its queue.
+    /// The error for a record that librdkafka did not enqueue.
     fn refusal(&self, partition: PartitionId, error: KafkaError) -> Error {
         let (kind, what) = match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::QueueFull) => (Kind::Retry, "the producer's queue is full"),
@@ -234,7 +234,7 @@ fn record<'a>(
     record.headers(headers)
 }
 
-/// What travels with a record through librdkafka.
+/// The opaque value of a record in librdkafka: where its delivery report goes.
 struct Sent {
     batch: Arc<Batch>,
     partition: PartitionId,
@@ -242,7 +242,7 @@ struct Sent {
     bytes: usize,
 }
 
-/// The records and bytes under way.
+/// The records and bytes in flight.
 #[derive(Default)]
 struct UnderWay {
     entries: AtomicUsize,
@@ -250,7 +250,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Counts a batch in, unless it would go beyond the bounds.
+    /// Adds a batch, unless it would exceed the limits; returns whether it did.
     fn enter(&self, entries: usize, bytes: usize) -> bool {
         let fits = self.entries.fetch_add(entries, Ordering::Relaxed) + entries <= ENTRIES_MAX;
         let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX && fits;
@@ -266,7 +266,7 @@ impl UnderWay {
     }
 }
 
-/// Collects the answers of a batch's records.
+/// Collects the delivery reports of a batch's records.
 struct Batch(Mutex<Answers>);
 
 struct Answers {

@@ -1,17 +1,17 @@
 //! Reads the topic with a consumer of its own, on the caller's thread.
 //!
-//! The consumer is told what to read (manual assignment, explicit offsets) and never decides by itself where to go on.
-//! librdkafka numbers each assignment of a partition and drops what belongs to an older one, so a new position takes
-//! the partition away and gives it again instead of seeking, which races with fetches under way.
+//! Partitions are assigned by hand, with explicit offsets; the consumer never chooses an offset by itself. librdkafka
+//! numbers each assignment of a partition and drops records of older assignments. So a new position unassigns the partition
+//! and assigns it again, because a seek races with fetches in flight.
 //!
-//! **Positions.** A record moves its partition's position behind itself. Control records (the markers of foreign
-//! transactions) are never delivered; librdkafka moves its own position over them as their turn comes. When a fetch
-//! from the end of the partition comes back empty it reports the end in the same queue, behind all that was fetched:
-//! that is when we take its position over, which then equals the high watermark of that fetch.
+//! **Positions.** A record moves its partition's position to the next offset. Control records (the markers of foreign
+//! transactions) are never delivered; librdkafka moves its own position past them. When a fetch from the end of the
+//! partition returns no records, librdkafka queues an end event after all fetched records. The reader then adopts
+//! librdkafka's position, which equals the high watermark of that fetch.
 //!
-//! **Damaged batches.** librdkafka reports a batch whose checksum is wrong, does not say of which partition, and goes past
-//! it. So each partition is read from its position with another consumer: the one that meets the error again is withheld,
-//! and the others keep what was fetched. If none does, the damage was on the way, and all start over.
+//! **Damaged batches.** librdkafka reports a batch whose checksum is wrong, does not name its partition, and continues after
+//! it. So another consumer reads each partition from its position. The partition that fails again is withheld, and the
+//! others keep their fetched records. If no partition fails, the batch was damaged in transit, and all are fetched again.
 //!
 //! **Stalls.** A consumer that delivers nothing although the brokers have more is replaced (see `watch`); the positions
 //! stay.
@@ -56,9 +56,9 @@ pub(super) struct KafkaReader {
     topic: String,
     partitions: u32,
     places: BTreeMap<PartitionId, Offset>,
-    /// Those whose next batch is damaged: the consumer does not have them until they are sought.
+    /// Partitions whose next batch is damaged: they are not assigned until the caller seeks them.
     withheld: BTreeSet<PartitionId>,
-    /// An error that was reported after records that were returned.
+    /// An error that followed records of the previous poll; the next poll returns it.
     late: Option<Error>,
     watch: Watch,
     bounds: Arc<BoundsClient>,
@@ -67,7 +67,7 @@ pub(super) struct KafkaReader {
     stalls: BTreeMap<PartitionId, Stall>,
 }
 
-/// What one call of poll has gathered.
+/// The records of one poll so far.
 #[derive(Default)]
 struct Gathered {
     records: Vec<Delivery>,
@@ -181,7 +181,7 @@ impl KafkaReader {
         places
     }
 
-    /// Looks at a consumer that has nothing to deliver, and replaces one that should have.
+    /// Checks a consumer without records, and replaces it if the brokers have records for it.
     fn watch_consumer(&mut self) -> Result<(), Error> {
         let lost = self.consumer().context().contact.lost_since().is_some();
         let (now, assigned) = (Instant::now(), self.assigned());
@@ -227,8 +227,8 @@ impl KafkaReader {
         Ok(())
     }
 
-    /// A batch was damaged. The partition where it still is, if there is one, is withheld and named. Otherwise all start
-    /// over.
+    /// Searches the partition of a damaged batch. Withholds it and returns an error that names it, or fetches all partitions
+    /// again if the search finds none.
     fn withhold_damaged(&mut self, error: KafkaError) -> Error {
         let found = self.damaged().and_then(|found| match found {
             Some(partition) => self.unassign([partition]).map(|()| Some(partition)),
@@ -246,8 +246,8 @@ impl KafkaReader {
         }
     }
 
-    /// The first partition whose next batch is damaged, by a consumer of its own. The records of the others are read again
-    /// by nobody.
+    /// Finds the first partition whose next batch is damaged, with a separate consumer, so that the reader's own consumer
+    /// keeps its fetched records.
     fn damaged(&self) -> Result<Option<PartitionId>, Error> {
         let probe = consumer(&self.config, &self.identity)?;
         let mut found = None;
@@ -257,7 +257,7 @@ impl KafkaReader {
             }
             assign(&probe, &self.topic, &BTreeMap::from([(*partition, *next)]))?;
             let begun = Instant::now();
-            // Lost connections are reported here, too.
+            // Ignores other errors, such as lost connections.
             let event = loop {
                 match probe.poll(PROBE_WAIT.saturating_sub(begun.elapsed())) {
                     Some(Err(error)) if !is_damage(&error) && !matches!(error, KafkaError::PartitionEOF(_)) => {}
@@ -275,13 +275,13 @@ impl KafkaReader {
         Ok(found)
     }
 
-    /// All that was fetched of the partition has been returned by now: takes over a position beyond it.
+    /// Adopts librdkafka's position at a partition's end, if it is ahead: all fetched records of the partition are gathered.
     fn step_over(&mut self, partition: PartitionId) -> Result<bool, Error> {
         let failed = |error| context::failed(&self.topic, "the consumer does not tell its position", error);
         let positions = self.consumer().position().map_err(failed)?;
         let Some(element) = positions.find_partition(&self.topic, partition.signed()) else { return Ok(false) };
         let (Place::Offset(position), Some(next)) = (element.offset(), self.places.get_mut(&partition)) else {
-            // Nothing was fetched since the partition was assigned.
+            // The partition has had no fetch since it was assigned.
             return Ok(false);
         };
         let Ok(position) = Offset::from_signed(position) else {
@@ -293,7 +293,7 @@ impl KafkaReader {
         Ok(moved)
     }
 
-    /// What an error of the consumer means; `None` where the consumer goes on by itself.
+    /// Maps an error of the consumer to the reader's; `None` if the consumer recovers by itself.
     fn judge(&mut self, error: KafkaError) -> Option<Error> {
         let code = error.rdkafka_error_code();
         match code {
@@ -309,7 +309,7 @@ impl KafkaReader {
                 Some(context::failed(&self.topic, "no broker is reachable", error))
             }
             Some(RDKafkaErrorCode::LogTruncation) => {
-                // librdkafka does not say of which partition.
+                // librdkafka does not name the partition.
                 let what = "the cluster lost records that were delivered";
                 let lost = |error| Error::new(Kind::OutOfRange, &self.topic, what).because(error);
                 let found = self.check(&self.places).err().filter(|found| found.kind() == Kind::OutOfRange);
@@ -325,7 +325,7 @@ impl KafkaReader {
         }
     }
 
-    /// Some partition's position is not in the log, and librdkafka does not say which.
+    /// Finds the partition whose position is not in the log; librdkafka does not name it.
     fn diagnose(&self, error: KafkaError) -> Error {
         if let Err(found) = self.check(&self.places) {
             return found;
@@ -334,7 +334,7 @@ impl KafkaReader {
         self.start_over().err().unwrap_or(failure)
     }
 
-    /// Takes one event; true when it is time to return.
+    /// Handles one event of the consumer; true if the poll must return.
     fn step(&mut self, wait: Duration, max: usize, gathered: &mut Gathered) -> Result<bool, Error> {
         let consumer = self.consumer.as_ref().expect(TAKEN);
         match consumer.poll(wait) {
@@ -407,7 +407,7 @@ impl Reader for KafkaReader {
     }
 
     fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
-        // What was wrong with it is of no interest any more.
+        // The pending error of a released partition is obsolete.
         self.late.take_if(|error| error.subject().partition == Some(partition));
         if self.places.contains_key(&partition) {
             self.unassign([partition])?;
@@ -454,21 +454,21 @@ fn unassign(
     unassigned.map_err(|error| context::failed(topic, "the consumer does not leave its partitions", error))
 }
 
-/// Whether librdkafka met a batch that it cannot read, and goes past it.
+/// Whether librdkafka found a batch that it cannot read, and continues after it.
 fn is_damage(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{BadCompression, BadMessage, NotImplemented};
     matches!(error.rdkafka_error_code(), Some(BadMessage | BadCompression | NotImplemented))
 }
 
-/// A header's value may be absent; it is given as empty.
+/// The record's headers; an absent value becomes an empty one.
 fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
     let Some(headers) = message.headers() else { return Vec::new() };
-    // rust-rdkafka panics on a name that is not UTF-8, which a foreign client can write. It borrows only, so nothing is
-    // left half done.
-    let read = panic::catch_unwind(AssertUnwindSafe(|| {
+    // rust-rdkafka panics on a name that is not UTF-8, which a foreign client can write. The closure only borrows, so the
+    // panic leaves no broken state.
+    let pairs = panic::catch_unwind(AssertUnwindSafe(|| {
         headers.iter().map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec())).collect()
     }));
-    read.unwrap_or_else(|_| {
+    pairs.unwrap_or_else(|_| {
         tracing::warn!(partition = message.partition(), offset = message.offset(), "headers are not readable");
         Vec::new()
     })

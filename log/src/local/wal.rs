@@ -1,9 +1,9 @@
-//! The end of a write-ahead log that a power cut left half written.
+//! Cuts off the torn end of a write-ahead log after a power cut.
 //!
-//! RocksDB itself passes over a last record that is too short. One whose bytes are not those that were written (sectors
-//! reach a disk in any order) it takes for damage. It is told from damage here by what stands behind: of what was never
-//! synced nothing was acknowledged and nothing follows, so where no whole record stands behind the first broken one, that
-//! is cut off. Was it synced after all, an index that has it is ahead of its log and says so.
+//! RocksDB itself ignores a last record that is too short. It treats a last record with wrong bytes as damage, although
+//! sectors reach a disk in any order. This module distinguishes a torn end from damage by the bytes after it: a record that
+//! was never synced was not acknowledged, and no record follows it. So the first broken record is cut off if no whole record
+//! follows. If that record had been synced, an index that contains it is ahead of its log and reports that.
 //!
 //! ```text
 //!   file      blocks of 32 KiB, the last one shorter; fragments do not cross blocks, fewer than 7 bytes are left empty
@@ -22,11 +22,11 @@ use std::{
 const BLOCK_BYTES: usize = 32 << 10;
 const HEADER_BYTES: usize = 7;
 const NUMBER_BYTES: usize = 4;
-/// More than one write has: what is broken further from the end was not being written.
+/// Larger than any single write: a broken record further from the end is damage.
 const TORN_BYTES_MAX: usize = 24 << 20;
 
-/// Cuts the newest write-ahead log in `dir` off where its end is torn: the file, and how many bytes went. None where the end
-/// is whole, or what is broken is not the end.
+/// Cuts off the torn end of the newest write-ahead log in `dir`. Returns the file and the number of bytes cut; none if the
+/// end is whole, or if the broken record is not at the end.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<Option<(PathBuf, u64)>> {
     let files = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     let logs =
@@ -45,7 +45,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<Option<(PathBuf, u64)>> {
 
 /// The start of the broken record, if no record begins after it.
 fn torn_at(bytes: &[u8]) -> Option<usize> {
-    // Where the record begins that the next fragment belongs to.
+    // `begin` is the start of the record that contains the fragment at `at`.
     let (mut at, mut begin) = (0, 0);
     while at < bytes.len() {
         let left = BLOCK_BYTES - at % BLOCK_BYTES;
@@ -76,12 +76,12 @@ struct Fragment {
     ends: bool,
 }
 
-/// Whether the header at a place is of a kind that begins a record: seldom enough for its CRC to be looked at.
+/// Whether the header at `at` has a kind that begins a record: a cheap filter before the CRC.
 fn begins(bytes: &[u8], at: usize) -> bool {
     bytes.get(at + 6).is_some_and(|kind| [1, 2, 5, 6].contains(kind))
 }
 
-/// The whole fragment at a place; none where there is none.
+/// The fragment at `at`; none if the bytes there are no whole fragment with a matching CRC.
 fn fragment(bytes: &[u8], at: usize) -> Option<Fragment> {
     let header: [u8; HEADER_BYTES] = bytes.get(at..at + HEADER_BYTES)?.try_into().ok()?;
     let [a, b, c, d, low, high, kind] = header;
@@ -93,7 +93,7 @@ fn fragment(bytes: &[u8], at: usize) -> Option<Fragment> {
     whole.then(|| Fragment { bytes: size, begins: [1, 2, 5, 6].contains(&kind), ends: [1, 4, 5, 8].contains(&kind) })
 }
 
-/// As RocksDB stores it, so that a CRC over bytes that hold CRCs is none of those.
+/// Masks a CRC as RocksDB stores it: a CRC over bytes that contain CRCs would otherwise be weak.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

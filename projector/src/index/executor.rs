@@ -31,7 +31,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Who runs the work of a projector, and of the server over it. Default: threads.
 #[derive(Clone, Default)]
 pub enum Executor {
-    /// Threads of its own, and those of the tokio runtime.
+    /// Its own threads and the tokio runtime's.
     #[default]
     Threads,
     /// The caller, so that one thread can run several servers in an order that it chooses: the projector starts no
@@ -89,7 +89,7 @@ impl Executor {
         }
     }
 
-    /// Starts a task that goes on when the returned future is dropped.
+    /// Starts a task that continues when the returned future is dropped.
     pub(crate) fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         task: F,
@@ -123,8 +123,8 @@ impl Executor {
         std::thread::Builder::new().name(name.into()).spawn(work)
     }
 
-    /// Does `work` for each item, with up to `threads` threads, and returns the results in the order of the items. A panic
-    /// goes on after all threads have ended.
+    /// Runs `work` for each item, with up to `threads` threads, and returns the results in the order of the items. A panic is
+    /// resumed after all threads have ended.
     pub(crate) fn each<T: Send, R: Send>(&self, items: Vec<T>, threads: usize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         let threads = if self.is_caller() { 1 } else { threads.min(items.len()) };
         let (items, results) = (Mutex::new(items.into_iter().enumerate()), Mutex::new(Vec::new()));
@@ -137,7 +137,7 @@ impl Executor {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // Without it the others do its part.
+                // If it cannot start, the other threads do its part.
                 drop(std::thread::Builder::new().spawn_scoped(scope, worker));
             }
             worker();

@@ -1,10 +1,10 @@
-//! Rebuilding one partition beside the live one, when a skip voids a record that it had applied, or an older version of
-//! Runlog wrote it in a layout of its own.
+//! Rebuilds the store of one partition beside the live store, if a skip voids an applied record, or if an older version of
+//! Runlog wrote the live store in another layout.
 //!
-//! Folders are `DIR/index/<generation>/<partition>/`. The new store is written in the next generation; until it has
-//! reached the old one's offset, queries are answered from the old one. The marker [`meta::live`] is written in the new
-//! one before the old one goes, so that a start after a crash finds either. One of an older layout cannot be asked:
-//! until the new one is as far ([`meta::older`]) the partition is `stale`, at `eventual` too.
+//! Folders are `DIR/index/<generation>/<partition>/`. The new store is in the next generation. Until it has reached the old
+//! store's offset, the old store answers queries. The new store gets the marker [`meta::live`] before the old store is
+//! removed, so that a start after a crash finds one of them. A store of an older layout cannot answer: until the new store
+//! reaches its offset ([`meta::older`]), the partition is `stale`, at `eventual` too.
 
 use crate::index::{
     failpoint,
@@ -32,9 +32,9 @@ pub fn generations(index: &Folder, partition: PartitionId) -> Vec<u32> {
 /// A partition's live store.
 #[derive(Debug)]
 pub enum Found {
-    /// Of this version's layout, or new.
+    /// A store of this version's layout, or a new one.
     Current(Store),
-    /// Of an older layout: only its rows of [`meta`] can be read.
+    /// A store of an older layout: only its rows of [`meta`] can be read.
     Older(Store),
 }
 
@@ -47,8 +47,8 @@ impl Found {
     }
 }
 
-/// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older
-/// layout; or a new one.
+/// Opens the partition's live store: the newest generation that is marked live or that replaces an older layout, else
+/// generation 1. Removes unfinished rebuilds and replaced stores.
 pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
     let found = generations(index, partition);
     for (nth, generation) in found.iter().enumerate() {
@@ -57,21 +57,21 @@ pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> R
         let older = store.layout()? != meta::LAYOUT;
         let (live, beside) = (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
         if *generation == 1 || live || beside {
-            // A process that ended while queries held the replaced store left it behind.
+            // Removes a replaced store that an earlier process could not remove, because queries still held it.
             for replaced in found.iter().skip(nth + 1).filter(|_| live && !beside) {
                 self::dir(index, *replaced, partition).remove();
             }
             return Ok(if older { Found::Older(store) } else { Found::Current(store) });
         }
         drop(store);
-        // A rebuild that did not finish: the log has all of it.
+        // Removes an unfinished rebuild, which the log can repeat.
         dir.remove();
     }
     Ok(Found::Current(Store::open(dir(index, 1, partition), budget)?))
 }
 
-/// Creates an empty store of this layout beside the older one, which stays until the new one has reached its offset.
-/// The new one records the older one's skips and offset, so that a restart continues with it.
+/// Creates an empty store of this layout beside the older store, which stays until the new store has reached its offset.
+/// The new store records the older store's skips and offset, so that a restart continues the rebuild.
 pub fn beside(
     index: &Folder,
     partition: PartitionId,
@@ -95,15 +95,15 @@ pub fn beside(
     Ok(store)
 }
 
-/// Replaces `fold` by one over an empty store that has all skips, that of `offset` too. The old store keeps answering
-/// queries, unchanged: after a crash before the new one is live, it reads the skip again.
+/// Replaces `fold` by a fold over an empty store with all skips, including the skip of `offset`. The old store is unchanged
+/// and keeps answering queries. After a crash before the new store is live, the old store's fold reads the skip again.
 pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
     let index = shared.config.index();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget)?);
     let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
-    // The replaced store may itself not have reached that of the older layout.
+    // The replaced store may itself still be behind the store of an older layout.
     if let Some(until) = fold.store.row(meta::older().bytes())? {
         store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;
     }
@@ -113,8 +113,8 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     Ok(())
 }
 
-/// Replaces the old store by the rebuilt one once that has reached its offset. Does nothing without a rebuild; a
-/// failure is retried after the next batch.
+/// Replaces the old store by the rebuilt store after that has reached its offset. Does nothing without a rebuild. A failure
+/// is retried after the next batch.
 pub fn caught_up(shared: &Shared, fold: &mut Fold) {
     let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {
@@ -137,9 +137,10 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) {
     }
 }
 
-/// Marks the rebuilt store live and swaps it in, if it has reached the old one.
+/// Marks the rebuilt store live and makes it answer queries, if it has reached the old store's offset. Returns whether it
+/// has.
 fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
-    // From the old store itself: the reported progress may be the new store's.
+    // Reads the offset from the old store, because the reported progress may be the new store's.
     let reached: meta::Progress = live.get(&meta::progress())?.unwrap_or_default();
     if fold.next < reached.next_offset {
         return Ok(false);
@@ -147,7 +148,7 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     let (key, points) = (meta::live(), &shared.config.failpoints);
     points.at(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
-    // The old one is removed next, so all that the new one has must survive a crash.
+    // The old store is removed next, so the new store's rows must survive a crash.
     fold.store.flush()?;
     points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
@@ -155,11 +156,11 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     Ok(true)
 }
 
-/// Marks the store live, since it has reached that of the older layout, and removes that one.
+/// Marks the store live and removes the store of the older layout, whose offset it has reached.
 fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
     let (live, older) = (meta::live(), meta::older());
     fold.store.commit([(live.bytes(), Some(&[][..])), (older.bytes(), None)].into_iter())?;
-    // The older one is removed next, so all that the new one has must survive a crash.
+    // The older store is removed next, so the new store's rows must survive a crash.
     fold.store.flush()?;
     shared.forget_older(fold.partition);
     let index = shared.config.index();

@@ -6,15 +6,15 @@
 //!   01 … 14   INDICES    in that order
 //! ```
 //!
-//! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
+//! An index byte is never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
 //! terminated ([`Key`]). On disk most keys begin with the number of their run (`store/on_disk.rs`). Rows are Avro-encoded
 //! structs. The offset that the rows reflect is in the same write batch as the rows.
 //!
-//! **No write-ahead log**: the journal's log is one. The memtables of a database's column families reach the disk together, in
-//! the order of the commits, and each commit is whole in one set of them. A crash therefore loses a number of the last commits,
-//! rows and offset together, and the fold goes on at the offset that is left: it can neither leave out a record nor apply
-//! one twice. The layout and the journal are on disk before any row that depends on them. What must survive a crash at once
-//! waits for a flush: see [`flush`](super::flush).
+//! **No write-ahead log**: the journal's log serves as one. The memtables of all column families are flushed together, in the
+//! order of the commits, and no commit spans two flushes. A crash therefore loses the last commits, rows and offset together,
+//! and the fold resumes at the offset on disk: it neither omits a record nor applies one twice. The layout and the journal
+//! are on disk before any row that depends on them. A write that must survive a crash at once waits for a flush: see
+//! [`flush`](super::flush).
 
 use database::Database;
 use runlog_schemas::{
@@ -112,12 +112,12 @@ const _: () = {
     }
 };
 
-/// The index that a key belongs to; none for `meta` and for bytes that no index has.
+/// The index of a key; none for `meta` and for unknown index bytes.
 pub fn index_of(key: &[u8]) -> Option<Index> {
     INDICES.into_iter().find(|index| Some(&index.byte) == key.first())
 }
 
-/// What a store has that is not on disk.
+/// The size and state of a store's memtables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memtable {
     /// Bytes of the active memtable.
@@ -126,15 +126,15 @@ pub struct Memtable {
     pub flushing: bool,
 }
 
-/// A partition's rows, in its folder.
+/// The store of a partition's rows, in its folder.
 #[derive(Debug)]
 pub struct Store {
     backend: Backend,
-    /// After `backend`, which is closed first.
+    /// Must follow `backend`: fields are dropped in order, and the database must be closed first.
     removal: Removal,
 }
 
-/// Where the rows are.
+/// The storage of the rows.
 #[derive(Debug)]
 enum Backend {
     Database(Box<Database>),
@@ -164,8 +164,9 @@ pub trait Rows {
     /// The row under `key`.
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Visits the rows whose keys start with `prefix`, from `start` on (inclusive), in key order or against it; for a prefix of
-    /// less than two bytes all of them, in no order, forwards.
+    /// Visits the rows whose keys start with `prefix`, from `start` on (inclusive), in ascending or descending key order. With
+    /// a prefix of less than two bytes it visits all rows of the prefix, in no order; `start` must then equal `prefix`, and
+    /// `direction` must be forward.
     ///
     /// One step per visited row, and one seek; a seek for each run across runs, and for each million offsets in `events`.
     fn scan(
@@ -187,8 +188,8 @@ pub trait Rows {
 
 /// Rows that can be written.
 pub trait Commit: Rows {
-    /// Writes rows (and deletes those without a value), in any order, each key once; all or none. A crash may lose them, and
-    /// then all that is written after them.
+    /// Writes rows and deletes keys without a value, all or none. The rows may be in any order; each key occurs once. A crash
+    /// may lose this commit, and then loses all later commits too.
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
 }
 
@@ -225,8 +226,8 @@ impl Store {
         }
     }
 
-    /// Opens or creates the store in `folder`, with any layout up to [`meta::LAYOUT`]. Of an older one only the rows of
-    /// [`meta`] may be read.
+    /// Opens or creates the store in `folder`, with any layout up to [`meta::LAYOUT`]. In a store of an older layout only the
+    /// rows of [`meta`] may be read.
     pub fn open_any(folder: impl Into<Folder>, budget: &Budget) -> Result<Self, Error> {
         let folder = folder.into();
         let backend = match folder.storage() {
@@ -256,7 +257,7 @@ impl Store {
         Ok(self.get(&meta::layout())?.unwrap_or(meta::LAYOUT))
     }
 
-    /// Marks this store of an older layout as kept because of `why`.
+    /// The error for this store of an older layout, which is kept because of `why`. Changes nothing.
     pub fn outgrown(&self, why: impl Into<String>) -> Result<Error, Error> {
         let (dir, found) = (self.dir().to_owned(), self.layout()?);
         Ok(Error::Outgrown { dir, found, expected: meta::LAYOUT, why: why.into() })
@@ -275,7 +276,7 @@ impl Store {
         }
     }
 
-    /// Begins to flush. If that fails later, the next commits fail too.
+    /// Begins a flush in the background. If it fails later, the next commits fail too.
     pub(crate) fn begin_flush(&self) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.flush(false),
@@ -283,7 +284,7 @@ impl Store {
         }
     }
 
-    /// The next offset that the fold would go on at after a crash.
+    /// The offset at which the fold would resume after a crash.
     pub fn durable(&self) -> Result<Offset, Error> {
         match &self.backend {
             Backend::Database(database) => database.durable(),
@@ -294,7 +295,7 @@ impl Store {
         }
     }
 
-    /// What is not on disk.
+    /// The size and state of its memtables.
     pub(crate) fn memtable(&self) -> Memtable {
         match &self.backend {
             Backend::Database(database) => database.memtable(),
@@ -302,13 +303,13 @@ impl Store {
         }
     }
 
-    /// Whether [`Store::ingest`] can add tables to it: it is on disk.
+    /// Whether [`Store::ingest`] can add tables: only to a store on disk.
     pub fn takes_tables(&self) -> bool {
         matches!(self.backend, Backend::Database(_))
     }
 
     /// Adds the files of [`Tables`], all or none and durably, and moves them. Their rows replace those with the same keys.
-    /// A store in memory takes none.
+    /// A store in memory ignores them.
     pub fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.ingest(files),
@@ -316,7 +317,7 @@ impl Store {
         }
     }
 
-    /// Rows as a commit would write them to disk now, for benchmarks; none of a store in memory.
+    /// Rows as a commit would write them to disk now, for benchmarks; empty for a store in memory.
     pub fn on_disk<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<OnDisk<'a>, Error> {
         match &self.backend {
             Backend::Database(database) => database.on_disk(rows),
@@ -332,9 +333,10 @@ impl Store {
         }
     }
 
-    /// A snapshot for a thread that must not wait for the disk: a read of what is neither in a memtable nor in the block cache
-    /// is [`Error::NotCached`], and never a row that is missing; so is a read of a long row, or of one of many. None where a snapshot
-    /// itself has to wait.
+    /// A snapshot for a thread that must not wait for the disk; none if the snapshot itself would wait.
+    ///
+    /// A read fails with [`Error::NotCached`] if its row is neither in a memtable nor in the block cache. So does a read of a
+    /// long row, or after many other rows of this snapshot. It never reports such a row as missing.
     pub fn cached_view(&self) -> Option<View<'_>> {
         Some(match &self.backend {
             Backend::Database(database) => View::Database(database.cached_snapshot()?),
@@ -374,12 +376,12 @@ impl Rows for Store {
     }
 }
 
-/// A store at one moment.
+/// A snapshot of a store.
 #[derive(Debug)]
 pub enum View<'a> {
-    /// Of a database.
+    /// A snapshot of a database.
     Database(DatabaseSnapshot<'a>),
-    /// Of rows in memory.
+    /// A snapshot of rows in memory.
     Memory(MemorySnapshot),
 }
 

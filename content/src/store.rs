@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 
 /// The longest content, bytes: writers and readers hold it in memory whole.
 pub const CONTENT_BYTES_MAX: usize = 64 << 20;
-/// Contents in transfer at the same time, over all callers: with the limit above, it bounds their memory.
+/// Contents in transfer at the same time, for all callers together: with [`CONTENT_BYTES_MAX`] it bounds their memory.
 const TRANSFERS_MAX: usize = 4;
-/// Existence checks at the same time, over all callers.
+/// Existence checks at the same time, for all callers together.
 const QUESTIONS_MAX: usize = 32;
 
 /// The reference to an object: its content's hash and length.
@@ -109,8 +109,8 @@ impl Store {
         Self { deadline: self.deadline.min(deadline), ..self.clone() }
     }
 
-    /// Stores content; succeeds if it is already stored. An object that is there is read and hashed: one that is not what its name
-    /// says is replaced.
+    /// Stores content; succeeds if it is already stored. Reads and hashes an existing object, and replaces it if its content
+    /// does not match its name.
     ///
     /// Errors: `TooLarge` over [`CONTENT_BYTES_MAX`]; `Unavailable` otherwise. If cancelled, it may have stored the
     /// object.
@@ -150,7 +150,7 @@ impl Store {
         }
     }
 
-    /// Whether an object is what its name says.
+    /// Whether an object's content matches its name.
     async fn is_intact(&self, path: &ObjectPath, reference: &Reference) -> Result<bool, Failure> {
         let found = match self.objects.get(path).await {
             Ok(found) if found.meta.size == reference.bytes => found.bytes().await,
@@ -202,7 +202,7 @@ impl Store {
     /// Uploads a payload that is too long for its record and replaces it by a claim check. Kind, facts and content hash
     /// stay the same. A record whose payload is short, or must stay inline, is returned unchanged.
     ///
-    /// Errors: those of [`Store::put`]; only the store was changed.
+    /// Errors: as in [`Store::put`]. The journal is unchanged; the object may be stored.
     pub async fn stow(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         if let Some(content) = record.detach(self.inline_bytes_max) {
             self.put(content).await?;
@@ -212,7 +212,7 @@ impl Store {
 
     /// Reads the payload of a claim check and verifies length, hash and type.
     ///
-    /// Errors: those of [`Store::get`]; `Corrupt` too for content that is not a payload of that type.
+    /// Errors: as in [`Store::get`]; also `Corrupt` if the content is no payload of that type.
     pub async fn resolve(&self, stored: &StoredPayload) -> Result<Payload, Error> {
         let reference = Reference::from(stored);
         let content = self.download(&reference).await?;

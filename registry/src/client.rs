@@ -7,8 +7,7 @@
 //! | a new id | `POST /subjects/{subject}/versions` | 409, 422 with code 42201 |
 //! | may it be registered | `POST /compatibility/subjects/{subject}/versions/latest` | 404 with code 40401 or 40402 |
 //!
-//! Every one of them may be repeated. A 404 without such a code comes from something else than a registry, and is no
-//! answer.
+//! Each request may be repeated. A 404 without such a code does not come from a registry and is no answer.
 
 use crate::{Auth, Config, Error, Kind};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -18,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// The most attempts at a request.
 const ATTEMPTS_MAX: u32 = 4;
-/// What is waited before the second time; doubled each time.
+/// The pause before the second attempt; it doubles with each attempt.
 const BACKOFF: Duration = Duration::from_millis(100);
 /// The largest body that is read, bytes.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// What Confluent's interface calls its media type.
+/// The media type of Confluent's interface.
 const MEDIA: &str = "application/vnd.schemaregistry.v1+json";
 
 /// The interface's "no such subject", "no such version", "no such schema".
@@ -82,7 +81,7 @@ impl Client {
         Ok(Self { http, config })
     }
 
-    /// What it was made from.
+    /// The client's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -1,13 +1,13 @@
-//! Where the registry is, and how it is asked.
+//! The registry's address, credentials and timeouts.
 
 use crate::{Error, Kind};
 use reqwest::Url;
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// Who asks.
+/// The credentials of requests.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// Nobody in particular.
+    /// No credentials.
     #[default]
     None,
     /// HTTP's basic authentication.
@@ -39,12 +39,12 @@ impl Auth {
     }
 }
 
-/// All that a client is told.
+/// The configuration of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The base of the interface, without credentials.
     pub(crate) url: Url,
-    /// Who asks. Default: what the URL says.
+    /// The credentials. Default: those in the URL, if any.
     pub auth: Auth,
     /// The subject of the journal's records.
     pub subject: String,

@@ -1,11 +1,11 @@
-//! What the ids in a journal name, and the ids that this build writes.
+//! Resolves the schema ids in a journal, and provides the ids that this build writes.
 //!
 //! ```text
 //!   version(id):  known ──▶ the version, or that it is none        asked ──▶ a task ──▶ disk ──▶ known
 //!                 being asked, or asked in vain a moment ago ──▶ unresolved, ask me again
 //! ```
 //!
-//! Invariant: only the registry's answers become known. What is no answer is forgotten after [`Config::pause`].
+//! Invariant: only the registry's answers become known. A failed request is forgotten after [`Config::pause`].
 
 use crate::{Client, Config, Error, Kind, cache::Cache};
 use runlog_schemas::{
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 /// Concurrent requests to the registry.
 const ASKING_MAX: usize = 16;
-/// Ids that are remembered as naming nothing that can be read; more of them and all are forgotten.
+/// The most unreadable ids that are remembered; above this all of them are forgotten.
 const UNKNOWN_MAX: usize = 1 << 16;
 
 /// A registry and its answers so far. Cheap to clone.
@@ -72,7 +72,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Registry {
     /// Reads what was kept; asks nothing. Questions run on the current runtime, which must outlive their answers.
     ///
-    /// Errors: `Invalid` where the folder cannot be used or the client not be made.
+    /// Errors: `Invalid` if the folder cannot be used or the client cannot be created.
     pub fn open(config: Config) -> Result<Self, Error> {
         let folder = config.dir.clone();
         let unusable = |error: std::io::Error| {
@@ -103,7 +103,7 @@ impl Registry {
 
     /// The id of a version of the schema: known, looked up, or registered now.
     ///
-    /// Errors: `Refused` where the subject does not take it, `Denied`, `Unavailable` past the deadline.
+    /// Errors: `Refused` if the subject does not accept it, `Denied`, `Unavailable` after the deadline.
     pub async fn register(&self, version: &'static Version) -> Result<u32, Error> {
         if let Some(Id::Names(_, id)) = locked(&self.inner.state).own.get(&version.number) {
             return Ok(*id);

@@ -1,14 +1,14 @@
-//! Ends things that may hang, without hanging.
+//! Bounds the wait for closings that may hang.
 
 use std::{sync::mpsc, thread, time::Duration};
 
-/// Does `work` on a thread of its own and waits for it no longer than `wait`. False where it was not done by then: it
-/// is left to its thread.
+/// Runs `work` on a new thread and waits for it at most `wait`. False if `work` has not finished by then, and continues on
+/// its thread, or if the thread cannot be started.
 pub(crate) fn within(wait: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, finished) = mpsc::channel();
     let thread = thread::Builder::new().name("closing".into()).spawn(move || {
         work();
-        // Nobody listens past the wait.
+        // After the wait the receiver is gone.
         let _ = done.send(());
     });
     thread.is_ok() && finished.recv_timeout(wait).is_ok()

@@ -97,7 +97,7 @@ impl KafkaLog {
         Ok(Self { producer, config, identity, partitions, bounds, health })
     }
 
-    /// An answer about a partition of this topic, and not of another one of the same name.
+    /// Awaits an answer about a partition, and fails if the topic was replaced meanwhile.
     async fn asked<T>(
         &self,
         partition: PartitionId,
@@ -106,7 +106,7 @@ impl KafkaLog {
         self.limits().check_partition(partition)?;
         self.identity.check()?;
         let answer = answer.await;
-        // It may be that of the new topic.
+        // The answer may be about the new topic.
         self.identity.check()?;
         answer
     }

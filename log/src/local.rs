@@ -7,8 +7,8 @@
 //!                                DIR (RocksDB, one column family per partition)
 //! ```
 //!
-//! Many appends share one fsync, and none is acknowledged before it. Offsets are dense. One process has the directory
-//! at a time. It is not a cluster: use Kafka for more than one machine.
+//! Many appends share one fsync and are acknowledged after it. Offsets are dense. One process at a time can open the
+//! directory. It is not a cluster: use Kafka for more than one machine.
 
 use std::{
     fmt, future,
@@ -47,7 +47,7 @@ pub const PARTITIONS_MAX: u32 = 64;
 /// How long a drop waits until the queue is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// Where a local log is and what it is.
+/// The location and settings of a local log.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
     /// The directory, created where it is missing.
@@ -57,8 +57,7 @@ pub struct LocalConfig {
     /// The partition count. A log keeps the one it was created with, and opening it with another is
     /// `Kind::Invalid`. Default: the log's own, and [`PARTITIONS_DEFAULT`] for a new one.
     pub partitions: Option<u32>,
-    /// What records are stamped with; a stamp is never below the one before it in the partition. Default the
-    /// machine's clock.
+    /// The clock of the records' timestamps, which never decrease within a partition. Default the machine's clock.
     pub clock: Clock,
 }
 

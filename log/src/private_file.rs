@@ -1,12 +1,11 @@
-//! Which files are taken that hold secrets: keys, tokens, passwords.
+//! Checks the permissions of files with secrets: keys, tokens, passwords.
 
 use std::fs::Metadata;
 
-/// Whether a file is for those alone who need it: no other user may read or write it, and no group, but for one that may read
-/// a file of root's.
+/// Whether only a file's owner has access to it. A group may also read a file that root owns.
 ///
-/// The latter is how Kubernetes mounts a Secret for a pod with `fsGroup` (root owns it, mode 440), and what PostgreSQL takes.
-/// Who could change it is root then.
+/// Kubernetes mounts a Secret for a pod with `fsGroup` in this way (owner root, mode 440), and PostgreSQL accepts it. Only
+/// root can then change the file.
 #[cfg(unix)]
 pub fn is_private(metadata: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;

@@ -228,10 +228,10 @@ fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
         .map_err(|error| context::unmade(&config.topic, error))
 }
 
-/// What the cluster says of the topic, and where it says nothing, why.
+/// Reads the topic's metadata. An error contains the reason why the cluster refused the client.
 fn asked(asker: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<Topic, Error> {
     context::topic(asker.client(), topic, wait).map_err(|error| {
-        // What the client knows is in its queue, of which nobody else takes it.
+        // The reason is in the client's event queue, which only this loop serves.
         for _ in 0..EVENTS_MAX {
             asker.poll(Duration::ZERO);
         }

@@ -54,12 +54,12 @@ const FIXED_READER: [(&str, &str); 6] = [
     ("enable.partition.eof", "true"),
 ];
 
-/// Without this the end would be that of the committed transactions, and not the high watermark.
+/// Otherwise the end would be the last stable offset, and not the high watermark.
 const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
 
-/// Other names of fixed properties, and those that nobody may set.
+/// Other names of fixed properties, and properties that users may not set.
 const REFUSED: [&str; 8] = [
-    // One of its lines says that the topic is another one.
+    // `identity` reads a debug line about a changed topic id.
     "debug",
     "log_level",
     "bootstrap.servers",
@@ -87,13 +87,13 @@ const DEFAULTS: [(&str, &str); 4] = [
 const DEFAULTS_PRODUCER: [(&str, &str); 4] = [
     ("linger.ms", "0"),
     ("compression.type", "lz4"),
-    // After this an append is answered, whatever became of it.
+    // The time after which every append is answered.
     ("delivery.timeout.ms", "30000"),
     ("request.timeout.ms", "10000"),
 ];
 
 const DEFAULTS_READER: [(&str, &str); 7] = [
-    // Only names the client to the brokers: partitions are assigned by hand, nothing is committed.
+    // Only names the client to the brokers: partitions are assigned by hand, and no offsets are committed.
     ("group.id", "runlog-reader"),
     ("queued.min.messages", "100000"),
     ("queued.max.messages.kbytes", "32768"),

@@ -18,7 +18,7 @@ use crate::{Error, Kind};
 /// The context of the clients that do not produce.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Context {
-    /// Of the topic that a log was opened on; none of a client that only administers.
+    /// The identity of the log's topic; none for admin and bounds clients.
     pub(super) identity: Option<Identity>,
     pub(super) contact: Contact,
     pub(super) refusals: Refusals,
@@ -84,7 +84,7 @@ pub(super) fn log(
     }
 }
 
-/// A client tells of every lost connection; it goes on by itself.
+/// Notes and logs an error of a client, such as a lost connection, after which the client recovers by itself.
 pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
     refusals.note(error, reason);
     if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
@@ -92,7 +92,7 @@ pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
     }
 }
 
-/// What a client knows about the topic: of one that can be used its partitions, or whatever was asked.
+/// The state of the topic; `Ready` contains its partition count, or another answer of the cluster.
 pub(super) enum Topic<T = u32> {
     Missing,
     /// A partition has no leader yet.
@@ -100,7 +100,7 @@ pub(super) enum Topic<T = u32> {
     Ready(T),
 }
 
-/// Asks for the topic, which is not created by asking.
+/// Reads the topic's metadata, which does not create the topic.
 pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Duration) -> Result<Topic, Error> {
     let metadata = client.fetch_metadata(Some(topic), wait.max(Duration::from_millis(1)));
     let metadata = metadata.map_err(|error| failed(topic, "cannot read the metadata of the topic", error))?;

@@ -25,8 +25,8 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a replacement. Only those of consumers and producers are kept for operators: the bounds client is also
-    /// replaced while all brokers are down.
+    /// Counts a replacement. Keeps the reason for operators, except for the bounds client, which is also replaced while all
+    /// brokers are down.
     pub(super) fn count_replacement(&self, client: Client, reason: String) {
         let mut state = self.state();
         *state.replaced.entry(client).or_default() += 1;

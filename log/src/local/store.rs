@@ -142,8 +142,8 @@ impl Store {
         })
     }
 
-    /// Opens the database anew, which after a failed write is the only way to learn what landed. Where the disk does
-    /// not take writes yet, nothing is changed, so that what there is can still be read.
+    /// Reopens the database, which after a failed write is the only way to learn whether it landed. If the disk does not
+    /// accept writes yet, the database stays open, so that its records can still be read.
     pub(super) fn reopen(&self) -> Result<Vec<Tail>, Error> {
         self.probe()?;
         let mut slot = self.db.write().expect("a holder of the database's lock panicked");

@@ -1,8 +1,8 @@
 //! The writer thread: takes a group of appends, writes it with one fsync, and only then acknowledges it.
 //!
-//! A write that fails leaves open whether it landed. Opening the database again tells, since a write is atomic; where
-//! that is not possible at once, the group is answered with `Kind::Unknown`, and later ones with `Kind::Retry` until it
-//! is.
+//! After a failed write it is unknown whether the group landed. Reopening the database shows that, because a write is
+//! atomic. If it cannot be reopened at once, the group is answered with `Kind::Unknown`, and later groups with `Kind::Retry`
+//! until the database is open.
 
 use std::{
     iter,
@@ -14,7 +14,7 @@ use super::{Shared, layout, queue::Pending, store::Tail};
 use crate::{Clock, Error, Kind, Offset, PartitionId};
 use runlog_schemas::answer::with_causes;
 
-/// How long after a vain attempt to open the database again the next one is made.
+/// The pause after a failed attempt to reopen the database.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How far the clock may go back, milliseconds, before timestamps follow it. By less, it was set right while the log was in use;
 /// by more, it had been wrong, and records would have a time in the future until it is reached.
@@ -136,7 +136,7 @@ impl Writer {
 
 /// A group as it is going to be written.
 struct Laid {
-    /// The partitions' tails behind it.
+    /// The partitions' tails after it.
     tails: Vec<Tail>,
     /// The first offset of each append.
     firsts: Vec<Offset>,

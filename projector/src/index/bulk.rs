@@ -89,10 +89,10 @@ impl Sink for Tables<'_> {
 }
 
 /// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
-/// partition. False if it is to be folded as it is read: the store is in memory or not empty, or the log does not begin with
-/// the journal's genesis. The fold is to be resumed from the store, also after an error.
+/// partition. False if the loop must apply the records instead: the store is in memory or not empty, or the log does not begin
+/// with the journal's genesis. The caller must resume the fold from the store, also after an error.
 ///
-/// The store has all of it or nothing, whenever the process ends. Blocking.
+/// Whenever the process ends, the store has all rows of the build or none. Blocking.
 pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {
     let fold = &fold.resumed()?;
     if !fold.store.takes_tables() || fold.next != Offset::ZERO {

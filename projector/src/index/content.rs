@@ -1,6 +1,6 @@
-//! Payloads that are in the content store, for one query: brought back and verified, or told to be missing.
+//! Fetches and verifies payloads from the content store for one query, and reports missing ones.
 //!
-//! Queries hold a view of one position and are not asynchronous, so this blocks; whoever has a store to ask calls them
+//! Queries hold a view of one position and are not asynchronous, so these calls block. With a content store, queries must run
 //! where blocking is allowed. All of a query's calls share one deadline, all queries the store's own bounds.
 
 use crate::index::{Error, query::TopicPartition};

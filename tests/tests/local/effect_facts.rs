@@ -55,7 +55,7 @@ fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() ->
     ensure!(again["run"]["status"] == "open" && again["run"]["age_millis"].is_u64(), "{again}");
     let since = |effect: &Value| effect["since"].as_str().map(str::to_owned);
     ensure!(since(&again) >= since(&requested) && again["age_millis"].is_u64(), "{again}");
-    let (_, lines) = server.get("/v1/runs/r/records?order=newest")?;
+    let (_, lines) = server.get("/v1/runs/r/records?order=desc")?;
     ensure!(lines["records"][0]["logged_at"] == again["since"], "{lines} {again}");
     server.terminate()?;
     Ok(())

@@ -361,7 +361,7 @@ fn an_attempt_is_checked_after_the_records_that_are_sent_with_it() -> anyhow::Re
         let mut unnamed = next.record("a2", &attempt, &NONE);
         unnamed.as_object_mut().context("a record")?.remove("writer_id");
         for again in [next.record("a2", &attempt, &NONE), unnamed] {
-            says!(outcome_text(next.post(&again)?), "invalid");
+            says!(outcome_text(next.post(&again)?), "stale");
             says!(outcome_text(next.post(&json!([claim, again]))?), "reconcile_required");
         }
         let (_, records) = server.get(RECORDS)?;

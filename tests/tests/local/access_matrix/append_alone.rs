@@ -302,7 +302,9 @@ async fn reopen_leaves_a_call_pending_if_the_server_refuses_its_decision() {
     let (_, everything) = token_of(9);
     let recovery = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&everything), None).await.json();
     let pending = &recovery["pending"][0];
-    let decision = json!({ "decision": "not_done", "revision": pending["revision"], "who": "jo", "why": "a test" });
+    // The process is alive.
+    let decision =
+        json!({ "decision": "not_done", "revision": pending["revision"], "who": "jo", "why": "a test", "force": true });
     let path = format!("/v1/runs/acme%2F1/effects/{}/resolution", pending["id"].as_str().unwrap());
     assert_eq!(site.ask("post", &path, Some(&everything), Some(&decision)).await.status, 200);
     let answer = run.tool("pay", &1).once(async |_| Ok(Json::from(json!("paid")))).await.unwrap();

@@ -230,6 +230,28 @@ fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::
 }
 
 #[test]
+fn a_record_sent_again_is_a_repeat_unless_a_value_is_spelled_otherwise() -> anyhow::Result<()> {
+    let again = r#"{ "payload": {"tool_name":"p\u0061y","call_id":"c","arguments":ARGS,"type":"tool_call_requested","request_id":"q"},
+        "writer_epoch":1,"writer_id":"w","agent_id":"unknown","tags":[],"session_id":null,"record_id":"ID","run_id":"r" }"#;
+    with_run(|server| {
+        for (sent, spelled, outcome) in [
+            (r#"{"a":1,"b":"é"}"#, "{ \"a\" : 1,\n \"b\":\"é\" }", "repeat"),
+            (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, "refused"),
+            (r#"{"a":1}"#, r#"{"a":1.0}"#, "refused"),
+            (r#"{"a":"é"}"#, r#"{"a":"\u00e9"}"#, "refused"),
+        ] {
+            let id = sent.replace('"', "'");
+            let (_, first) = post(server, RECORDS, &record(&id, &call(sent), ""))?;
+            ensure!(first["outcome"] == "applied", "{sent}: {first}");
+            let (_, second) = post(server, RECORDS, &again.replace("ID", &id).replace("ARGS", spelled))?;
+            ensure!(second["outcome"] == outcome, "{sent} and {spelled}: {second}");
+            ensure!(outcome == "repeat" || second["reason"] == "conflict", "{second}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
     let named = |name: &str| record("a", &call("1").replace(r#""pay""#, &format!("{name:?}")), "");
     let decision = |decision: &str, more: &str| {

@@ -18,7 +18,7 @@ use runlog_schemas::{
 };
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
-/// How a journal is reached.
+/// The address of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Journal {
@@ -81,54 +81,55 @@ pub struct Config {
     /// The store for payloads that are too large for a record; the server must read from the same store. Default none: `local:`
     /// uses its folder's `content/`, `http:` leaves it to the server, and with `kafka:` such a record is `TooLarge`.
     pub content: Option<runlog_content::Config>,
-    /// The token that the server asks for. Default: that of the environment, see [`Token::from_env`].
+    /// The token to send to the server. Default: the environment's token, see [`Token::from_env`].
     pub token: Option<Token>,
-    /// The certificates of an `https://` server. Default: those of the environment, see [`Tls::from_env`].
+    /// The certificates for an `https://` server. Default: the environment's certificates, see [`Tls::from_env`].
     pub tls: Option<Tls>,
-    /// Send the token over `http://` to another machine too, where others on the network can read it. Default false: it is sent
-    /// over `https://` and to this machine only.
+    /// Sends the token over `http://` to other machines too, where others on the network can read it. Default false: the token
+    /// is sent over `https://` and to this machine only.
     pub insecure_no_tls: bool,
-    /// librdkafka's properties for a [`Journal::Kafka`], such as `security.protocol`; `sasl.password_file` names a file of the
-    /// owner's with the `sasl.password`, and so for any other. Default: those of the file that `RUNLOG_KAFKA_PROPERTIES` names,
-    /// `name=value` a line.
+    /// librdkafka's properties for a [`Journal::Kafka`], such as `security.protocol`. `NAME_file` names a private file that
+    /// contains the value of `NAME`, for example `sasl.password_file`. Default: the properties in the file that
+    /// `RUNLOG_KAFKA_PROPERTIES` names, one `name=value` per line.
     pub kafka: Option<KafkaProperties>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
-    /// How long the gate waits for its intent to be read back as applied, and then, as long again, for those of earlier calls that
-    /// are under way. After that the effect does not run. Default 10 s.
+    /// How long the gate waits for the read-back of its intent, and then, with a second wait of the same length, for earlier
+    /// calls in flight. After either wait the effect does not run. Default 10 s.
     pub read_back: Duration,
-    /// Calls of one handle in flight, from before their intent until their result is recorded; held results count. One more
-    /// call waits. Default 256.
+    /// The maximum number of calls in flight per handle. A call counts from before its intent until its result is recorded, so
+    /// held results count. Another call waits. Default 256.
     pub calls_max: usize,
-    /// Bytes of the results that a handle holds until they are recorded. If they are more, another result is not held, and its
-    /// call stays pending if its append fails; one result is held whatever its size. Default 64 MiB.
+    /// The maximum bytes of results that a handle holds until they are recorded. A result beyond the limit is not held: its
+    /// call stays pending if its append fails. A single result is held at any size. Default 64 MiB.
     pub held_bytes_max: usize,
-    /// How long one operation of a handle may take, with all its appends and reads; the effect of a call does not count. After
-    /// that it is cancelled, and its error says what it may have left behind. Default 120 s.
+    /// How long one operation of a handle may take, including its appends and reads but not the effect of a call. A longer
+    /// operation is cancelled; its error reports the possible [`SideEffect`]. Default 120 s.
     pub operation: Duration,
-    /// Records of all handles of a connection that are sent and not acknowledged, and intents that wait to be sent; those of calls
-    /// that were cancelled do not count. One more waits, up to `deadline`. Default 4096.
+    /// The maximum number of unacknowledged records and waiting intents, over all handles of a connection. Intents of cancelled
+    /// calls do not count. Another record waits up to `deadline`. Default 4096.
     pub buffer_records: usize,
-    /// Their encoded bytes, each record rounded up to a KiB. A larger record is sent alone. Default 32 MiB.
+    /// The maximum encoded bytes of the records that `buffer_records` counts, each record rounded up to a KiB. A larger record
+    /// is sent alone. Default 32 MiB.
     pub buffer_bytes: usize,
     /// The clock: milliseconds since the Unix epoch. Default the system's.
     pub clock: fn() -> u64,
-    /// Makes unique ids. Default random UUIDs.
+    /// Generates unique ids. Default random UUIDs.
     pub ids: fn() -> String,
-    /// What is removed from records before they are encoded. Default nothing.
+    /// The content to remove from records before they are encoded. Default none.
     pub redaction: Option<Redaction>,
     /// Receives metrics. Default none.
     pub meter: Option<Arc<dyn Meter>>,
-    /// The W3C `traceparent` of the current operation, with OpenTelemetry that of the current span. It is added to records as a
+    /// Returns the W3C `traceparent` of the current operation; with OpenTelemetry, of the current span. Records carry it as a
     /// header, unless it is malformed. Default none.
     pub traceparent: fn() -> Option<String>,
-    /// Called at the points named in [`failpoint`], so that a test can stop this process there, or let another one go first. It
-    /// blocks the operation that calls it. Default does nothing.
+    /// Called at the points in [`failpoint`], so that a test can stop this process or let another process run first. It blocks
+    /// the calling operation. Default does nothing.
     pub failpoints: fn(&'static str),
-    /// Sends requests in place of TCP. Default none.
+    /// Replaces TCP for HTTP requests. Default none.
     #[doc(hidden)]
     pub http: Option<HttpSender>,
-    /// The log that a [`Journal::Kafka`] appends to in place of its brokers' topic, which has as many partitions. Default none.
+    /// Replaces the topic that a [`Journal::Kafka`] appends to; must have the same partition count. Default none.
     #[doc(hidden)]
     pub log: Option<Arc<dyn Log>>,
 }
@@ -139,11 +140,11 @@ pub mod failpoint {
     pub const HEAD_READ: &str = "head_read";
     /// A record is numbered and about to be sent. Not reached by claims.
     pub const RECORD_NUMBERED: &str = "record_numbered";
-    /// A payload is in the content store, and the record that refers to it is not appended yet.
+    /// A payload is in the content store; the record that refers to it is not appended yet.
     pub const CONTENT_STORED: &str = "content_stored";
-    /// An intent or attempt is acknowledged. It is not read back yet, unless a server did both in one request.
+    /// An intent or attempt is acknowledged. Its read-back follows, unless one request did both.
     pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
-    /// The answer of a read-back has arrived, and is not evaluated yet.
+    /// The answer to a read-back has arrived and is not evaluated yet.
     pub const READ_BACK_ANSWERED: &str = "read_back_answered";
 }
 
@@ -165,7 +166,7 @@ impl Config {
         }
     }
 
-    /// What the connection to a server is protected with. Blocking.
+    /// The token and certificates for connections to a server. Blocking.
     ///
     /// Errors: `Usage` for a token that cannot be read.
     pub(crate) fn security(&self) -> Result<Security, Error> {
@@ -181,11 +182,10 @@ impl Config {
         Ok(self.content.as_ref().map(Store::open).transpose()?)
     }
 
-    /// Runs an operation on a run for at most [`Config::operation`]. After that it is cancelled, with an error that reports
-    /// `side_effect` as what the cancelled operation may have left behind.
+    /// Runs an operation on a run for at most [`Config::operation`]. After that the operation is cancelled, and its error
+    /// reports `side_effect`.
     ///
-    /// The operation is boxed before it is moved: a future that holds a record is large, and each layer around it would
-    /// hold it twice.
+    /// Boxes the operation before moving it: a future with a record is large, and each layer around it would store it twice.
     pub(crate) fn time_limited<'a, T: 'a>(
         &'a self,
         run_id: RunId<&'a str>,
@@ -208,17 +208,17 @@ impl Config {
         self.redaction.as_ref().map_or(Ok(()), |redaction| redaction.record(record))
     }
 
-    /// A value of `tool`, or of no tool, as it may be recorded.
+    /// Redacts a value of `tool`, or of no tool.
     pub(crate) fn redacted(&self, tool: Option<&str>, json: &Json) -> Json {
         self.redaction.as_ref().map_or_else(|| json.clone(), |redaction| redaction.json(tool, json))
     }
 
-    /// A text as it may be recorded.
+    /// Redacts a text.
     pub(crate) fn redacted_text(&self, text: &str) -> String {
         self.redaction.as_ref().map_or_else(|| text.to_owned(), |redaction| redaction.text(text))
     }
 
-    /// The defaults for `journal`, in the name of `agent_id`.
+    /// The defaults for `journal` and `agent_id`.
     pub fn new(journal: Journal, agent_id: impl Into<String>) -> Self {
         Self {
             journal,

@@ -1,5 +1,5 @@
-//! One error; [`Error::action`] says what the caller can do, [`Error::side_effect`] what it may have left behind, and
-//! [`Error::subject`] what it is about.
+//! The crate's error. [`Error::action`] tells the caller how to react, [`Error::side_effect`] which effects are possible, and
+//! [`Error::subject`] the run, record and position.
 
 use runlog_content::Kind;
 use runlog_schemas::{
@@ -10,52 +10,52 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// What a caller can do about an error.
+/// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing happened: the same call may succeed later.
     Retry,
     /// The input is wrong. The handle stays usable.
     FixTheInput,
-    /// The handle is stopped until [`crate::Run::reopen`], which finds out which records are in the log. If there is no handle
-    /// yet, open the run again.
+    /// The handle is stopped until [`crate::Run::reopen`], which looks up the records in the log. Without a handle, open the
+    /// run again.
     Reopen,
-    /// Another process has the run: stop working on it. Taking it back is a decision, not a retry.
+    /// Another process writes the run: stop working on it. A takeover is a decision, not a retry.
     Stop,
-    /// A person has to find out or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`.
+    /// A person must investigate or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`.
     Operator,
 }
 
-/// What a failed operation may have left behind.
+/// The possible side effects of a failed operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SideEffect {
     /// Nothing: no record was appended and no effect ran.
     #[default]
     None,
-    /// A record may be in the log; [`crate::Run::reopen`] finds out. No effect ran.
+    /// A record may be in the log; [`crate::Run::reopen`] looks it up. No effect ran.
     Unknown,
-    /// The effect ran. The handle holds its result, which the handle's next operation or [`crate::Run::reopen`] records. After
-    /// that the same call is answered from the journal.
+    /// The effect ran. The handle holds its result until the next operation or [`crate::Run::reopen`] records it. After that
+    /// the journal answers the same call.
     Held,
-    /// The effect ran, and another process has the run, or the run ended: the result is in the log as evidence for whoever
-    /// decides about the call.
+    /// The effect ran, but another process writes the run, or the run has ended. The log contains the result as evidence for
+    /// the decision about the call.
     Evidence,
-    /// The effect may have happened, and its result is recorded nowhere: the call stays pending.
+    /// The effect may have run, and the log does not contain its result: the call stays pending.
     Unrecorded,
 }
 
-/// The active writer that [`crate::Runlog::open_unless_active`] left the run to.
+/// The active writer because of which [`crate::Runlog::open_unless_active`] did not take the run over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveWriter {
     /// The writer's id; empty if the run was never claimed.
     pub writer_id: OrEmpty<WriterId>,
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// How long ago the run's last record was appended; zero if the log's time of that record is in the future.
+    /// The age of the run's last record; zero if the log's timestamp of that record is in the future.
     pub age: Duration,
 }
 
-/// Why a call on the journal failed.
+/// A failed call on the journal.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -73,28 +73,28 @@ impl Error {
         Self { kind, action, side_effect, message, subject: Box::default(), active: None }
     }
 
-    /// The kind, as servers and commands name it.
+    /// The kind, with the same names as in answers of servers and commands.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What the caller can do.
+    /// The caller's reaction.
     pub fn action(&self) -> Action {
         self.action
     }
 
-    /// What the operation may have left behind.
+    /// The possible side effects of the failed operation.
     pub fn side_effect(&self) -> SideEffect {
         self.side_effect
     }
 
-    /// The run, the record and the log position that it is about. The record is the one that was written or read, or the
-    /// request of a call; the position is the record's, if the log has acknowledged it, or what the server named.
+    /// The run, the record and the log position of the error. The record is the one written or read, or the request of a call.
+    /// The position is the acknowledged record's, or the one that the server reported.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// The run's active writer, if the run was not taken over because of it.
+    /// The run's active writer, if it prevented the takeover.
     pub fn active(&self) -> Option<&ActiveWriter> {
         self.active.as_deref()
     }
@@ -107,39 +107,38 @@ impl Error {
         Self { active: Some(Box::new(active)), ..self }
     }
 
-    /// The same error about this run, unless it is already about one.
+    /// Sets the run, unless the error already has one.
     pub(crate) fn about_run(mut self, run_id: RunId<&str>) -> Self {
         self.subject.run_id.get_or_insert_with(|| run_id.to_owned());
         self
     }
 
-    /// The same error about this record, unless it is already about one.
+    /// Sets the record, unless the error already has one.
     pub(crate) fn about_record(mut self, record_id: RecordId<&str>) -> Self {
         self.subject.record_id.get_or_insert_with(|| record_id.to_owned());
         self
     }
 
-    /// The same error about the record at this position, also where the server named another one: on `stale`, the end that
-    /// the index did not reach.
+    /// Sets the position, and replaces the server's: a `stale` error contains the target that the index did not reach.
     pub(crate) fn about_position(mut self, position: &Position) -> Self {
         let Subject { topic, partition, offset, .. } = position.subject();
         *self.subject = Subject { topic, partition, offset, ..*self.subject };
         self
     }
 
-    /// The same error with more context.
+    /// Adds context to the message.
     pub(crate) fn of(self, message: impl FnOnce(&str) -> String) -> Self {
         let message = message(&self.message);
         Self { message, ..self }
     }
 
-    /// The same error as the reason why a handle is stopped.
+    /// Changes the action to `Reopen`, for a stopped handle; `Operator` stays.
     pub(crate) fn stopping(self) -> Self {
         let action = if self.action == Action::Operator { Action::Operator } else { Action::Reopen };
         Self { action, ..self }
     }
 
-    /// The same error for a later operation, which did nothing.
+    /// Copies the error for a later operation, which had no side effect.
     pub(crate) fn without_side_effect(&self) -> Self {
         self.clone().with_side_effect(SideEffect::None)
     }

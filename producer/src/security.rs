@@ -1,4 +1,4 @@
-//! What protects the connection to a server: its certificate, this client's own, and the token.
+//! The protection of a connection to a server: the server's certificate, the client's certificate, and the token.
 
 use crate::{
     client_cert::{ClientCert, certificates},
@@ -17,26 +17,26 @@ use rustls::{
 };
 use std::{error, io, net::IpAddr, path::PathBuf, sync::Arc};
 
-/// The certificates of `https://` connections, in PEM files. Default: the system's authorities, and no client certificate.
-/// Authorities are read when a client connects, its own certificate for each connection, so that it can be renewed.
+/// The certificates for `https://` connections, in PEM files. Default: the system's authorities, and no client certificate. The
+/// authorities are read once per client. The client certificate is read for each connection, so that it can be renewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Authorities to trust in place of the system's.
+    /// Trusted authorities, which replace the system's.
     pub ca: Option<PathBuf>,
-    /// The certificate that a server may ask for, and after it the intermediate ones.
+    /// The client certificate, followed by its intermediate certificates.
     pub client_cert: Option<PathBuf>,
-    /// Its private key, which only its owner may read. Default: in the file of the certificate.
+    /// The private key of `client_cert`; only its owner may read the file. Default: the file of the certificate.
     pub client_key: Option<PathBuf>,
 }
 
 impl Tls {
-    /// The files that `RUNLOG_CA`, `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY` name.
+    /// Uses the files that `RUNLOG_CA`, `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY` name.
     pub fn from_env() -> Self {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self { ca: of("RUNLOG_CA"), client_cert: of("RUNLOG_CLIENT_CERT"), client_key: of("RUNLOG_CLIENT_KEY") }
     }
 
-    /// Errors: `Usage` for a file that cannot be used.
+    /// Errors: `Usage` for an unusable file.
     fn config(&self) -> Result<ClientConfig, Error> {
         let builder = config(self.authorities()?)?;
         let config = match (&self.client_cert, &self.client_key) {
@@ -63,7 +63,7 @@ impl Tls {
             }
             return Ok(roots);
         }
-        // The system's may have one that this library does not take.
+        // rustls may be unable to parse some of the system's authorities.
         let found = rustls_native_certs::load_native_certs();
         let (taken, _) = roots.add_parsable_certificates(found.certs);
         if taken == 0 {
@@ -75,7 +75,7 @@ impl Tls {
     }
 }
 
-/// The begin of a configuration: TLS 1.2 and 1.3 by ring, and these authorities.
+/// Starts a configuration: TLS 1.2 and 1.3 with ring, and these authorities.
 fn config(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
@@ -83,24 +83,23 @@ fn config(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClien
     Ok(builder.with_root_certificates(roots))
 }
 
-/// What a client sends to a server, and what it asks of it.
+/// The credentials and the TLS settings of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    /// Sent with every request. Default none.
+    /// The token for every request. Default none.
     pub token: Option<Token>,
-    /// For `https://` servers.
+    /// The certificates for `https://` servers.
     pub tls: Tls,
-    /// Send the token over `http://` to another machine too, where others on the network can read it. Default false.
+    /// Sends the token over `http://` to other machines too, where others on the network can read it. Default false.
     pub insecure_no_tls: bool,
 }
 
 impl Security {
-    /// A client for the server at `http://…` or `https://…`: it uses no proxy and follows no redirect.
+    /// Builds a client for the server at `http://…` or `https://…`. It uses no proxy and follows no redirect.
     ///
-    /// Errors: `Usage` for another URL, for a token that would be sent unencrypted to another machine, and for files that
-    /// cannot be used.
+    /// Errors: `Usage` for another URL, for a token that would be sent unencrypted to another machine, and for unusable files.
     pub fn client(&self, server: &str) -> Result<ClientBuilder, Error> {
-        // A text that may have credentials is not repeated.
+        // The error must not repeat credentials.
         let shown = if server.contains('@') { String::new() } else { format!(" {server:?}") };
         let refused = |why: String| usage(format!("invalid server URL{shown}: {why}"));
         let url = Url::parse(server).map_err(|error| refused(error.to_string()))?;
@@ -121,11 +120,12 @@ impl Security {
                  with --insecure-no-tls (Config::insecure_no_tls)"
             )));
         }
-        // A redirect could lead to http://, and a proxy of the environment would be asked for this machine's own address too.
+        // A redirect could lead to http://, and a proxy from the environment would also receive requests for loopback
+        // addresses.
         let builder =
             ClientBuilder::new().no_proxy().redirect(redirect::Policy::none()).default_headers(self.headers()?);
-        // For `http://` too: without a configuration reqwest takes the process's default provider of cryptography, and panics
-        // where there is none.
+        // Needed for `http://` too: otherwise reqwest uses the process's default crypto provider, and panics if none is
+        // installed.
         let tls = if encrypted { self.tls.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
         Ok(builder.tls_backend_preconfigured(tls))
     }
@@ -142,7 +142,7 @@ impl Security {
     }
 }
 
-/// Whether a URL's host is this machine, whatever the resolver says.
+/// Whether a URL's host is a loopback name or address, without asking the resolver.
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     let by_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -153,7 +153,7 @@ fn usage(message: String) -> Error {
     Error::new(ErrorKind::Usage, Action::FixTheInput, message)
 }
 
-/// What is wrong with a TLS connection, and what to do; none where an error has another cause.
+/// Explains a TLS failure, with its remedy. `None` for an error with another cause.
 pub fn tls_failure(error: &reqwest::Error) -> Option<String> {
     let is_encrypted = error.url().is_some_and(|url| url.scheme() == "https");
     let mut was_closed = false;
@@ -163,18 +163,18 @@ pub fn tls_failure(error: &reqwest::Error) -> Option<String> {
             return Some(explained(found));
         }
         was_closed |= error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
-        // The source of such an error is that of the one inside.
+        // `io::Error::source` skips the wrapped error itself.
         next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inside) => Some(inside),
             None => error.source(),
         };
     }
-    // In TLS 1.3 a client is through with the handshake before the server has seen its certificate. Where the refusal comes
-    // before the request is sent, hyper keeps it to itself.
+    // In TLS 1.3 the client completes the handshake before the server has checked the client certificate. If the refusal
+    // arrives before the request is sent, hyper does not expose it.
     (is_encrypted && was_closed).then(|| CLOSED.to_owned())
 }
 
-/// A connection that ended between the handshake and the request.
+/// The message for a connection that the server closed between the handshake and the request.
 const CLOSED: &str = "the server closed the connection before the request was sent: either it asks for a client certificate \
                       (name its files with --client-cert and --client-key, or RUNLOG_CLIENT_CERT and RUNLOG_CLIENT_KEY), or \
                       it does not accept this client's certificate, or it is shutting down";
@@ -229,10 +229,10 @@ mod tests {
             assert_eq!(refused(server, &security), "", "{server}");
         }
         for server in ["http://h", "http://10.0.0.1:7070", "http://localhost.example", "http://127.0.0.1.example"] {
-            let told = refused(server, &security);
+            let error = refused(server, &security);
             assert!(
-                told.contains("https://") && told.contains("--insecure-no-tls") && !told.contains("secret"),
-                "{told}"
+                error.contains("https://") && error.contains("--insecure-no-tls") && !error.contains("secret"),
+                "{error}"
             );
             assert_eq!(refused(server, &Security::default()), "", "without a token: {server}");
         }
@@ -253,8 +253,8 @@ mod tests {
             "ftp://me:hunter2@h",
             "http://me:hunter2@",
         ] {
-            let told = refused(url, &Security::default());
-            assert!(told.contains("invalid server URL") && !told.contains("hunter2"), "{url}: {told}");
+            let error = refused(url, &Security::default());
+            assert!(error.contains("invalid server URL") && !error.contains("hunter2"), "{url}: {error}");
         }
     }
 
@@ -268,9 +268,9 @@ mod tests {
             Tls { ca: Some("/nowhere".into()), ..Tls::default() },
         ] {
             let named = tls.ca.clone().or(tls.client_key.clone()).unwrap();
-            let told = refused("https://h", &Security { tls, ..Security::default() });
-            // Without authorities of the system it complains of those first.
-            assert!(told.contains(named.to_str().unwrap()) || told.contains("--ca"), "{told}");
+            let error = refused("https://h", &Security { tls, ..Security::default() });
+            // Without system authorities the error is about them instead.
+            assert!(error.contains(named.to_str().unwrap()) || error.contains("--ca"), "{error}");
         }
     }
 }

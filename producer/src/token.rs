@@ -1,11 +1,11 @@
-//! The token that a server asks for.
+//! The token for requests to a server.
 
 use crate::error::{Action, Error};
 use runlog_log::private_file::is_private;
 use runlog_schemas::answer::ErrorKind;
 use std::{fmt, fs, io::Read as _, path::Path};
 
-/// The longest file of a token, bytes: that of the longest JWT that a server takes.
+/// The maximum size of a token file, bytes: the longest JWT that a server accepts.
 const FILE_BYTES_MAX: u64 = 16 << 10;
 
 /// A bearer token, or a JWT. `Debug` does not show it.
@@ -19,7 +19,9 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Errors: `Usage` for a text that no header can carry.
+    /// Parses a token; surrounding whitespace is removed.
+    ///
+    /// Errors: `Usage` for an empty text, and for characters other than visible ASCII.
     pub fn new(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -28,17 +30,18 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Reads a file that has nothing but the token. Blocking.
+    /// Reads a file that contains only the token. Blocking.
     ///
-    /// Errors: `Usage` where it cannot be read, or where other users may read or write it.
+    /// Errors: `Usage` if the file is unreadable, if other users may use it, or if its content is not a token.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let text = read_private(path, "token file", FILE_BYTES_MAX)?;
         Self::new(&text).map_err(|error| usage(format!("{error}, in {}", path.display())))
     }
 
-    /// The token of `RUNLOG_TOKEN`, or that in the file that `RUNLOG_TOKEN_FILE` names; none without either. Blocking.
+    /// Reads the token from `RUNLOG_TOKEN`, or from the file that `RUNLOG_TOKEN_FILE` names. `None` if neither is set.
+    /// Blocking.
     ///
-    /// Errors: those of [`Token::new`] and [`Token::from_file`].
+    /// Errors: as [`Token::new`] and [`Token::from_file`].
     pub fn from_env() -> Result<Option<Self>, Error> {
         let of = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         match (of("RUNLOG_TOKEN"), of("RUNLOG_TOKEN_FILE")) {
@@ -54,7 +57,7 @@ impl Token {
     }
 }
 
-/// Reads a file of secrets that only its owner may use, up to a length; `what` names it in errors.
+/// Reads at most `bytes_max` of a secret file that only its owner may use. `what` names the file in errors.
 pub(crate) fn read_private(path: &Path, what: &str, bytes_max: u64) -> Result<String, Error> {
     let named = path.display();
     let failed = |error: std::io::Error| usage(format!("cannot read the {what} {named}: {error}"));

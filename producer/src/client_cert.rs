@@ -1,4 +1,4 @@
-//! The certificate that a client shows to a server, as its files have it at each connection.
+//! The client certificate for TLS, read from its files for each connection.
 
 use crate::{
     error::{Action, Error},
@@ -17,21 +17,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The longest file of a private key, bytes.
+/// The maximum size of a private key file, bytes.
 const KEY_BYTES_MAX: u64 = 1 << 20;
 
-/// A certificate and its key. Read for each connection, which is seldom: a certificate that is renewed is used without a
-/// restart.
+/// A certificate and its key, read for each connection. A renewed certificate is used without a restart.
 #[derive(Debug)]
 pub(crate) struct ClientCert {
     cert: PathBuf,
     key: PathBuf,
-    /// What was read last, for files that are being replaced.
+    /// The last valid certificate, which is used while its files are being replaced.
     last: Mutex<Arc<CertifiedKey>>,
 }
 
 impl ClientCert {
-    /// Errors: `Usage` for files that cannot be used.
+    /// Errors: `Usage` for unusable files.
     pub(crate) fn open(cert: &Path, key: &Path) -> Result<Self, Error> {
         let last = Mutex::new(Arc::new(read(cert, key)?));
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), last })
@@ -64,9 +63,9 @@ fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
     })
 }
 
-/// The certificates of a PEM file, at least one.
+/// Reads the certificates of a PEM file, at least one.
 ///
-/// Errors: `Usage`.
+/// Errors: `Usage` for an unreadable file, or a file without a certificate.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let named = path.display();
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);

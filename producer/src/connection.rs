@@ -21,9 +21,9 @@ use tracing::Instrument;
 
 /// A connection to a journal. Cheap to clone.
 ///
-/// Run ids are given as [`RunId`] or as text. Errors: `Usage` for text that is not a run id, and for `.` and `..`, which no
-/// URL can contain. The reads claim no run; each is answered at consistency `latest`: it sees all that was in the log when
-/// it was asked.
+/// Run ids are passed as [`RunId`] or as text. Errors: `Usage` for text that is not a run id, and for `.` and `..`, which no
+/// URL can contain. Reads do not claim the run. Each read has consistency `latest`: it sees all records that were in the log at
+/// the time of the request.
 #[derive(Clone, Debug)]
 pub struct Runlog {
     transport: Arc<Transport>,
@@ -31,15 +31,15 @@ pub struct Runlog {
 }
 
 impl Runlog {
-    /// Connects, and reads which journal this is.
+    /// Connects to the journal and reads its identity.
     ///
-    /// Errors: `Unavailable` if there is no answer within the deadline, `Invalid` if the answer is not that of a journal.
+    /// Errors: `Unavailable` without an answer within the deadline, `Invalid` if the answer does not come from a journal.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let transport = Transport::connect(&config).await?;
         Ok(Self { transport: Arc::new(transport), config: Arc::new(config) })
     }
 
-    /// The same on a log and projector that this process already has; `config.journal` is ignored.
+    /// Connects to a projector in this process, and its log; `config.journal` is ignored.
     #[cfg(feature = "embedded")]
     pub fn embedded(config: Config, projector: Arc<runlog_projector::Projector>) -> Self {
         let transport = Transport::embedded(projector, &config);
@@ -53,13 +53,13 @@ impl Runlog {
 
     /// As [`Runlog::open`], but fails if the last record of an open run was appended within the time `within`.
     ///
-    /// The journal measures the age of that record: from the log's timestamp (the broker's append time on Kafka) to the
-    /// server's current time, or the log's inside a process. The agent's clock is not used. Every applied record counts, an
-    /// operator's decision too. A run without records, or one that has ended, is opened.
+    /// The journal measures the age of that record, from the log's timestamp (on Kafka the broker's append time) to the
+    /// server's current time. In-process, the log provides both times. The agent's clock is not used. Every applied record
+    /// counts, including an operator's decision. A run that has no records or has ended is opened.
     ///
     /// Errors: `Unavailable` with [`Error::active`], which names the writer, its epoch and the age; nothing was appended.
-    /// Otherwise as [`Runlog::open`]. A writer that appends between this check and the claim is taken over all the same:
-    /// only claims decide which process writes.
+    /// Otherwise as [`Runlog::open`]. A writer that appends between this check and the claim is still taken over: only claims
+    /// decide which process writes.
     pub async fn open_unless_active(
         &self,
         run_id: impl TryInto<RunId, Error: Into<Illegal>>,
@@ -68,12 +68,12 @@ impl Runlog {
         self.open_with(run_id, OpenOptions { unless_active: Some(within), ..OpenOptions::default() }).await
     }
 
-    /// Takes the run over: reads its head at `latest`, claims the next epoch, waits until the claim is applied, and reads the
-    /// run after that. Nothing that an older process still has in flight can change what was read.
+    /// Takes the run over: reads its head at `latest`, claims the next epoch, waits until the claim is applied, and then reads
+    /// the run. Records that an older process has in flight can no longer change that state.
     ///
-    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. A run that has ended is
-    /// not claimed, and nothing is appended: its handle answers recorded calls and the same end. When it is cancelled, or takes
-    /// longer than [`Config::operation`], the run may have been claimed.
+    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. A run that has ended
+    /// is not claimed, and nothing is appended: its handle answers recorded calls and accepts the same end. After a
+    /// cancellation, or after [`Config::operation`], the run may have been claimed.
     pub async fn open_with(
         &self,
         run_id: impl TryInto<RunId, Error: Into<Illegal>>,
@@ -85,11 +85,11 @@ impl Runlog {
         self.config.time_limited(run_id.borrow(), SideEffect::Unknown, Box::pin(open)).await
     }
 
-    /// Takes the run over to write given records: claims the next epoch, and appends nothing else. A run that has ended
-    /// accepts what the journal still accepts then: checkpoints, and records without a `journal_seq`.
+    /// Takes the run over to write complete records: claims the next epoch, and appends nothing else. A run that has ended
+    /// still accepts checkpoints, and records without a `journal_seq`.
     ///
-    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. When it is
-    /// cancelled, or takes longer than [`Config::operation`], the run may have been claimed.
+    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. After a
+    /// cancellation, or after [`Config::operation`], the run may have been claimed.
     pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
         let run_id = valid(run_id)?;
         let span = tracing::info_span!("writer", run = run_id.as_str());
@@ -102,8 +102,8 @@ impl Runlog {
         self.transport.run(valid(id)?.borrow()).await
     }
 
-    /// What a process that takes the run over would read, all pages merged and of one state of the run. `None` if no record of
-    /// it was ever applied. Content is resolved; `unclaimed` counts all calls that are listed as completed.
+    /// The state that a process reads when it takes the run over: all pages, merged into one state of the run. `None` if no
+    /// record of the run was ever applied. Content is resolved; `unclaimed` counts all calls that are listed as completed.
     ///
     /// Errors: `Internal` if the run exists on one page and not on the next.
     pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
@@ -114,7 +114,7 @@ impl Runlog {
     /// A page of up to `limit` (1 to 1000) records of a run, starting at `cursor` (a page's `next_cursor`) or at the first
     /// record. Empty for a run without records. Cursors stay valid while records are appended.
     ///
-    /// Errors: `Usage` for a cursor of another list, or a limit out of range.
+    /// Errors: `Usage` for a cursor of another query, or a limit out of range.
     pub async fn records(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,
@@ -126,8 +126,8 @@ impl Runlog {
         Ok(lines.map(read::page).unwrap_or_default())
     }
 
-    /// The outcome of the first record with this id, and the run's current writer. `None` if no record of the id was applied,
-    /// or refused because of its content. Much cheaper than reading the record.
+    /// The outcome of the first record with this id, and the run's current writer. `None` if the journal has neither applied
+    /// such a record nor refused it because of its content. Much cheaper than reading the record.
     pub async fn landed(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,
@@ -136,11 +136,11 @@ impl Runlog {
         self.transport.landed(valid(id)?.borrow(), record_id.borrow(), None).await
     }
 
-    /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), whole. A checkpoint whose content
-    /// is missing is not valid, and an older one is returned instead; [`Runlog::recovery`] and the run's
+    /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), with all its messages. A
+    /// checkpoint with missing content is not valid, so an older one is returned; [`Runlog::recovery`] and the run's
     /// `next_checkpoint_seq` show that. `None` if there is neither a valid checkpoint nor one with missing content.
     ///
-    /// Errors: `MissingContent` if there are checkpoints, and none is valid because of that.
+    /// Errors: `MissingContent` if checkpoints exist, and none is valid because of missing content.
     pub async fn checkpoint(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,
@@ -150,7 +150,7 @@ impl Runlog {
     }
 }
 
-/// The run id, unless no URL can contain it, whichever backend this process uses.
+/// Validates a run id: one that no URL can contain is refused for every backend.
 fn valid(run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<RunId, Error> {
     let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
     match id::dots(run_id.as_str()) {

@@ -1,16 +1,16 @@
-//! How requests reach a server: over TCP, or by a function in this process.
+//! Sends HTTP requests through a function in this process instead of TCP.
 
 use crate::security::tls_failure;
 use std::{fmt, pin::Pin, sync::Arc};
 
-/// A response, or why there is none.
+/// The future response, or the reason why there is none.
 pub type Sending = Pin<Box<dyn Future<Output = Result<reqwest::Response, NoResponse>> + Send>>;
 
 /// Sends HTTP requests to servers without a socket, for tests and simulations.
 ///
-/// The function gets the whole request (its URL names the server) and resolves to the whole response:
+/// The function receives the complete request (its URL names the server) and resolves to the complete response:
 /// `http::Response<Vec<u8>>` converts into a `reqwest::Response`. A future that never resolves is dropped at the request's
-/// timeout, which then counts as sent.
+/// timeout; the request then counts as sent.
 #[derive(Clone)]
 pub struct HttpSender {
     client: reqwest::Client,
@@ -18,8 +18,8 @@ pub struct HttpSender {
 }
 
 impl HttpSender {
-    /// Sends by `send` requests that `client` builds: with TLS, to make a client for each connection takes longer than all
-    /// that it asks.
+    /// Passes requests that `client` builds to `send`. The connections share `client`: with TLS, building a client per
+    /// connection takes longer than all its requests.
     pub fn new(client: reqwest::Client, send: impl Fn(reqwest::Request) -> Sending + Send + Sync + 'static) -> Self {
         Self { client, send: Arc::new(send) }
     }
@@ -39,12 +39,12 @@ impl fmt::Debug for HttpSender {
     }
 }
 
-/// Why a request has no response.
+/// A request without a response.
 #[derive(Clone, Debug)]
 pub struct NoResponse {
-    /// Whether the server may have received any of the request. False only where there was no connection.
+    /// Whether the server may have received any part of the request. False only if no connection was made.
     pub sent: bool,
-    /// What failed.
+    /// The cause.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! Records as they are read from a journal.
+//! Records that are read from a journal.
 
 use crate::error::{Action, Error};
 use runlog_schemas::{
@@ -12,17 +12,17 @@ use runlog_schemas::{
 pub struct Read {
     /// The record's position.
     pub position: Position,
-    /// The record with its whole payload, or why its content is not available: `MissingContent`; `NotFound` if a retention
-    /// horizon removed it; `Internal` if it nests deeper than records may today.
+    /// The record with its complete payload, or the reason why its content is not available: `MissingContent`; `NotFound` if a
+    /// retention horizon removed it; `Internal` if it exceeds the current nesting limit.
     pub record: Result<JournalRecord, Error>,
 }
 
 /// A page of a run's records.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// In log order. May be empty even if there is a next page.
+    /// The records in log order. May be empty even if there is a next page.
     pub records: Vec<Read>,
-    /// The start of the next page; `None` on the last.
+    /// The cursor of the next page; `None` on the last page.
     pub next_cursor: Option<String>,
 }
 

@@ -36,11 +36,12 @@ pub enum Outcome {
     Cancelled,
 }
 
-/// A run, claimed by this process. Dropping it does not end the run. Another process may take the run over at any time.
+/// A run that this process has claimed. Dropping the handle does not end the run. Another process may take the run over at any
+/// time.
 ///
 /// The methods take `&self` and may be called concurrently; records are appended in the order of the calls. Each method is
-/// cancelled after [`Config::operation`] with an error that says what it may have left behind: `Unavailable` with
-/// [`SideEffect::Unknown`](crate::SideEffect::Unknown), unless the method says otherwise.
+/// cancelled after [`Config::operation`]. Its error is then `Unavailable` with
+/// [`SideEffect::Unknown`](crate::SideEffect::Unknown), unless the method documents another side effect.
 #[derive(Debug)]
 pub struct Run {
     session: Arc<Session>,
@@ -66,19 +67,19 @@ impl Run {
 
     /// The run's state after the claim: the checkpoint to resume at, completed calls, and calls that may have happened.
     ///
-    /// A process that reads it resumes at the checkpoint: calls without a key that this covers are new calls from then on. A
-    /// process that makes calls and has not read it begins at the run's start, as with
+    /// A process that reads it resumes at the checkpoint: later calls without a key are new, even if the checkpoint covers the
+    /// same call. A process that makes calls without reading it starts at the beginning of the run, as with
     /// [`OpenOptions::from_start`](crate::OpenOptions::from_start): the journal answers those calls.
     pub fn recovery(&self) -> &Recovery {
         self.session.recovery_read.store(true, Ordering::Relaxed);
         &self.recovery
     }
 
-    /// A call of `tool` with `args`; nothing happens before [`Tool::once`].
+    /// Prepares a call of `tool` with `args`; nothing happens before [`Tool::once`].
     ///
-    /// Two calls are the same call if their arguments have the same JSON, up to the order of members and the spelling of numbers. So
-    /// `args` must serialise alike in every process: a `HashSet` does not, because its order differs, and a `BTreeSet` does. NaN and
-    /// infinities serialise as null.
+    /// Two calls are the same call if their arguments have the same JSON, up to the order of members and the spelling of
+    /// numbers. So `args` must serialise identically in every process: a `HashSet` does not, because its order differs; a
+    /// `BTreeSet` does. NaN and infinities serialise as null.
     pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
         Tool::new(&self.session, tool, Json::of(args).map_err(|error| error.to_string()))
     }
@@ -102,37 +103,40 @@ impl Run {
         self.session.time_limited(self.session.append(record_id, turn.into())).await
     }
 
-    /// Records the state of the loop, and returns the record's position. Requests without an answer are listed in it, so that
-    /// a process that resumes here still finds their answers.
+    /// Records the state of the loop, and returns the record's position. The checkpoint lists unanswered requests, so that a
+    /// process that resumes here still finds their answers.
     ///
-    /// Pass the whole message list: only what the last checkpoint does not have is written, wherever it is in the list. Keep
-    /// the [`Json`] values of messages that stay: they are recognised without being read.
+    /// Pass the complete message list: only messages that the last checkpoint does not contain are written, at any place in the
+    /// list. Keep the [`Json`] values of unchanged messages: they are recognised without being parsed.
     ///
-    /// If this method is called while no call is in flight, `state` must have the answers of all calls that have returned: the
-    /// checkpoint covers them, and a process that resumes here would run the effect of one that is missing again. While calls are
-    /// in flight, `state` may lack answers, as that of an autosave does: those since no call was in flight are listed too, and the
-    /// journal answers these calls once more. Calls that are answered after this method is called are always listed.
+    /// If no call is in flight, `state` must contain the answers of all calls that have returned. The checkpoint covers those
+    /// calls: a process that resumes here would run the effect of a missing one again. While calls are in flight, `state` may
+    /// lack answers, for example in an autosave. The checkpoint then also lists the calls that were answered since no call was
+    /// in flight, and the journal answers them once more. Calls that are answered after this method is called are always
+    /// listed.
     ///
-    /// A process that has not read [`Run::recovery`] begins at the run's start: its checkpoints list all calls without a key whose
-    /// answers it has not asked for.
+    /// A process that has not read [`Run::recovery`] starts at the beginning of the run: its checkpoints list all calls without
+    /// a key whose answers it has not requested.
     ///
     /// An error here should not end the agent's loop. If the append failed or was cancelled, the next operation reopens the
-    /// handle, which writes the checkpoint after all; if another process has the run, that operation says so. `TooLarge`: new
-    /// messages and state do not fit a record, or the list exceeds [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX)
-    /// or [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX). `Conflict`: the run has ended, and its last checkpoint
-    /// has other messages or another state; that one's position is returned if it has the same.
+    /// handle, which writes the checkpoint. If another process writes the run, that operation fails with that error.
+    ///
+    /// `TooLarge`: new messages and state do not fit a record, or the list exceeds
+    /// [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX) or
+    /// [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX). `Conflict`: the run has ended, and its last
+    /// checkpoint has other messages or another state. If that checkpoint is equal, its position is returned.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub fn checkpoint<'a>(&'a self, state: &'a LoopState) -> impl Future<Output = Result<Position, Error>> + Send + 'a {
-        // Now, and not when it is polled: calls may be answered in between.
+        // Starts when it is called, not when it is polled: calls may be answered in between.
         let in_flight = self.session.activity.begin();
         async move { self.session.time_limited(self.session.checkpoint(state, in_flight)).await }
     }
 
     /// Hides the checkpoints of this run that cover less than `covered_before` (exclusive) from answers. With
-    /// `preserve_latest_terminal` the latest one that was taken after the run's end stays visible. Messages that a later
-    /// checkpoint refers to stay available.
+    /// `preserve_latest_terminal` the latest checkpoint after the run's end stays visible. Messages that a later checkpoint
+    /// refers to stay available.
     ///
-    /// The next checkpoint is written whole.
+    /// The next checkpoint is written with all its messages.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn prune_checkpoints(
         &self,
@@ -143,12 +147,11 @@ impl Run {
         self.session.time_limited(self.session.prune_checkpoints(prune)).await
     }
 
-    /// Ends the run, and waits until that is applied. After that, recorded calls are answered and nothing else is recorded: new
-    /// calls, attempts and records are `Conflict`, and no effect runs. Results of calls that are still in flight are kept as
-    /// evidence.
+    /// Ends the run, and waits until its end is applied. After that, recorded calls are answered and nothing else is recorded:
+    /// new calls, attempts and records are `Conflict`, and no effect runs. Results of calls in flight are kept as evidence.
     ///
-    /// A run that has ended with the same status and without a reason is left as it is, and the position of its end is
-    /// returned. `Conflict` for a run that ended in another way.
+    /// If the run has already ended with the same status and without a reason, returns the position of its end. `Conflict` if
+    /// the run ended differently.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
         let status = match outcome {
@@ -159,7 +162,7 @@ impl Run {
         self.session.time_limited(self.session.lifecycle(status)).await
     }
 
-    /// A record of this run with a fresh id and Runlog's defaults around `payload`. Its `body` may be changed before it is
+    /// Builds a record of this run with a new id and Runlog's defaults around `payload`. Its `body` may be changed before it is
     /// appended: subject, correlation, tags, the event index projection.
     pub fn draft(&self, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
         let config = &self.session.config;
@@ -169,8 +172,8 @@ impl Run {
     /// Appends a record under the handle's next numbers, and waits until it is applied. If any process wrote the same id and
     /// content before, nothing happens, and the first record's position is returned.
     ///
-    /// Errors: `Invalid` for a record of another run or of a kind that another method writes, `TooLarge`; in both cases no
-    /// number was used and the handle stays ready. `Conflict` or `Fenced` if the record was refused. After any other error, or
+    /// Errors: `Invalid` for a record of another run, or of a kind that another method writes; `TooLarge`. In these cases no
+    /// number was used, and the handle stays ready. `Conflict` or `Fenced` if the record was refused. After any other error, or
     /// a cancellation, [`Run::reopen`] finds the record or sends it again.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn record(&self, record: JournalRecord) -> Result<Position, Error> {
@@ -178,13 +181,15 @@ impl Run {
         self.session.time_limited(self.session.append_record(record)).await
     }
 
-    /// Appends 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all, as one record of the log, and waits
-    /// until they are. None of them may be held in the content store. Returns their positions, in order. A record that was
-    /// written before is not applied again, and its position is that of the first one, if its kind has a `journal_seq`.
+    /// Appends 1 to [`BATCH_RECORDS_MAX`] records as one record of the log, which is applied completely or not at all, and
+    /// waits for that. None of them may have its payload in the content store. Returns their positions, in order. A record that
+    /// was written before is not applied again; its position is the first record's, if its kind has a `journal_seq`.
     ///
-    /// A refusal of one refuses all; so does a known record before a new one, if both have a `journal_seq`: the known one uses
-    /// none, which makes the other's wrong. Errors and cancellation as with [`Run::record`]: after an unknown append [`Run::reopen`]
-    /// finds all of them, or sends all of them again.
+    /// If one record is refused, all are refused. A repeated record before a new one also refuses the batch, if both have a
+    /// `journal_seq`: the repeat uses no number, so the new record's number is wrong.
+    ///
+    /// Errors and cancellation as with [`Run::record`]: after an unknown append [`Run::reopen`] finds all of them, or sends all
+    /// of them again.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn batch(&self, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
@@ -208,7 +213,7 @@ impl Run {
         self.invalid(message).about_record(id.borrow())
     }
 
-    /// The record as it may be appended, redacted, or why it may not.
+    /// Checks and redacts a record before it is appended.
     fn check_record(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id) = (self.id(), &record.body.record_id);
         if record.body.run_id.borrow() != Some(run_id.borrow()) {
@@ -221,17 +226,17 @@ impl Run {
         Ok(record)
     }
 
-    /// Makes a stopped handle ready again after a failed, unknown or cancelled append: claims this handle's own epoch + 1, reads
-    /// after the claim which records are in the log, and appends the rest with the same record ids and content. Held results
-    /// are recorded. Intents whose effect never started are recorded as not done, and are safe to ask for again; if the server
-    /// refuses that record, the call stays pending, and new effects wait until an operator decides. Calls that were taken stay
-    /// taken. A handle that is not stopped is left as it is.
+    /// Makes a stopped handle ready again after a failed, unknown or cancelled append. It claims the epoch after the handle's
+    /// own, then reads which records are in the log, and appends the others with the same ids and content. Held results are
+    /// recorded. Intents whose effect never started are recorded as not done, and may be requested again. If the server refuses
+    /// that record, the call stays pending, and new effects wait until an operator decides. Recorded calls that have already
+    /// answered a call are not offered again. A ready handle is unchanged.
     ///
-    /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; held results are then already
-    /// in the log, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too. `Forbidden`,
-    /// `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server never takes:
-    /// the record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`, `PartitionStopped` or a
-    /// cancellation call it again: held results are kept, and the run may have been claimed.
+    /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; the log then already contains
+    /// held results, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too.
+    /// `Forbidden`, `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server
+    /// never accepts: the record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`,
+    /// `PartitionStopped` or a cancellation call it again: held results are kept, and the run may have been claimed.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {
         self.session.time_limited(self.session.reopen()).await
@@ -239,20 +244,25 @@ impl Run {
 
     /// Records held results, and waits until the handle's last record is applied.
     ///
-    /// Acknowledged records are in the log without this. It confirms that the handle still writes the run and that its
-    /// sequence numbers are right. Errors: as [`Run::reopen`] if the handle is stopped; `ClaimLost` if another process has
-    /// the run; `Conflict` or `Fenced` if the last record was refused; `Stale` after `Config::read_back`. It may be called again, and changes nothing when cancelled.
+    /// Acknowledged records are in the log without this. It confirms that the handle still writes the run and that its sequence
+    /// numbers are right.
+    ///
+    /// Errors: as [`Run::reopen`] if the handle is stopped; `ClaimLost` if another process writes the run; `Conflict` or
+    /// `Fenced` if the last record was refused; `Stale` after `Config::read_back`. It may be called again; a cancellation
+    /// changes nothing.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn flush(&self) -> Result<(), Error> {
         self.session.time_limited(self.session.flush()).await
     }
 
-    /// How many results of effects wait to be recorded, and their bytes.
+    /// The number of results that are not recorded yet, and their bytes.
     pub fn held(&self) -> (usize, usize) {
         self.session.outbox.lock().held()
     }
 
-    /// Waits for the outcome of the record at a position that this handle returned. An error if it was refused.
+    /// Waits for the outcome of a record, at a position that this handle returned.
+    ///
+    /// Errors: `Conflict` or `Fenced` if the record was refused.
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
         let run_id = self.session.run_id.borrow();
         let outcome = self.session.transport.read_back(run_id, position, None, &[], deadline).await?.outcome;

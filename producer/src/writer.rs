@@ -45,7 +45,7 @@ pub struct Writer {
     config: Arc<Config>,
     run_id: RunId,
     inner: Mutex<WriterInner>,
-    /// Of the last claim that was applied; readable while `inner` is locked.
+    /// The epoch of the last applied claim; readable while `inner` is locked.
     epoch: std::sync::Mutex<Epoch>,
 }
 
@@ -53,19 +53,19 @@ pub struct Writer {
 struct WriterInner {
     appender: RunAppender,
     next_checkpoint_seq: u64,
-    /// What the next checkpoint builds on. `None` until it was read from the journal.
+    /// The base of the next checkpoint. `None` until it is read from the journal.
     checkpoint_base: Option<CheckpointBase>,
 }
 
 /// A record that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordMetadata {
-    /// Its position; of a repeat, that of the first record.
+    /// The record's position; for a repeat, the first record's.
     pub position: Position,
-    /// Its number within the run; of a repeat, that of the first record. 0 for kinds that have none, and for a repeat if the
-    /// server's version does not report it.
+    /// The record's number within the run; for a repeat, the first record's. 0 for kinds without a number, and for a repeat if
+    /// the server's version does not report it.
     pub journal_seq: JournalSeq,
-    /// A process had written the record before, and nothing was applied now.
+    /// Whether a process wrote the record before, so that this write had no effect.
     pub repeat: bool,
 }
 
@@ -89,13 +89,14 @@ impl Writer {
         &self.run_id
     }
 
-    /// The current epoch. It grows when a write claims the run again after a failed one; earlier records keep the epoch in which
-    /// they were written. A takeover by another process does not show here.
+    /// The current epoch. It increases when a write claims the run again after a failed one; earlier records keep their epoch.
+    /// It does not reflect a takeover by another process.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
+    /// Builds a record of this run with Runlog's defaults around `payload`, to be changed and written. Without a `record_id` it
+    /// has a new one.
     pub fn draft(&self, record_id: Option<RecordId>, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
         let record_id = record_id.map_or_else(|| self.config.record_id(), Ok)?;
         Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
@@ -114,17 +115,18 @@ impl Writer {
         self.config.time_limited(self.run_id.borrow(), SideEffect::None, ask).await
     }
 
-    /// Writes a record and waits until it is applied. It is numbered here; if it already has a `journal_seq`, it must be the next
+    /// Numbers and writes a record, and waits until it is applied. A `journal_seq` that the record already has must be the next
     /// one. If any process wrote the same id and content before, nothing happens, and the first record's position is returned.
     ///
-    /// Errors: `Invalid` for a record of another run or of a kind that cannot be written this way, `Conflict` for a
-    /// `journal_seq` that is not the next one, `TooLarge`; in these cases nothing was appended. `Conflict` if the journal
-    /// refused the record: it has no effect, and the next write continues after the number that the refused record was given
-    /// ([`Writer::next`] returns it). `Fenced` or `ClaimLost` if another process has the run: every later write fails. After
-    /// any error with [`SideEffect::Unknown`], or a cancellation, write the same record again to find out.
+    /// Errors: `Invalid` for a record of another run, or of a kind that this method does not write; `Conflict` for a
+    /// `journal_seq` that is not the next one; `TooLarge`. In these cases nothing was appended.
     ///
-    /// Records that need no claim (resolutions, retractions) are not fenced by a later claim either: if the answer to such an
-    /// append was lost, it may arrive at any time until it is written again.
+    /// `Conflict` if the journal refused the record: it has no effect, and the next write continues after its number
+    /// ([`Writer::next`] returns it). `Fenced` or `ClaimLost` if another process writes the run: every later write fails. After
+    /// an error with [`SideEffect::Unknown`], or a cancellation, write the same record again to find its outcome.
+    ///
+    /// A later claim does not fence records that need no claim (resolutions, retractions). If the answer to such an append was
+    /// lost, the record may arrive at any time until it is written again.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let record = self.writable(record)?;
@@ -132,8 +134,9 @@ impl Writer {
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
     }
 
-    /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all, as one record of the log with the id
-    /// `record_id`. Returns their positions, in order; known records are treated as by [`Run::batch`](crate::Run::batch).
+    /// Writes 1 to [`BATCH_RECORDS_MAX`] records as one record of the log with the id `record_id`, which is applied completely
+    /// or not at all. Returns their positions, in order; repeated records are treated as by [`Run::batch`](crate::Run::batch).
+    ///
     /// Errors and cancellation as with [`Writer::write`]; a `journal_seq` of the records is ignored.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn batch(&self, record_id: RecordId, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
@@ -154,12 +157,12 @@ impl Writer {
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
     }
 
-    /// Records the state of a loop, covering all numbered records so far, and waits until that is applied. As with
-    /// [`Run::checkpoint`](crate::Run::checkpoint), pass the whole message list; only what the run's last checkpoint, also one
-    /// of another process, does not have is written. Unanswered requests are not listed in it.
+    /// Records the state of a loop, covering all earlier numbered records, and waits until the checkpoint is applied. Pass the
+    /// complete message list, as with [`Run::checkpoint`](crate::Run::checkpoint): only messages that the run's last checkpoint
+    /// does not contain are written. That checkpoint may be another process's. Unanswered requests are not listed in it.
     ///
     /// Errors and cancellation as with [`Writer::write`], but a failed checkpoint need not be written again: the next one
-    /// contains everything. `TooLarge` also for a list that readers refuse.
+    /// contains everything. `TooLarge` also for a message list that exceeds the readers' limits.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.save(state)).await
@@ -177,7 +180,7 @@ impl Writer {
         let base = inner.checkpoint_base.as_ref().unwrap_or(&whole);
         let (checkpoint, next) =
             base.next_checkpoint(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
-        // Its content is already redacted, and its hash is that of the redacted content.
+        // The content is already redacted, and the hash covers the redacted content.
         let mut record = self.draft(Some(id), checkpoint)?;
         self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // The next checkpoint builds on the old base until this one is known to be applied.
@@ -196,7 +199,7 @@ impl Writer {
         }
     }
 
-    /// The run's last checkpoint. If it cannot be read, the next one is written whole, and builds the base of those after it.
+    /// Reads the run's last checkpoint. If it is unreadable, the next checkpoint is written with all messages.
     async fn base(&self) -> Option<CheckpointBase> {
         match self.transport.checkpoint(self.run_id.borrow(), None).await {
             Ok(checkpoint) => Some(CheckpointBase::from_recovered(checkpoint.as_ref())),
@@ -221,18 +224,18 @@ impl Writer {
         self.put_settled(inner, record).await
     }
 
-    /// Writes a record, once earlier writes are settled.
+    /// Writes a record after earlier writes are settled.
     async fn put_settled(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_journal_seq(inner, &record).await?;
         if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
-            // It may hide the checkpoint that the next one would build on.
+            // The prune may hide the base of the next checkpoint.
             inner.checkpoint_base = None;
         }
         let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
         let checkpoint_seqs =
             numbering::members(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
         let checkpoint_seq = checkpoint_seqs.max();
-        // If this is cancelled or gets no answer, the next write settles it.
+        // After a cancellation or a lost answer, the next write settles this record.
         let acked = inner.appender.append_record(record).await?;
         if let Some(seq) = checkpoint_seq {
             inner.next_checkpoint_seq = inner.next_checkpoint_seq.max(seq.saturating_add(1));
@@ -270,8 +273,8 @@ impl Writer {
         }
     }
 
-    /// Claims the epoch after this handle's own and continues from the run's head. After the claim a record whose append was
-    /// unknown cannot arrive any more; writing it again shows whether it did.
+    /// Claims the epoch after this handle's own and continues from the run's head. After the claim, a record with an unknown
+    /// append cannot arrive any more; writing it again shows whether it is in the log.
     async fn take_over(&self, inner: &mut WriterInner) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;
         let behind = self.transport.run(self.run_id.borrow());
@@ -281,7 +284,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The record as it may be written, redacted, or why it may not.
+    /// Checks and redacts a record before it is written.
     fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id, kind) = (&self.run_id, &record.body.record_id, record.body.record_kind);
         let invalid = |what: String| {

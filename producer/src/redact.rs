@@ -1,7 +1,7 @@
-//! Replaces what must not reach the journal, before a record is encoded. Pure.
+//! Redacts content before a record is encoded. Pure.
 //!
-//! Fingerprints and argument hashes are those of the original arguments, so a call is recognised although its arguments are
-//! redacted. What is read from the journal (a recorded result, a checkpoint) is redacted.
+//! Fingerprints and argument hashes cover the original arguments, so a call is recognised although its arguments are redacted.
+//! Content that is read from the journal (a recorded result, a checkpoint) is redacted.
 
 use runlog_schemas::json::{Json, members};
 use serde_json::value::RawValue;
@@ -14,9 +14,9 @@ pub const REDACTED: &str = "[redacted]";
 
 type Texts = Arc<dyn Fn(&str) -> Cow<'_, str> + Send + Sync>;
 
-/// What to remove from the content of records: arguments, results, failures, turns, checkpoints, host payloads, and the text
-/// for people in other records. Ids, references, hashes, keys, statuses and names are never changed: records are found,
-/// judged and recognised by them. Bytes that are not text, and encrypted content, are not searched.
+/// The content to remove from records: in arguments, results, failures, turns, checkpoints, host payloads, and the
+/// human-readable text of other records. Ids, references, hashes, keys, statuses and names never change, because the journal
+/// finds, judges and recognises records by them. Bytes that are not text, and encrypted content, are not searched.
 #[derive(Clone, Default)]
 pub struct Redaction {
     policy_id: String,
@@ -25,15 +25,15 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// Removes nothing yet. `policy_id` names the policy in every record (`redaction_policy_id`).
+    /// Creates an empty redaction. `policy_id` names the policy in every record (`redaction_policy_id`).
     pub fn new(policy_id: impl Into<String>) -> Self {
         Self { policy_id: policy_id.into(), ..Self::default() }
     }
 
     /// Removes the value at a JSON pointer (RFC 6901; a segment `*` matches every member or element) from arguments and results
-    /// of `tool`. Without a tool: from those of all tools, the content of turns and proposals, JSON host payloads, and each
-    /// message and the state of a checkpoint. A result that is written as a record of its own does not name its tool: all
-    /// pointers apply to it.
+    /// of `tool`. Without a tool, it applies to the arguments and results of all tools, the content of turns and proposals,
+    /// JSON host payloads, and each message and the state of a checkpoint. A result that is written as a record of its own does
+    /// not name its tool: all pointers apply to it.
     #[must_use]
     pub fn pointer(mut self, tool: Option<&str>, pointer: &str) -> Self {
         let segments = pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"));
@@ -54,12 +54,12 @@ impl Redaction {
         &self.policy_id
     }
 
-    /// The value as it may be recorded; the same value if nothing is removed. The rest keeps its text, digits and order.
+    /// Redacts a value; the same value if nothing is removed. The remainder keeps its text, digits and order.
     pub(crate) fn json(&self, tool: Option<&str>, json: &Json) -> Json {
         self.json_where(|only| only.is_none() || only == tool, json)
     }
 
-    /// The same for an unknown tool: all pointers apply.
+    /// Redacts a value of an unknown tool: all pointers apply.
     pub(crate) fn json_of_some_tool(&self, json: &Json) -> Json {
         self.json_where(|_| true, json)
     }
@@ -74,7 +74,7 @@ impl Redaction {
         changed.unwrap_or_else(|| json.clone())
     }
 
-    /// The text as it may be recorded.
+    /// Redacts a text.
     pub(crate) fn text(&self, text: &str) -> String {
         let changed = |text: String, pattern: &Texts| match pattern(&text) {
             Cow::Borrowed(same) if same.len() == text.len() => text,
@@ -83,7 +83,7 @@ impl Redaction {
         self.texts.iter().fold(text.to_owned(), changed)
     }
 
-    /// A JSON text without the values at the pointers, which are relative to it. `None` if nothing changes.
+    /// Redacts a JSON text; the pointers are relative to it. `None` if it does not change.
     fn change(&self, text: &str, pointers: &[&[String]]) -> Option<String> {
         if pointers.iter().any(|pointer| pointer.is_empty()) {
             return serde_json::to_string(REDACTED).ok();
@@ -110,7 +110,7 @@ impl Redaction {
         }
     }
 
-    /// A JSON string as it may be recorded. `None` if nothing changes.
+    /// Redacts a JSON string. `None` if it does not change.
     fn string(&self, text: &str) -> Option<String> {
         let old: String = serde_json::from_str(text).ok()?;
         let new = self.text(&old);

@@ -61,15 +61,15 @@ pub(crate) mod state;
 pub(crate) mod unjudged;
 pub(crate) mod writer_state;
 
-/// How a run is opened.
+/// The options for opening a run.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Resume at the start instead of at the latest checkpoint: every recorded call is answered from the journal again.
+    /// Resumes at the start instead of at the latest checkpoint: the journal answers every recorded call again.
     pub from_start: bool,
-    /// Run new effects even while an older one is `reconcile_required`.
+    /// Runs new effects even while an older effect is `reconcile_required`.
     pub allow_unresolved: bool,
-    /// Fail if a record was appended to the run within this time; see [`Runlog::open_unless_active`](crate::Runlog::open_unless_active).
-    /// Default `None`: take the run over from any writer.
+    /// Fails if a record was appended to the run within this time; see
+    /// [`Runlog::open_unless_active`](crate::Runlog::open_unless_active). Default `None`: takes the run over from any writer.
     pub unless_active: Option<Duration>,
 }
 

@@ -7,8 +7,8 @@
 //!   new                 ─▶ intent appended, checked ─▶ effect ─▶ result
 //! ```
 //!
-//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`Tool::check_may_run`]). Calls
-//! of one handle overlap; their intents are appended in the order of the calls (`session::intents`).
+//! Checked: read back, at `latest`, as applied *and* with this handle as the run's current writer ([`Tool::check_may_run`]).
+//! Calls of one handle overlap; their intents are appended in the order of the calls (`session::intents`).
 
 use crate::{
     error::{Action, Error, SideEffect},
@@ -37,13 +37,13 @@ use admission::Admission;
 pub struct Call {
     /// The request's record id: unique, and the same for all attempts.
     pub id: RecordId,
-    /// 1 for the first attempt; more if an earlier attempt may have happened.
+    /// 1 for the first attempt; higher if an earlier attempt may have run.
     pub attempt: u32,
     /// The key to pass to the receiver.
     pub idempotency_key: Option<String>,
 }
 
-/// An effect's failure: it is recorded as the call's final answer.
+/// A failed effect, which is recorded as the call's final answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The kind of failure, as `error_kind` of the record.
@@ -52,14 +52,14 @@ pub struct Failure {
     pub message: String,
 }
 
-/// How an effect ended, for an effect that may not know.
+/// The outcome of an effect that may not know its own outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It happened.
+    /// The effect happened.
     Done(Json),
-    /// It did not happen, finally.
+    /// The effect did not happen and will not.
     Failed(Failure),
-    /// It may have happened. The text says why that is unknown: the receiver did not answer, for example.
+    /// The effect may have happened. The text is the reason for the doubt, for example a lost answer of the receiver.
     Unknown(String),
 }
 
@@ -82,7 +82,7 @@ pub struct Answer {
     pub position: Option<Position>,
 }
 
-/// A tool call that is about to be made.
+/// A prepared tool call.
 #[derive(Debug)]
 pub struct Tool<'a> {
     session: &'a Session,
@@ -93,12 +93,12 @@ pub struct Tool<'a> {
 }
 
 /// A recorded call that was taken to answer a call. If it is dropped before its answer is fetched or its next attempt is
-/// acknowledged, the call is put back, so that the same call does not look new.
+/// acknowledged, the recorded call is restored, so that the same call does not look new.
 #[derive(Debug)]
 pub(crate) struct TakenCall {
     outbox: SharedOutbox,
     id: RecordId,
-    /// What is put back. `None` for a call with a key, which was not removed.
+    /// The recorded call to restore. `None` for a call with a key, which was not removed.
     recorded: Option<RecordedCall>,
 }
 
@@ -108,7 +108,7 @@ impl TakenCall {
         Self { outbox: outbox.clone(), id: recorded.id.clone(), recorded: put_back }
     }
 
-    /// The call is answered, or in flight: it is not put back.
+    /// Does not restore the call: it is answered or in flight.
     pub(crate) fn keep(mut self) {
         self.recorded = None;
     }
@@ -125,21 +125,21 @@ impl<'a> Tool<'a> {
         Self { session, name: name.to_owned(), args, key: None, repeatable: false }
     }
 
-    /// The key under which the receiver recognises the effect, which makes a pending call safe to run again.
+    /// Sets the key by which the receiver recognises the effect. It makes a pending call safe to run again.
     ///
     /// Keys are scoped to run and tool: the same key for another tool, or in another run, is another call. Within its scope a
-    /// key identifies one call forever, whichever checkpoint the agent resumed at. A call with an empty key is `Invalid`, and
-    /// nothing is appended.
+    /// key always identifies one call, at any checkpoint that the agent resumes at. For a call with an empty key, `once`
+    /// returns `Invalid` and appends nothing.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// The effect may run any number of times, as a tool that only reads: a call whose process died runs again without a key and
-    /// without a decision.
+    /// Declares that the effect may run any number of times, like a tool that only reads: a call whose process died runs again
+    /// without a key and without a decision.
     ///
-    /// The journal knows it only from a server with the feature `bases`. Through another one the call is as any other.
+    /// Requires a server with the feature `bases`; other servers treat the call as any other.
     #[must_use]
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
@@ -159,27 +159,31 @@ impl<'a> Tool<'a> {
         self.once_or_unknown(effect).await
     }
 
-    /// Runs `effect` unless the journal already has the call's answer, and records how it ended. The answer is returned after
-    /// its acknowledgement. Its record may be refused after that. Where another process has the run, the next operation is
-    /// `Fenced`. Where somebody decided the call meanwhile, the next operation that reads back says so, with the call's id: a
-    /// `checkpoint`, `end`, `flush` or `reopen` before it returns, and another call before its effect runs.
+    /// Runs `effect` unless the journal already has the call's answer, and records its outcome. The answer is returned after
+    /// its acknowledgement. The journal may refuse its record after that. If another process writes the run, the next operation
+    /// is `Fenced`. If an operator decided the call meanwhile, the next operation that reads back reports it, with the call's
+    /// id: a `checkpoint`, `end`, `flush` or `reopen` before it returns, and another call before its effect runs.
     ///
     /// The effect did not run if the error is `ReconcileRequired` (an earlier effect may have happened), `Fenced` (another
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
-    /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
-    /// `Stale` (the intent was not read back in time, or that of an earlier call was not) or `Conflict` (the key belongs to a call
-    /// with other arguments, the intent's id to another record, an earlier call's result was refused after its acknowledgement, or
-    /// the run has ended and has no answer of the call).
-    /// A call that was not started because another one failed has the kind of that one. If the effect ran,
-    /// [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was lost or ended in
-    /// the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be recorded (`TooLarge`).
+    /// recorded answer is unreachable now, the same call is running in this process, or too many calls are in flight), `Stale`
+    /// (the read-back of this intent, or of an earlier call's, was late) or `Conflict` (the key belongs to a call with other
+    /// arguments, the intent's id to another record, an earlier call's result was refused after its acknowledgement, or the run
+    /// has ended without an answer to the call). If a call does not start because another call failed, its error has the other
+    /// error's kind.
     ///
-    /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
-    /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
-    /// handle may overlap: intents are appended in the order of the calls, those that are made while another intent is on its way
-    /// together, and results in the order in which the effects end. Where the intent of a call is appended and its effect may not
-    /// run, those of the later calls whose intents wait or are appended by then do not run either. So each waits for those before
-    /// it; after [`Config::read_back`](crate::Config::read_back) the handle is stopped. Poll all that were begun.
+    /// If the effect ran, [`Error::side_effect`] is `Held` if its result could not be recorded yet, `Evidence` if the run was
+    /// lost or ended in the meantime, and `Unrecorded` if the effect does not know its outcome, or if its result can never be
+    /// recorded (`TooLarge`).
+    ///
+    /// A call that is cancelled before its effect starts counts as never started. If it is cancelled while the effect runs, it
+    /// stays pending. If it is cancelled after that, its result is held, and the next operation of the handle records it.
+    ///
+    /// Calls of one handle may overlap. Intents are appended in the order of the calls; intents that wait for another append
+    /// are sent together. Results are appended in the order in which the effects end. If the intent of a call is appended and
+    /// its effect may not run, the effects of later calls do not run either, if their intents wait or are already appended. So
+    /// each call waits for the calls before it; after [`Config::read_back`](crate::Config::read_back) the handle is stopped.
+    /// Poll all started calls.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str(), tool = self.name))]
     pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
     where
@@ -206,7 +210,7 @@ impl<'a> Tool<'a> {
         let ended = effect(call).await;
         let recorded = Box::pin(self.record(&mut in_flight, ended, &busy));
         let recorded = session.config.time_limited(session.run_id.borrow(), SideEffect::Held, recorded).await;
-        // A result that is cancelled after its effect is held, if the outbox has space: see `record`.
+        // A cancelled result is held, if the outbox has capacity: see `record`.
         let unheld = |error: &Error| {
             error.side_effect() == SideEffect::Held && !session.outbox.lock().holds_result_of(in_flight.id())
         };
@@ -236,7 +240,7 @@ impl<'a> Tool<'a> {
             arguments: Some(args),
         };
         let mut request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
-        // The fingerprint is that of the true arguments.
+        // The fingerprint covers the arguments before redaction.
         let redacted = |args: &Json| self.session.config.redacted(Some(&self.name), args);
         request.arguments = request.arguments.as_ref().map(redacted);
         let fingerprint = request.fingerprint.0.clone().ok_or_else(|| invalid("a call without arguments"))?;
@@ -252,7 +256,7 @@ impl<'a> Tool<'a> {
         let session = self.session;
         let id = taken.id.clone();
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
-        // The caller has the arguments itself. A missing answer must not look like an empty one.
+        // The caller has the arguments, so they may be missing. A missing answer must not look like an empty one.
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested)
         {
             return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, found.status.as_str(), missing));
@@ -266,7 +270,7 @@ impl<'a> Tool<'a> {
                 dropped,
             ));
         }
-        // Nor must a status that says nothing of an answer.
+        // A status without an answer must not look like an empty answer either.
         if !matches!(found.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) {
             return Err(reconcile(
                 session.run_id.borrow(),
@@ -289,7 +293,7 @@ impl<'a> Tool<'a> {
             Err(why) => return Err(self.unknown(in_flight, &why)),
         };
         if let Err(too_deep) = depth::check_payload(&payload) {
-            // Not held either, because it can never be recorded.
+            // The result is not held, because it can never be recorded.
             let ran = |why: &str| {
                 format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())
             };
@@ -330,7 +334,7 @@ impl<'a> Tool<'a> {
                 guard.replay.mark_answered(in_flight.id().borrow(), busy.period());
                 Ok(Answer { result, error, recorded: false, position: Some(acked.position) })
             }
-            // The backend reported that it was refused: it is in the log.
+            // The backend reported the refusal: the result is in the log.
             Err(failed) if failed.kind() == ErrorKind::Fenced => {
                 let failed = ran(failed, SideEffect::Evidence);
                 in_flight.mark_recorded();
@@ -345,7 +349,8 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// The record of how an effect ended, redacted, and the answer for the caller; or why that is unknown.
+    /// Builds the redacted record of an effect's outcome and the answer for the caller. The error is the reason for an unknown
+    /// outcome.
     fn outcome(&self, request: &RecordId, ended: Ended) -> Result<Outcome, String> {
         let (config, request_record_id) = (&self.session.config, request.clone());
         match ended {
@@ -373,7 +378,7 @@ impl<'a> Tool<'a> {
         Error::new(ErrorKind::Unavailable, Action::Retry, message).about_record(id.borrow())
     }
 
-    /// The effect does not know whether it happened: nothing is recorded, and the call stays pending.
+    /// The error of an effect with an unknown outcome: the result is not recorded, and the call stays pending.
     fn unknown(&self, in_flight: &InFlightCall, why: &str) -> Error {
         let id = in_flight.id();
         let error = if in_flight.has_key() {
@@ -389,10 +394,10 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// The record of how an effect ended, its result and its failure.
+/// The record of an effect's outcome, its result and its failure.
 type Outcome = (Payload, Option<Json>, Option<CallError>);
 
-/// The bytes that a held result counts for.
+/// The size of a held result, bytes.
 fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
     result.map_or(0, |result| result.as_str().len()) + error.map_or(0, |error| error.kind.len() + error.message.len())
 }

@@ -1,5 +1,4 @@
-//! Writes given records, for clients with a journal protocol of their own: no gate, and no record except the claim that the
-//! caller did not ask for.
+//! Writes complete records for clients with their own journal protocol. It has no gate, and adds no record except the claim.
 //!
 //! ```text
 //!   write(record) ─▶ appended ─▶ acknowledged ─▶ read back as applied ─▶ its position
@@ -7,8 +6,8 @@
 //!                                     in the log ─▶ written again, it is a repeat;  not in the log ─▶ it never will be
 //! ```
 //!
-//! So a record whose write got no answer can be written again, whatever was written in between, and is in the log once. A
-//! record that replaces it is written only when it is certain that the first one never takes effect.
+//! A record whose write got no answer can be written again, even after other writes, and is in the log once. Its replacement is
+//! written only when the first record can no longer take effect.
 
 use crate::{
     config::Config,

@@ -1,7 +1,7 @@
-//! Which parts of a record are content and are redacted before the record is encoded. Pure.
+//! Redacts the content of a record before it is encoded. Pure.
 //!
-//! Ids, references, hashes, keys, numbers, statuses and names are never changed: records are found, judged and recognised by
-//! them.
+//! Ids, references, hashes, keys, numbers, statuses and names never change, because the journal finds, judges and recognises
+//! records by them.
 
 use super::{Redaction, join};
 use crate::error::{Action, Error};
@@ -17,18 +17,18 @@ use runlog_schemas::{
 };
 use serde_json::value::RawValue;
 
-/// Members whose names end like this are text for people.
+/// Name endings of members with human-readable text.
 const PROSE: [&str; 6] = ["summary", "reason", "detail", "why", "label", "replacement"];
-/// An exception: a symbol.
+/// A member that matches [`PROSE`] and contains a symbol instead.
 const SYMBOL: &str = "stop_reason";
-/// Members whose names end like this are used to find something.
+/// Name endings of members that identify something.
 const NAMES: [&str; 9] = ["_id", "_ids", "_ref", "_refs", "_key", "_keys", "_hash", "_seq", "fingerprint"];
 
 impl Redaction {
-    /// Removes from a record what must not reach the journal. Facts, and so fingerprints, stay those of the original content.
+    /// Redacts a record. Its facts, and so its fingerprints, keep the original content's values.
     ///
-    /// Errors: `Invalid` for a checkpoint with a base, if something is to be removed: its hash is that of the whole list, which
-    /// is not available here.
+    /// Errors: `Invalid` for a checkpoint with a base, if a value must be removed: its hash covers the whole list, which is not
+    /// available here.
     pub(crate) fn record(&self, record: &mut JournalRecord) -> Result<(), Error> {
         let sized = matches!(record.payload, Payload::LoopCheckpoint(_));
         self.payload(&mut record.payload).map_err(|what| {
@@ -36,7 +36,7 @@ impl Redaction {
             Error::new(ErrorKind::Invalid, Action::FixTheInput, message).about_record(record.body.record_id.borrow())
         })?;
         if sized {
-            // They contain the sizes of its messages.
+            // The facts contain the sizes of the messages.
             record.body.facts = Facts::of(&record.payload);
         }
         self.envelope(record)?;
@@ -104,7 +104,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// JSON as JSON, other text as text. Bytes that are not text are left as they are.
+    /// Redacts JSON by pointers and patterns, and other text by patterns. Bytes that are not text are unchanged.
     fn host(&self, host: &mut HostPayload) {
         let Ok(text) = std::str::from_utf8(&host.bytes.0) else { return };
         let essence = host.content_type.split(';').next().unwrap_or_default().trim();
@@ -128,7 +128,7 @@ impl Redaction {
         *detail = self.text(detail);
     }
 
-    /// A payload that refers to its content: only its text for people.
+    /// Redacts only the human-readable text of a payload that refers to its content.
     fn contract(&self, payload: &mut Payload) -> Result<(), String> {
         let text = Json::of(payload).map_err(|error| error.to_string())?;
         let Some(changed) = self.prose(text.as_str(), false) else { return Ok(()) };
@@ -137,7 +137,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// The envelope's text for people about sources, destinations and subjects.
+    /// Redacts the envelope's human-readable text about sources, destinations and subjects.
     fn envelope(&self, record: &mut JournalRecord) -> Result<(), Error> {
         let failed = |error: serde_json::Error| {
             let message = format!("the envelope of a record cannot be redacted: {error}");
@@ -150,7 +150,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// A JSON text with the patterns applied to the text for people. `None` if nothing changes.
+    /// Applies the patterns to the human-readable text in a JSON text. `None` if it does not change.
     fn prose(&self, text: &str, here: bool) -> Option<String> {
         match text.as_bytes().first()? {
             b'"' if here => self.string(text),
@@ -170,7 +170,7 @@ impl Redaction {
         }
     }
 
-    /// Members without a field, by their pointers.
+    /// Redacts unknown members, keyed by JSON pointer.
     fn unknown(&self, kept: &str) -> Option<String> {
         let members = members(kept).ok()?;
         let parts = members.iter().map(|(pointer, value)| {

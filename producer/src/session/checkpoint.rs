@@ -1,4 +1,4 @@
-//! Loop checkpoints: each record carries only what the checkpoint before it does not have.
+//! Loop checkpoints: each record contains only the changes since the checkpoint before it.
 
 use super::read_back::AckedRecord;
 use crate::{
@@ -16,32 +16,33 @@ use runlog_schemas::{
 /// The state of an agent's loop between two tool rounds.
 #[derive(Clone, Debug, Default)]
 pub struct LoopState {
-    /// The session.
+    /// The id of the session.
     pub session_id: String,
-    /// Completed tool rounds.
+    /// The number of completed tool rounds.
     pub turn: u64,
     /// The message list that a resumed loop starts from.
     pub messages: Vec<Json>,
     /// Any other state of the agent.
     pub state: Option<Json>,
-    /// Tool calls so far.
+    /// The number of tool calls so far.
     pub tool_calls_count: u64,
 }
 
-/// The last written checkpoint, which the next one builds on. The default is none: the next checkpoint is written whole.
+/// The last written checkpoint, the base of the next one. By default there is none: the next checkpoint is written with all
+/// messages.
 #[derive(Debug, Default)]
 pub(crate) struct CheckpointBase {
     checkpoint_id: Option<String>,
     list: MessageList,
     state: Option<Json>,
-    /// Where it is, once that is known.
+    /// The checkpoint's position, once it is known.
     pub(crate) position: Option<Position>,
-    /// Its record, until it is known to be applied. Only an applied checkpoint may be built on.
+    /// The checkpoint's record, until it is known to be applied. Only an applied checkpoint may be a base.
     pub(crate) unconfirmed: Option<AckedRecord>,
 }
 
 impl CheckpointBase {
-    /// A checkpoint that was read with its messages; otherwise none.
+    /// Uses a checkpoint that was read with its messages; otherwise none.
     pub(crate) fn from_recovered(checkpoint: Option<&Checkpoint>) -> Self {
         let Some(checkpoint) = checkpoint else { return Self::default() };
         let Some(messages) = &checkpoint.messages else { return Self::default() };
@@ -61,10 +62,10 @@ impl CheckpointBase {
         self.position.as_ref().filter(|_| same)
     }
 
-    /// The checkpoint record `id` of `state`, and the base of the checkpoint after it, once this one is written. The numbers
-    /// are its `checkpoint_seq` and the `journal_seq` after those it covers.
+    /// Builds the checkpoint record `id` of `state`, and the base for the checkpoint after it. The numbers are its
+    /// `checkpoint_seq` and the `journal_seq` after the covered ones.
     ///
-    /// Errors: `TooLarge` for a message list that readers refuse.
+    /// Errors: `TooLarge` for a message list that exceeds the readers' limits.
     pub(crate) fn next_checkpoint(
         &self,
         config: &Config,
@@ -101,7 +102,7 @@ impl CheckpointBase {
     }
 }
 
-/// The messages and the state as they are recorded.
+/// Redacts the messages and the state.
 fn redacted(config: &Config, state: &LoopState) -> (Vec<Json>, Option<Json>) {
     let redact = |json: &Json| config.redacted(None, json);
     (state.messages.iter().map(redact).collect(), state.state.as_ref().map(redact))

@@ -31,21 +31,21 @@ use runlog_schemas::{
 };
 use std::collections::BTreeSet;
 
-/// What [`Run::reopen`](crate::Run::reopen) found and did. All zero and empty if the handle was not stopped, but for refused
-/// results.
+/// The findings and actions of [`Run::reopen`](crate::Run::reopen). If the handle was not stopped, only `refused_results` may
+/// be non-empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reopened {
-    /// Records whose append was unknown and that were in the log.
+    /// The number of records with an unknown append that were in the log.
     pub landed: usize,
-    /// Records that were appended, again or for the first time: those that were not in the log, and held results.
+    /// The number of appended records: records that were not in the log, and held results.
     pub appended: usize,
-    /// Record ids and reasons of records that were in the log and were refused for their content. A result among
-    /// them that was refused because of its number is appended again under another id; nothing else is.
+    /// The ids of records in the log that were refused for their content, with reasons. A result that was refused because of
+    /// its number is appended again under another id; other records are not.
     pub refused: Vec<(RecordId, OrOther<Reason>)>,
-    /// Calls whose result was acknowledged and then refused, and why; no reason if the journal has no such record any more, because
-    /// it was skipped. Their answer is what the journal has for them.
+    /// The calls whose result was acknowledged and then refused, with the reason. `None` if the journal skipped the record and
+    /// no longer has it. The journal's entry for the call is its answer.
     pub refused_results: Vec<(RecordId, Option<OrOther<Reason>>)>,
-    /// Intents whose effect never started: recorded as not done, and safe to ask for again. If the server refuses
+    /// The number of intents whose effect never started: recorded as not done, and safe to request again. If the server refuses
     /// that decision, the call stays pending and is not counted.
     pub not_done: usize,
 }

@@ -1,4 +1,4 @@
-//! What a backend is asked, and what it answers.
+//! The requests to a backend, and its answers.
 
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 use crate::error::Action;
@@ -11,37 +11,38 @@ use runlog_schemas::{
     trace::is_traceparent,
 };
 
-/// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
-/// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
+/// Selects records of a run. A record must match every field that is set; an empty filter matches all records. The fields are
+/// compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFilter {
     /// The event family.
     pub family: Option<String>,
     /// The kind within its family.
     pub kind: Option<String>,
-    /// A correlation entry, key and value. Costs one index seek, however many records the run has. The key contains no `=`.
+    /// A correlation entry, key and value. The read costs one index seek, for any number of records in the run. The key
+    /// contains no `=`.
     pub correlation: Option<(String, String)>,
-    /// A tag. Costs one index seek; matching records of other runs are skipped one by one.
+    /// A tag. The read costs one index seek; matching records of other runs are skipped one by one.
     pub tag: Option<String>,
 }
 
-/// Which form of a recovery to read.
+/// Selects the form of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoveryQuery {
-    /// Ignore checkpoints.
+    /// Ignores checkpoints.
     pub(crate) from_start: bool,
-    /// Resolve content that is held in the content store.
+    /// Resolves content in the content store.
     pub(crate) content: bool,
 }
 
-/// What a server waits for before it answers an append. Other backends answer at the acknowledgement.
+/// The event that a server waits for before it answers an append. Other backends answer at the acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendUntil {
-    /// The record is in the log, and may be refused. Only for a record whose outcome is asked for later.
+    /// The record is in the log, and may still be refused. Only for a record whose outcome is requested later.
     Acknowledged,
-    /// It is judged.
+    /// The record is judged.
     Judged,
-    /// It is judged, and the index has all that was in the log after that: the answer is a read-back.
+    /// The record is judged, and the index has all records that were in the log after that: the answer is a read-back.
     ReadBack,
 }
 
@@ -54,22 +55,22 @@ pub(crate) struct ToAppend<'a> {
 }
 
 impl<'a> ToAppend<'a> {
-    /// Without a `traceparent` that is none.
+    /// Ignores a malformed `traceparent`.
     pub(crate) fn new(record: &'a JournalRecord, trace: Option<&'a str>) -> Self {
         Self { record, trace: trace.filter(|text| is_traceparent(text)) }
     }
 }
 
-/// How records are appended.
+/// The options of an append.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendAsk<'a> {
     pub(crate) until: AppendUntil,
-    /// Positions of records of the run whose outcomes the answer is to have too. Goes with one record.
+    /// Positions of records of the run whose outcomes the answer must contain too. Only with one record.
     pub(crate) also: &'a [Position],
 }
 
 impl AppendAsk<'_> {
-    /// Until they are judged.
+    /// Waits until the records are judged.
     pub(crate) const JUDGED: Self = Self { until: AppendUntil::Judged, also: &[] };
 }
 
@@ -81,12 +82,12 @@ pub(crate) struct Appended {
     pub(crate) outcome: Option<Outcome>,
     /// The run's writer at `latest` after the acknowledgement, if the backend reports that too.
     pub(crate) writer: Option<Writer>,
-    /// The outcomes of the records that were asked about too, in that order; empty if the backend does not report them.
+    /// The outcomes of the records in `AppendAsk::also`, in that order; empty if the backend does not report them.
     pub(crate) also: Vec<Option<Outcome>>,
 }
 
 impl Appended {
-    /// Acknowledged at a position; nothing else is known.
+    /// An acknowledgement with a position and no outcome.
     #[cfg(any(feature = "kafka", feature = "embedded"))]
     pub(crate) fn at(position: Position) -> Self {
         Self { position, outcome: None, writer: None, also: Vec::new() }
@@ -97,11 +98,12 @@ impl Appended {
 #[derive(Clone, Debug)]
 pub(crate) struct AppendFailed {
     pub(crate) error: Error,
-    /// Nothing was appended: the sequence numbers can be used again. Otherwise each of the records may be in the log.
+    /// Whether nothing was appended, so that the sequence numbers can be used again. Otherwise each of the records may be in
+    /// the log.
     pub(crate) untouched: bool,
 }
 
-/// The record's run id; fails for partition-level records, which a producer does not write.
+/// Returns the record's run id; fails for partition-level records, which a producer does not write.
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed> {
     record.body.run_id.borrow().ok_or_else(|| {
@@ -111,7 +113,7 @@ pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed
     })
 }
 
-/// No acknowledgement arrived within `deadline` of records, the first of which is this one.
+/// The error for records without an acknowledgement within `deadline`; `record` is the first of them.
 #[cfg(any(feature = "kafka", feature = "embedded"))]
 pub(crate) fn unacknowledged(record: &JournalRecord, deadline: std::time::Duration) -> AppendFailed {
     let message = format!(

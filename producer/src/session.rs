@@ -261,7 +261,7 @@ impl Session {
             let message = format!("run {}: an intent was given up without an answer", self.run_id);
             Error::new(ErrorKind::Internal, Action::Operator, message).with_side_effect(SideEffect::Unknown)
         };
-        // So that a cancelled call keeps no room that others wait for.
+        // Releases the permit if the call is cancelled.
         let _room = GiveBack(intent.permit.clone());
         state.intents.push(intent);
         loop {
@@ -283,7 +283,7 @@ impl Session {
             state = tokio::select! {
                 biased;
                 admitted = &mut reply => return admitted.unwrap_or_else(|_| Err(given_up())),
-                // What became of it is taken in under the lock, by whoever has it first.
+                // The first task to get the lock applies the outcome.
                 state = locked => state.map_err(|error| error.with_side_effect(SideEffect::Unknown))?,
             };
         }
@@ -398,7 +398,7 @@ impl Session {
         let mut done = Box::pin(reopen::reopen(&mut state)).await?;
         if state.appender.state.is_ready() {
             match state.settle().await {
-                // Somebody decided a call that was cancelled here, for example. Reopening reads what became of it.
+                // For example, an operator decided a call that was cancelled here. Reopening reads the decision.
                 Err(error) if error.action() == Action::Reopen => {
                     done.add(Box::pin(reopen::reopen(&mut state)).await?);
                     state.settle().await?;

@@ -48,7 +48,7 @@ const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
 type Outcome = Result<Vec<Appended>, AppendFailed>;
 
-/// An append under way, which any of its calls, or any other operation, drives to its end.
+/// An append in flight. Any of its calls, or any other operation, can poll it.
 pub(crate) type Ack = Shared<BoxFuture<'static, Arc<Outcome>>>;
 
 /// What a call waits for.
@@ -171,10 +171,10 @@ impl SessionState {
         self.send_waiting()
     }
 
-    /// Waits until no intent is in flight, nor waits for one that is.
+    /// Waits until no intent is in flight, and none waits for another intent.
     pub(crate) async fn drain_intents(&mut self) {
         while let Some(ack) = self.advance_intents() {
-            // Its outcome is taken in by what comes next.
+            // The next `advance_intents` applies the outcome.
             drop(ack.await);
         }
     }
@@ -205,7 +205,7 @@ impl SessionState {
         Some(self.send_group(first, refusals))
     }
 
-    /// Sends an intent, and with it those that wait behind it.
+    /// Sends an intent together with the waiting intents that may share its append.
     fn send_group(&mut self, first: Intent, refusals: u64) -> Ack {
         let appender = &mut self.appender;
         let alone = self.intents.one_by_one > 0 || !first.goes_with_others();
@@ -243,7 +243,7 @@ impl SessionState {
         ack
     }
 
-    /// Gives each call of an append what became of it.
+    /// Sends each call of an append its outcome.
     fn settle_group(&mut self, group: Group, acked: &Outcome) {
         let Group { intents, begun, sent_after, refusals, also, .. } = group;
         let appended = match acked {

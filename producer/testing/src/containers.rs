@@ -22,10 +22,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// How long a container may take to start, and a server to be ready after that.
+/// The maximum time for a container's start, and again for the server's readiness.
 pub const READY_WAIT: Duration = Duration::from_secs(120);
 
-/// The label of all containers of this crate. Its value is that of a test's.
+/// The label of all containers of this crate. Its value identifies one test.
 pub const LABEL: &str = "org.runlog.testing";
 
 const PORT: u16 = 7070;
@@ -37,7 +37,7 @@ const ASK_WAIT: Duration = Duration::from_secs(5);
 const KAFKA_ATTEMPTS: usize = 3;
 const LOG_BYTES_SHOWN: usize = 2000;
 
-/// Why there is no server.
+/// A server that did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -53,7 +53,7 @@ pub enum Error {
     /// The server started, and was not ready in time.
     #[error("the server was not ready within {} s; its log ends with {log:?}", READY_WAIT.as_secs())]
     NotReady {
-        /// The end of what it wrote.
+        /// The end of the server's log.
         log: String,
     },
     /// There is no free port.
@@ -79,19 +79,19 @@ impl Default for Images {
     }
 }
 
-/// A server on an empty journal of its own. Without authentication and TLS: for tests only.
+/// A server on its own empty journal. It has no authentication and no TLS: for tests only.
 pub struct Server {
     url: String,
     container: ContainerAsync<GenericImage>,
 }
 
 impl Server {
-    /// Starts one, and waits until it is ready. Cancelled, it may leave a container, which has the [`LABEL`].
+    /// Starts a server, and waits until it is ready. After a cancellation a container with the [`LABEL`] may remain.
     pub async fn start() -> Result<Self, Error> {
         Self::start_image(&Images::default()).await
     }
 
-    /// The same with another image.
+    /// As [`Server::start`], with another image.
     pub async fn start_image(images: &Images) -> Result<Self, Error> {
         Self::on("--local", &images.runlog, &Test::new()).await
     }
@@ -120,14 +120,14 @@ impl Server {
         Runlog::connect(Config::new(Journal::Http(self.url.clone()), agent_id)).await
     }
 
-    /// The end of what it has written to its log; empty if Docker does not give it.
+    /// The end of the server's log; empty if Docker does not return it.
     pub async fn log(&self) -> String {
         let written = self.container.stderr_to_vec().await.unwrap_or_default();
         let end = written.len().saturating_sub(LOG_BYTES_SHOWN);
         String::from_utf8_lossy(&written[end..]).into_owned()
     }
 
-    /// The id of its container, for what else Docker can do with it.
+    /// The container's id, for other uses of Docker.
     pub fn container(&self) -> &str {
         self.container.id()
     }
@@ -149,16 +149,16 @@ pub struct KafkaServer {
 }
 
 impl KafkaServer {
-    /// Starts both, and waits until the server is ready. Cancelled, it may leave containers, which have the [`LABEL`].
+    /// Starts both, and waits until the server is ready. After a cancellation containers with the [`LABEL`] may remain.
     pub async fn start() -> Result<Self, Error> {
         Self::start_images(&Images::default()).await
     }
 
-    /// The same with other images.
+    /// As [`KafkaServer::start`], with other images.
     pub async fn start_images(images: &Images) -> Result<Self, Error> {
         let mut attempt = 1;
         let (test, port, kafka) = loop {
-            // A broker tells its clients where it is, so its port is chosen before it starts.
+            // A broker advertises its port to clients, so the port is chosen before the broker starts.
             let port = free_port().await.map_err(Error::Port)?;
             let test = Test::new();
             match started(&images.kafka, test.kafka(&images.kafka, port)).await {

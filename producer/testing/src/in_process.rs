@@ -14,7 +14,7 @@ const PARTITIONS: u32 = 2;
 
 /// An empty journal within this process. Cheap to clone; it is gone with its last clone and the connections to it.
 ///
-/// Its rules are those of a server, since the same projector applies them. Nothing is on a disk, and nothing listens.
+/// It applies the same rules as a server, because it uses the same projector. It uses no disk and no socket.
 #[derive(Clone, Debug)]
 pub struct InProcess {
     log: MemoryLog,

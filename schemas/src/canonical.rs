@@ -10,8 +10,8 @@
 //!           (grammar, depth)    └──▶ canonical: a tree, its keys sorted, then written
 //! ```
 //!
-//! One pass over the input, and a depth limit: the cost is linear in the text (and n log n in the keys of one object),
-//! whatever is in it.
+//! One pass over the input, with a depth limit. For any input, the cost is linear in the text, and n log n in the keys
+//! of one object.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ pub enum Problem {
     /// Not JSON (RFC 8259).
     #[error("not JSON: expected {expected} at byte {offset}")]
     Syntax {
-        /// What could have stood there.
+        /// The expected token.
         expected: &'static str,
         /// From the start of the text, 0-based.
         offset: usize,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   C3 01 <Rabin fingerprint, 8 bytes LE> <datum>    Avro single-object encoding
-//!   00    <schema id, 4 bytes BE>         <datum>    Confluent framing, where a registry says what an id names
+//!   00    <schema id, 4 bytes BE>         <datum>    Confluent framing; a registry maps the id to a schema
 //! ```
 //!
 //! [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand. Bytes from the log go
@@ -24,10 +24,10 @@ pub use event::{Entity, Event};
 pub use framing::{Framing, NoRegistry, Schemas, Unframed, confluent_id, reframe, reframe_as, size, unframe};
 use framing::{SINGLE_OBJECT_BYTES, single_object};
 
-/// The largest framed record, bytes: what a producer may append and a reader takes.
+/// The largest framed record that a producer may append and a reader accepts, bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
-/// Why bytes cannot be read as a record, and what the projector does with them.
+/// The reason why bytes are not a record, and the projector's reaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Unknown framing: a dead letter.
@@ -56,7 +56,7 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// Whether the partition stops here; otherwise the record is a dead letter and the partition goes on.
+    /// Whether the partition stops here; otherwise the record is a dead letter and the partition continues.
     pub fn stops(&self) -> bool {
         matches!(self, Self::UnknownSchema(_) | Self::UnknownBranch(_))
     }
@@ -84,7 +84,7 @@ pub fn encode(record: &JournalRecord) -> Vec<u8> {
     encode_as(record, Framing::SingleObject)
 }
 
-/// Frames `record`. A Confluent id must be that of [`JournalRecord::version`].
+/// Frames `record`. A Confluent id must name the schema of [`JournalRecord::version`].
 pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     framing.put(record.version(), &mut out);
@@ -249,7 +249,7 @@ impl<'a> Envelope<'a> {
         self.stored.as_ref().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
 
-    /// The claim check, where the payload is in the content store.
+    /// The claim check, if the payload is in the content store.
     pub fn stored(&self) -> Option<&StoredPayload> {
         self.stored.as_ref()
     }
@@ -315,8 +315,8 @@ fn claim_check(input: &mut Input<'_>) -> Option<StoredPayload> {
     (PayloadType::ALL[branch] == PayloadType::StoredPayload).then(|| StoredPayload::take(input).ok())?
 }
 
-/// Unframes `bytes` and reads the envelope, and nothing of the payload but its branch: [`read`] may still find that a record is a
-/// dead letter, and no more that it stops its partition.
+/// Unframes `bytes` and reads the envelope and the payload's branch. [`read`] may still find that the record is a dead
+/// letter, but no longer that it stops its partition.
 pub fn read_envelope(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = Envelope::read(unframe(bytes)?)?;
     let branch = envelope.payload_input().long()?;

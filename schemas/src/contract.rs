@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct Unrecognized {
     /// The variant's name.
     pub variant: String,
-    /// JSON text: the content where that stands apart from the name, otherwise the whole value.
+    /// JSON text: the content if it is separate from the name, otherwise the whole value.
     pub content: Json,
 }
 datum!(Unrecognized { variant, content });

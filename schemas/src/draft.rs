@@ -57,7 +57,7 @@ fn invalid(what: impl ToString, pointer: &str) -> Invalid {
 }
 
 impl Draft {
-    /// Parses one JSON object. For a record that is to be appended, use [`Self::parse_new`].
+    /// Parses one JSON object. For a new record, use [`Self::parse_new`].
     ///
     /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has
     /// a default; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
@@ -208,7 +208,7 @@ fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
     }
 }
 
-/// The kind and facts of a payload; for a stored payload, those that the client states.
+/// Returns the payload's kind and facts; for a stored payload, the kind and facts that the client states.
 fn kind_and_facts(
     payload: &Payload,
     members: &BTreeMap<String, Box<RawValue>>,

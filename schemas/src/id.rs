@@ -1,4 +1,4 @@
-//! What must not be mixed up: ids, numbers and hashes, each a type of its own.
+//! Ids, numbers and hashes, each a type of its own, so that the compiler finds exchanged values.
 //!
 //! ```text
 //!   text    RunId RecordId WriterId Fingerprint     not empty, bounded; borrowed in an envelope, owned elsewhere
@@ -7,9 +7,9 @@
 //!   hash    ContentHash RunHash PrevHash            SHA-256
 //! ```
 //!
-//! A value that exists is legal: constructors, JSON and Avro refuse the same. A record off the wire with an illegal one
-//! does not decode by its schema, so it is a dead letter and its partition goes on (`codec::Unreadable::Undecodable`).
-//! Bytes and JSON are those of the plain string, number or hash.
+//! Every value is legal: constructors, JSON and Avro refuse the same inputs. A record in the log with an illegal value
+//! does not decode by its schema, so it is a dead letter and its partition continues
+//! (`codec::Unreadable::Undecodable`). In Avro and in JSON a value is a plain string, number or hash.
 //!
 //! ```
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
@@ -17,7 +17,7 @@
 //! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
 //! ```
 //!
-//! What is mixed up does not compile, such as a place with its partition and its offset exchanged:
+//! Exchanged values do not compile, such as partition and offset of a position:
 //!
 //! ```compile_fail,E0308
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
@@ -25,7 +25,7 @@
 //! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
 //! ```
 //!
-//! or an offset where a run's own numbers are asked for:
+//! or an offset compared with a run's own number:
 //!
 //! ```compile_fail,E0308
 //! # use runlog_schemas::id::{JournalSeq, Offset};
@@ -41,23 +41,23 @@ pub use number::{Epoch, JournalSeq, Offset, PartitionId, WriterSeq};
 pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};
 
 /// The longest id of a run, a record or a writer, bytes. Ids are message keys in Kafka and parts of every key in
-/// RocksDB, where a few of them stand side by side; no id that anybody gave comes near it.
+/// RocksDB, which may contain several. Real ids are far shorter.
 pub const ID_BYTES_MAX: usize = 1024;
 
 /// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids
 /// are.
 pub const FINGERPRINT_BYTES_MAX: usize = 1024;
 
-/// `.` or `..`, where a text is one of them: as a segment of a URL's path it is taken out by whoever reads the URL,
-/// percent-encoded or not, so that what was asked of one run would be asked of another, or of all.
+/// Returns `.` or `..` if the text is one of them. URL parsers remove such a path segment, percent-encoded or not. A
+/// request for one run would then address another run, or all.
 pub fn dots(text: &str) -> Option<&'static str> {
     [".", ".."].into_iter().find(|dots| *dots == text)
 }
 
-/// Why a value is none of its type, and what to do.
+/// The reason why a value is illegal for its type, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Illegal {
-    /// An id without anything in it.
+    /// An empty id.
     #[error("a {what} is not empty; give it one")]
     Empty {
         /// The type, for people.
@@ -73,7 +73,7 @@ pub enum Illegal {
         /// What it has.
         bytes: usize,
     },
-    /// An id that no URL's path keeps.
+    /// An id that URL parsers remove from a path.
     #[error("a {what} is not {text:?}, which whatever reads a URL takes out of its path; give it another one")]
     Dots {
         /// The type, for people.
@@ -81,7 +81,7 @@ pub enum Illegal {
         /// `.` or `..`.
         text: &'static str,
     },
-    /// A number that the schema has no room for.
+    /// A number beyond the schema's range.
     #[error("{what} must be at most {max}, what the schema's number holds, not {number}")]
     TooLarge {
         /// The type, for people.

@@ -10,8 +10,8 @@ use std::{fmt, sync::Arc};
 
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
-/// Two are equal when their texts are; for equality of meaning compare parsed values. A clone shares the text, and is
-/// compared with what it shares it with in no time: message lists are compared at every checkpoint.
+/// Two are equal when their texts are; for equality of meaning compare parsed values. Clones share the text and compare
+/// in constant time: message lists are compared at every checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
 
@@ -68,10 +68,10 @@ pub fn value(text: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// The members of a JSON object, each its name and its value's text: in their order, as often as they are there, and
-/// whatever their names are.
+/// Returns the members of a JSON object, each as its name and its value's text, in their order. Repeated names are
+/// kept, and no name has a special meaning.
 ///
-/// Errors: what is no JSON object.
+/// Errors: the text is not a JSON object.
 pub fn members(text: &str) -> Result<Vec<(String, &str)>, serde_json::Error> {
     serde_json::from_str(text).map(|Members(members)| members)
 }
@@ -98,7 +98,7 @@ impl<'de> serde::Deserialize<'de> for Members<'de> {
     }
 }
 
-/// The value, whatever names its members have: `serde_json` takes some of them for marks of its own.
+/// Parses a value with any member names. `serde_json` by itself interprets some names as its own markers.
 fn plain(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text).map(|Plain(value)| value)
 }

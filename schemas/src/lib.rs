@@ -1,8 +1,8 @@
-//! The vocabulary of Runlog: what a record is, how it is written, what it means.
+//! Runlog's records: their types, their encoding, and the rules that judge them.
 //!
-//! Reading order: [`id`] (what must not be mixed up), [`record`] (the envelope), [`payload`] (what it says),
-//! [`messages`] (what checkpoints are made of), [`judge`] (what it means), [`codec`] (how it travels), [`canonical`]
-//! (fingerprints). The contract is `avsc/v1/JournalRecord.avsc`; all else follows from it.
+//! Reading order: [`id`] (ids, numbers, hashes), [`record`] (the envelope), [`payload`], [`messages`] (message lists of
+//! checkpoints), [`judge`] (the rules), [`codec`] (the encoding), [`canonical`] (fingerprints). The contract is
+//! `avsc/v1/JournalRecord.avsc`; all else follows from it.
 
 #![deny(missing_docs)]
 

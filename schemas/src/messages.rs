@@ -1,5 +1,4 @@
-//! Message lists of checkpoints: what a list consists of, and what a checkpoint has to record of a list that follows
-//! another.
+//! Message lists of checkpoints, and the form in which a checkpoint records a list relative to an earlier one.
 //!
 //! ```text
 //!   base    a b c d e f          (an applied checkpoint's list)

@@ -7,8 +7,8 @@ use std::{fmt, str::FromStr};
 /// A `T`, or the text of a value that this build does not know: a newer build may write one. It is kept, and serialized
 /// unchanged.
 ///
-/// It compares with a `T`, and a value that is not known equals none. So decide by the values that allow something
-/// (`status == RunStatus::Open`), never by those that forbid it: what is not known then falls on the safe side.
+/// It compares with a `T`, and an unknown value equals no `T`. So decide by the values that allow something (`status ==
+/// RunStatus::Open`), never by the values that forbid it: an unknown value then falls on the safe side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OrOther<T> {

@@ -1,4 +1,4 @@
-//! The JSON that a record was read from: the contract's members, and those that the schema has no field for.
+//! The JSON that a record was read from: the contract's members, and members without a field in the schema.
 
 use crate::record::JournalRecord;
 use serde_json::{Map, Value};

@@ -238,7 +238,7 @@ pub struct Genesis {
 }
 datum!(Genesis { journal_id, partitions });
 
-/// The claim check of a payload in the content store. The record's kind and facts are those of that payload.
+/// The claim check of a payload in the content store. The record has that payload's kind and facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPayload {
     /// The payload's type.

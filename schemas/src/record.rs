@@ -307,8 +307,8 @@ impl JournalRecord {
     }
 
     /// Replaces a payload longer than `above` bytes by its claim check, and returns its encoding for the content store.
-    /// None: the payload is short enough, or must stay inline, as that of an attempt, whose number a server checks. Kind, facts and
-    /// content hash do not change.
+    /// `None`: the payload is short enough, or must stay inline, such as an attempt, whose number a server checks.
+    /// Kind, facts and content hash do not change.
     pub fn detach(&mut self, above: usize) -> Option<Vec<u8>> {
         if !self.may_detach() {
             return None;

@@ -23,7 +23,7 @@ impl<'de> serde::Deserialize<'de> for Bytes {
 const BASE64: &str = "base64";
 
 impl Bytes {
-    /// As an object with the member `base64`, a third longer than the bytes; hexadecimal doubles them.
+    /// Returns an object with the member `base64`, a third longer than the bytes; hexadecimal doubles them.
     pub fn in_base64(&self) -> serde_json::Value {
         serde_json::json!({ BASE64: STANDARD.encode(&self.0) })
     }

@@ -3,8 +3,8 @@
 //! `avsc/RELEASED` lists the released ones, which do not change any more. All of [`versions`] are read, in place (see
 //! [`crate::evolution`]). A record is written in the lowest version that expresses it
 //! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and
-//! an older reader stops only at what it does not know. A record that a server numbers again is written in version
-//! [`RENUMBERED_SINCE`] at the least.
+//! an older reader stops only at content that it does not know. A record that a server numbers again is written in
+//! version [`RENUMBERED_SINCE`] at the least.
 
 use crate::datum::hex;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ pub const NAME: &str = "JournalRecord";
 /// Version 1, `schemas/avsc/v1/JournalRecord.avsc`: nearly every record is written in it.
 pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 
-/// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions that say what they were made at.
+/// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions with the state that they were made at.
 pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
 /// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state
@@ -67,7 +67,7 @@ pub fn versions() -> &'static [Version] {
     &VERSIONS
 }
 
-/// The lowest version: what a record is written in that needs no later one.
+/// The lowest version, for records that need no later one.
 pub fn lowest() -> &'static Version {
     VERSIONS.first().expect("there is a version")
 }
@@ -82,13 +82,13 @@ pub fn current() -> &'static Version {
     VERSIONS.last().expect("there is a version")
 }
 
-/// The version whose fingerprint stands on the wire, if it is one.
+/// Returns the version with this fingerprint, as on the wire.
 pub fn by_fingerprint(fingerprint: &[u8]) -> Option<&'static Version> {
     versions().iter().find(|version| version.fingerprint == fingerprint)
 }
 
-/// The version that `text` is, whatever its formatting, docs and defaults; none if it is another schema, or none at
-/// all.
+/// Returns the version that `text` spells, with any formatting, docs and defaults. `None` if it is another schema or
+/// not a schema.
 pub fn by_text(text: &str) -> Option<&'static Version> {
     by_fingerprint(&fingerprint_of(text).ok()?)
 }

@@ -13,6 +13,6 @@ pub struct Subject {
     pub partition: Option<PartitionId>,
     /// The offset in the partition.
     pub offset: Option<Offset>,
-    /// The record's id. Of an error about a call, that of its request.
+    /// The record's id. For an error about a call, the id of its request.
     pub record_id: Option<RecordId>,
 }

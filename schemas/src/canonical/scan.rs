@@ -1,4 +1,4 @@
-//! The JSON grammar (RFC 8259) in one pass over the text: tokens are slices of it, nothing is copied or converted.
+//! The JSON grammar (RFC 8259) in one pass. Tokens are slices of the text, without a copy or a conversion.
 //!
 //! The meaning of a token (escapes, ranges, repetitions) is up to the visitor: it may refuse a token, and the scanner
 //! adds the position.

@@ -120,7 +120,7 @@ fn an_error_says_what_and_where() {
     assert_eq!(message("[1"), "not JSON: expected a comma or the array's end at byte 2 at the top level");
 }
 
-/// A value, its spellings drawn along with it: what a sender may vary without meaning another call.
+/// A value with the spellings that a sender may choose without changing the call.
 #[derive(Clone, Debug)]
 enum Value {
     Plain(&'static str, &'static str),

@@ -34,7 +34,7 @@ pub(super) fn single_object(version: &Version, out: &mut Vec<u8>) {
     out.extend_from_slice(&version.fingerprint);
 }
 
-/// The size that counts against [`RECORD_BYTES_MAX`], bytes: that of the single-object form, whatever the framing.
+/// The size that counts against [`RECORD_BYTES_MAX`], bytes: the size in single-object form, for either framing.
 pub fn size(framed: &[u8]) -> usize {
     let shorter = SINGLE_OBJECT_BYTES - CONFLUENT_BYTES;
     framed.len() + if framed.first() == Some(&CONFLUENT) { shorter } else { 0 }

@@ -22,14 +22,14 @@ impl Sha256 {
         Self::from_digest(&digest::digest(&digest::SHA256, bytes))
     }
 
-    /// The hash of the parts, one behind the other.
+    /// The hash of the concatenated parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut context = Context::new(&digest::SHA256);
         parts.iter().for_each(|part| context.update(part));
         Self::from_digest(&context.finish())
     }
 
-    /// The hash of the parts, each behind its length in bytes, which is 8 bytes, big-endian.
+    /// The hash of the parts, each prefixed with its length in bytes (8 bytes, big-endian).
     pub fn of_prefixed<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut context = Context::new(&digest::SHA256);
         for part in parts {

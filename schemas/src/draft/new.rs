@@ -1,4 +1,4 @@
-//! Parses records that are to be appended. Records in the log may have what is refused here: they stay readable.
+//! Parses new records, with stricter checks than readers. Records in the log that violate them stay readable.
 
 use super::{Draft, Invalid, invalid};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 const TOOL_NAME_BYTES_MAX: usize = 1024;
 
 impl Draft {
-    /// Like [`Self::parse`], for a record that is to be appended.
+    /// Like [`Self::parse`], for a new record.
     ///
     /// Errors: also an object with two members of one name, since readers differ in which of them counts; a number without a
     /// successor; a tool name over 1024 bytes; a blank author or reason; a result of a decision that has none. The

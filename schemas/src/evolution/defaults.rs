@@ -1,5 +1,5 @@
-//! Whether each default of a schema is a value of its field's type. Parsers differ in what they let pass, and a default
-//! that is none shows when the first old record is read.
+//! Checks that each default of a schema is a value of its field's type. Some parsers accept a wrong default, which then
+//! fails at the first read of an old record.
 //!
 //! The default of a union is a value of its *first* branch: Avro before 1.12 knows no other, nor do most readers.
 
@@ -68,7 +68,7 @@ fn fits(schema: &Schema, of: &Type, value: &Value) -> bool {
     }
 }
 
-/// Bytes stand in JSON as the characters U+0000 to U+00FF.
+/// Whether `text` spells bytes in JSON: the characters U+0000 to U+00FF.
 fn is_bytes(text: &str) -> bool {
     text.chars().all(|c| u32::from(c) <= 0xff)
 }

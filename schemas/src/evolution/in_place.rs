@@ -8,8 +8,8 @@
 //! | a branch added at the end of a union | a branch taken away, moved, retyped; a union where there was none |
 //! | docs and aliases | names of types, sizes of fixed, logical types |
 //!
-//! Of `JournalRecord` itself, the fields in front of [`CONTENT_BEGINS`] stay as they are, since content hashes begin
-//! behind them; [`LAST`] stays last, since payload hashes reach to the end.
+//! In `JournalRecord` itself, the fields before [`CONTENT_BEGINS`] must not change, since content hashes begin after
+//! them. [`LAST`] stays last, since payload hashes extend to the end.
 
 use super::{
     Incompatibility, Rule, broken,

@@ -123,12 +123,12 @@ impl fmt::Display for Type {
     }
 }
 
-/// The name behind the last dot.
+/// The name after the last dot.
 pub(super) fn unqualified(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Collects the types that `avro` defines and says what it is itself.
+/// Collects the named types that `avro` defines, and returns its own type.
 fn gather(avro: &Avro, named: &mut BTreeMap<String, Named>) -> Type {
     let plain = |primitive| Type::Primitive(primitive, Logical::default());
     let as_int = |name| Type::Primitive(Primitive::Int, Logical { name: Some(name), decimal: None });

@@ -90,7 +90,7 @@ impl<'s> Resolver<'s> {
         if answer.leans_on >= depth {
             answer.leans_on = usize::MAX;
         }
-        // What fails under favourable assumptions fails; what holds under them is known once none is left.
+        // A failure under favourable assumptions is final. A success is final once it depends on no assumption.
         if !answer.holds || answer.leans_on == usize::MAX {
             self.settled.insert(pair, answer.holds);
         }
@@ -180,7 +180,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// Whether a union's branch is the one that was meant for `writer`.
+    /// Whether `branch` of a union is meant for `writer`.
     fn akin(&self, writer: &Type, branch: &Type) -> bool {
         match (writer, branch) {
             (Type::Named(from), Type::Named(to)) => {

@@ -28,13 +28,13 @@ macro_rules! hashes {
 }
 
 hashes! {
-    /// Of a record without its sequencing: over the body and the payload's own hash, wherever the payload is stored.
-    /// Two records with this hash are the same record sent twice.
+    /// The hash of a record without its sequencing: over the body and the payload's own hash, wherever the payload is
+    /// stored. Two records with equal hashes are one record sent twice.
     ContentHash;
-    /// Of a run's applied records, chained. Zero before the first.
+    /// The chained hash of a run's applied records. Zero before the first.
     RunHash;
     /// The predecessor of a record: the content hash of its writer's previous record, or for the first record after a
-    /// claim the run hash as of that claim. `writer_seq` tells which.
+    /// claim the run hash as of that claim. `writer_seq` determines which.
     PrevHash;
 }
 

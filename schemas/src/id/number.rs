@@ -126,7 +126,7 @@ numbers! {
     Epoch(u64 as i64, any u32) = "writer epoch";
     /// A writer's records within its epoch: 1, 2, 3 …; 0 for claims and for records that need none.
     WriterSeq(u64 as i64, any u32) = "writer_seq";
-    /// A run's numbered records: 1, 2, 3 …; 0 for those of kinds that are not numbered.
+    /// A record's number in its run: 1, 2, 3 …; 0 for kinds without numbers.
     JournalSeq(u64 as i64, any u32) = "journal_seq";
     /// A record's position in its partition: increasing, with gaps allowed.
     Offset(u64 as i64, any u32) = "offset";
@@ -145,7 +145,7 @@ impl PartitionId {
         (0..count.min(Self::MAX.0)).map(Self)
     }
 
-    /// As an index into a list of the partitions.
+    /// The index into a list of all partitions.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -71,7 +71,7 @@ macro_rules! texts {
                 Self::new(text).map_err(|illegal| Self::malformed(&illegal, at))
             }
 
-            /// Reads one that may be absent: the empty string.
+            /// Reads an optional id: the empty string means absent.
             pub fn take_or_empty(input: &mut Input<'a>) -> Result<Option<Self>, Malformed> {
                 let at = input.position();
                 match input.str()? {
@@ -118,7 +118,7 @@ macro_rules! texts {
         }
 
         impl OrEmpty<$name> {
-            /// The id, borrowed, where there is one.
+            /// The borrowed id, if present.
             pub fn borrow(&self) -> Option<$name<&str>> {
                 self.0.as_ref().map(|id| id.borrow())
             }

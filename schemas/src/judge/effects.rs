@@ -27,8 +27,8 @@ pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Res
     })
 }
 
-/// Refuses an attempt that nobody permits: the call must be safe to run again, as the attempt's author saw it, and the
-/// number must be the next one. Attempts without a basis are not checked.
+/// Refuses an attempt that is not permitted. The call must be safe to run again, as the attempt's author saw it, and
+/// the number must be the next one. Attempts without a basis are not checked.
 pub(super) fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
     let (Some(request), Some(basis)) = (&facts.answers, facts.basis) else { return Ok(Ok(())) };

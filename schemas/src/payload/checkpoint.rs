@@ -1,4 +1,4 @@
-//! Where an agent's loop stood, and what may be forgotten of that.
+//! Checkpoints of an agent's loop, and their pruning.
 
 use crate::{
     datum,
@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Where an agent's loop stood between two tool rounds.
+/// The state of an agent's loop between two tool rounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopCheckpoint {
     /// Unique within the run.
@@ -34,7 +34,7 @@ pub struct LoopCheckpoint {
     /// Completed tool rounds.
     #[serde(default)]
     pub turn: u64,
-    /// The source's message objects, unchanged: those that no checkpoint of the run brought before.
+    /// The source's message objects, unchanged, except messages that an earlier checkpoint of the run contains.
     pub messages: Vec<Json>,
     /// The message list, part by part; when empty, the base's whole list and then all of `messages`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,7 +111,7 @@ impl LoopCheckpoint {
 pub struct CheckpointPrune {
     /// The first `journal_seq` whose checkpoints stay.
     pub prune_covered_before: JournalSeq,
-    /// Whether the latest checkpoint that was taken behind the run's end stays in any case.
+    /// Whether the latest checkpoint after the run's end is kept in any case.
     #[serde(default)]
     pub preserve_latest_terminal: bool,
 }

@@ -1,4 +1,4 @@
-//! Hooks: registered, invoked, what they answered.
+//! Hooks: registration, invocation and answer.
 
 use crate::{
     contract,

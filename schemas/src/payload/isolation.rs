@@ -1,4 +1,4 @@
-//! Isolated execution environments: what was asked for, prepared, run and cleaned up.
+//! Isolated execution environments: request, preparation, run and cleanup.
 
 use crate::{
     contract,

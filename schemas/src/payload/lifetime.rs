@@ -20,7 +20,7 @@ pub struct Erasure {
 }
 datum!(Erasure { key_ids, who, why });
 
-/// The first record of a run that goes on from a point in another one. The other run is not changed by it.
+/// The first record of a run that continues from a point in another run. It does not change the other run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
     /// The other run.
@@ -31,9 +31,9 @@ pub struct Fork {
     pub from_partition: PartitionId,
     /// The offset of the last shared record in that partition.
     pub from_offset: Offset,
-    /// The other run's hash behind that record: that it is the history which this one shares can be checked.
+    /// The other run's hash after that record, which lets a reader verify the shared history.
     pub from_hash: RunHash,
-    /// The checkpoint of the other run that an agent goes on from.
+    /// The checkpoint of the other run that an agent continues from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_checkpoint_id: Option<String>,
     /// Who forked it.

@@ -1,5 +1,5 @@
-//! Facts that other journals observe: proposals, retractions, and whole tool calls. When such a fact is valid stands in
-//! the envelope's `validity`, in clear.
+//! Facts that other journals observe: proposals, retractions, and whole tool calls. The envelope's `validity` contains
+//! the fact's valid time, in clear.
 
 use crate::{contract, datum, json::Json, scalar::Finite, symbols};
 use serde::{Deserialize, Serialize};

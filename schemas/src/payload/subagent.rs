@@ -1,4 +1,4 @@
-//! Subagents and what becomes of children.
+//! Subagents and the lifecycles of children.
 
 use crate::{
     contract,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The most records that a batch holds.
 pub const BATCH_RECORDS_MAX: usize = 4096;
 
-/// Records of one run that take effect together or not at all. Their `writer_seq`s are consecutive from the envelope's;
-/// none of them is a batch, a claim, a partition's, held elsewhere, or of a kind that needs no claim.
+/// Records of one run that take effect together or not at all. Their `writer_seq`s are consecutive from the envelope's.
+/// Not allowed: a batch, a claim, a partition's record, a stored payload, a kind that needs no claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Batch {
     /// The records, in order.
@@ -39,7 +39,7 @@ impl Batch {
 }
 
 impl Batch {
-    /// Visits where each record of an encoded batch stands, from the beginning of `input`.
+    /// Visits the byte range of each record in an encoded batch, relative to the beginning of `input`.
     pub(crate) fn spans(
         input: &mut Input<'_>,
         mut visit: impl FnMut(std::ops::Range<usize>) -> Result<(), Malformed>,
@@ -85,15 +85,15 @@ impl Datum for Batch {
     }
 }
 
-/// A payload encrypted under the run's key, which the envelope's `key_id` names. Kind and facts are those of what is
-/// within, and the content hash covers the ciphertext.
+/// A payload encrypted under the run's key, which the envelope's `key_id` names. Kind and facts describe the plaintext;
+/// the content hash covers the ciphertext.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encrypted {
     /// How, by name.
     pub algorithm: String,
     /// Unique under the key.
     pub nonce: Bytes,
-    /// The payload's encoding with its union branch, then that of its unknown fields.
+    /// The encodings of the payload with its union branch and of its unknown fields, encrypted.
     pub ciphertext: Bytes,
 }
 datum!(Encrypted { algorithm, nonce, ciphertext });

@@ -1,5 +1,5 @@
-//! The write-back journal's entries: what is staged, and what became of it. Its transactions count from 0 per session,
-//! which is the envelope's `session_id`.
+//! The write-back journal's entries: staged operations and their outcomes. Transactions count from 0 per session, which
+//! is the envelope's `session_id`.
 
 use crate::{contract, variants};
 

@@ -231,7 +231,7 @@ impl Facts {
         if self.principal_proof.is_some() { self.version_of_content().max(2) } else { self.version_of_content() }
     }
 
-    /// The lowest version that expresses what the content hash covers: all but `principal_proof`.
+    /// The lowest version that expresses the content hash's input: all fields but `principal_proof`.
     pub(crate) fn version_of_content(&self) -> u16 {
         if self.basis.is_some() || self.attempt.is_some() || self.unresolved.is_some() || self.repeatable.is_some() {
             3

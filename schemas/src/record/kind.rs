@@ -58,8 +58,8 @@ impl RecordKind {
         matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
     }
 
-    /// Whether its payload may be in the content store, which the projection cannot read: not those that it reads
-    /// itself (partition-level records, claims, batches).
+    /// Whether its payload may be in the content store. The projection cannot read that store, so payloads that it
+    /// needs stay inline (partition-level records, claims, batches).
     pub fn may_be_stored(self) -> bool {
         !self.of_partition() && !matches!(self, Self::RunClaim | Self::Batch)
     }

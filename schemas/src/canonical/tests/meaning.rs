@@ -73,7 +73,7 @@ fn number(spelled: &str) -> Meaning {
     let double: f64 = spelled.parse().unwrap();
     let whole = !spelled.contains(['.', 'e', 'E']);
     if double.abs() <= SAFE {
-        // Adding a positive zero leaves every number what it is, but for the negative zero.
+        // Adding positive zero turns negative zero into zero and changes no other number.
         Meaning::Double((double + 0.0).to_bits())
     } else if whole {
         Meaning::Digits(spelled.to_owned())
@@ -205,7 +205,7 @@ proptest! {
     #[test]
     fn a_tool_and_its_arguments_are_not_shifted_into_each_other((one, other) in pair(), pick in (0..7_usize, 0..7_usize)) {
         let hashes = [args_sha256(&canonical(&one)).unwrap(), args_sha256(&canonical(&other)).unwrap()];
-        // Names that end with what the other call's arguments would add to a name.
+        // Tool names that end like a name followed by the other call's arguments.
         let tools = [
             String::new(), "t".into(), "t\0".into(), "\0t".into(), format!("t\0{}", hashes[0]),
             format!("t\0{}", hashes[1]), format!("t{}", hashes[1]),

@@ -13,12 +13,12 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// Memory per byte of input that the densest values take: a byte can stand for an empty string.
+/// Memory per byte of input for the densest values: one byte can encode an empty string.
 const FACTOR: usize = 64;
 /// Memory that does not depend on the input: messages, and the few small vectors of a record.
 const FIXED: usize = 16 << 10;
 
-/// Runs `read` and sees to it that it held no more than a small multiple of its input.
+/// Runs `read` and checks that its peak memory is at most a small multiple of its input.
 fn bounded<T>(input: usize, read: impl FnOnce() -> T) -> T {
     let (out, allocated) = counting::during(read);
     let peak = allocated.peak;
@@ -26,7 +26,7 @@ fn bounded<T>(input: usize, read: impl FnOnce() -> T) -> T {
     out
 }
 
-/// A registry that gave the current schema one id and knows no other.
+/// A registry with a single id, for the lowest schema version.
 #[derive(Debug)]
 struct OneId;
 

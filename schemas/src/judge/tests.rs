@@ -342,9 +342,9 @@ fn the_rules_are_asked_in_their_order() {
     };
     // Everything is wrong with it, but it was judged before.
     assert_eq!(run.changed("x", turn("x"), worst), Repeat(None));
-    // A fenced one that is a gap, a conflict and out of sequence.
+    // A fenced record that is also a gap, a conflict and out of sequence.
     assert_eq!(run.changed("x", turn("y"), worst), Refused(Reason::Fenced));
-    // A gap that is a conflict and out of sequence.
+    // A gap that is also a conflict and out of sequence.
     let gap = |record: &mut JournalRecord| {
         record.place.writer_seq = record.place.writer_seq.saturating_add(5);
         record.place.journal_seq = record.place.journal_seq.saturating_add(5);

@@ -11,7 +11,7 @@ use runlog_schemas::{
 
 /// Memory is asked for once per string that is there and not empty, and once per list.
 fn kept(facts: &Facts) -> usize {
-    // All of them, so that one that is added is thought of here.
+    // Lists all fields, so that a new field does not compile until this test considers it.
     let Facts {
         payload_type,
         status,
@@ -59,10 +59,10 @@ fn an_envelope_allocates_for_its_facts_and_for_no_other_field() {
         assert_eq!(allocated.count, kept(&envelope.facts), "{name}");
         // Its strings are as long as they are in the datum, and its lists have room for four.
         assert!(allocated.bytes < framed.len() + 256, "{name}: {} bytes", allocated.bytes);
-        // The payload is checked to its last byte, and nothing of it is kept: a text that holds JSON takes a byte per open
-        // bracket, which are given back.
+        // The payload is checked to its last byte without keeping memory: JSON text allocates a byte per open bracket
+        // and frees it.
         let (_, checked) = counting::during(|| codec::read(&framed).unwrap());
-        // The records of a batch are checked as if they stood alone, one at a time.
+        // The records of a batch are checked like single records, one at a time.
         let checks = if envelope.facts.payload_type == PayloadType::Batch { framed.len() } else { 8 };
         assert!(checked.peak <= allocated.peak + checks, "{name}: {checked:?}, the envelope {allocated:?}");
     }

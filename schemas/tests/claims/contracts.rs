@@ -142,7 +142,7 @@ fn fits(types: &Map<String, Value>, of: &str, schema: &Schema) -> bool {
     }
 }
 
-/// Symbols in the contract's spelling and order, behind the one for those that nobody knows; or variants likewise.
+/// Whether symbols or variants follow the contract's spelling and order, after the one for unknown values.
 fn fits_enum(item: &Value, schema: &Schema) -> bool {
     let names: Vec<&str> = list(item, "variants").iter().map(|variant| text(variant, "json")).collect();
     match (text(item, "tag"), schema) {

@@ -1,5 +1,5 @@
-//! An allocator that counts what each thread asks for: whoever takes this file in has it as its allocator. The tests on
-//! hostile bytes and on allocations do, and the fuzz targets.
+//! An allocator that counts each thread's allocations. Each crate that includes this file uses it as its allocator: the
+//! tests on hostile bytes and on allocations, and the fuzz targets.
 
 #![allow(unsafe_code, reason = "an allocator that counts has no other way")]
 #![allow(dead_code, reason = "who takes it in looks at some of the figures")]
@@ -22,11 +22,11 @@ thread_local! {
 /// What one thread allocated meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocated {
-    /// How often it asked for memory, or for what it had to grow.
+    /// Number of allocations and of reallocations that grow.
     pub(crate) count: usize,
-    /// How much it asked for, bytes, what it gave back included.
+    /// Bytes allocated, including bytes that were freed.
     pub(crate) bytes: usize,
-    /// The most that it held at a time, bytes, without what it held before.
+    /// Peak of the bytes held at a time, without bytes held before.
     pub(crate) peak: usize,
 }
 

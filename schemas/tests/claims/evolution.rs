@@ -142,7 +142,7 @@ fn golden_bytes_of_every_version_are_read() {
             assert_eq!(codec::read(&bytes).unwrap().payload().unwrap(), record.payload, "{}", file.display());
             let json: Value = serde_json::from_slice(&fs::read(file.with_extension("json")).unwrap()).unwrap();
             let printed = serde_json::to_value(&record).unwrap();
-            // A later version may print more: what the golden JSON has is there, and the same.
+            // A later version may print more members, but prints each member of the golden JSON unchanged.
             for (name, value) in json.as_object().unwrap() {
                 assert_eq!(printed.get(name), Some(value), "{} of {}", name, file.display());
             }

@@ -88,7 +88,7 @@ fn unknown_members_are_kept_wherever_they_stand() {
     assert_eq!(kept(&record.body.unknown_fields), expected);
     let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
     assert_eq!(kept(&stored.body.unknown_fields), expected);
-    // Printed and sent again, nothing is lost and nothing is kept twice.
+    // A record that is printed and parsed again is equal: no member is lost or kept twice.
     let again = Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record;
     assert_eq!(again, record);
 }

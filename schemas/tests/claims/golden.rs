@@ -1,7 +1,7 @@
-//! The bytes of version 1, kept: what was written once is read for ever, and is still what is written.
+//! Golden bytes of version 1: they stay readable, and the encoder still writes them.
 //!
-//! `RUNLOG_GOLDEN=write cargo test --package runlog-schemas --test claims golden` writes the files again. Once version 1 is released nobody
-//! does that any more.
+//! `RUNLOG_GOLDEN=write cargo test --package runlog-schemas --test claims golden` writes the files again. Once version
+//! 1 is released, the files must not change.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

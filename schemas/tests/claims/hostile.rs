@@ -1,5 +1,5 @@
-//! Bytes that nobody sane wrote: every golden record cut short at every byte and with every bit flipped, and worse. None
-//! panics, and none makes the reader allocate more than a small multiple of what it was given.
+//! Malformed bytes: every golden record cut short at every byte and with every bit flipped, and worse. The reader does
+//! not panic, and allocates at most a small multiple of the input.
 
 use std::{fs, path::PathBuf};
 
@@ -16,7 +16,7 @@ use runlog_schemas::{
     schema::{self, Version},
 };
 
-/// Memory per byte of input that the densest values take: a byte can stand for an empty string.
+/// Memory per byte of input for the densest values: one byte can encode an empty string.
 const FACTOR: usize = 64;
 /// Memory that does not depend on the input: messages, and the few small vectors of a record.
 const FIXED: usize = 16 << 10;
@@ -78,7 +78,7 @@ fn a_flipped_bit_is_refused_or_read_as_something_else() {
         let first = if at == 0 { 0 } else { bytes.len() - payload };
         for bit in 8 * first..8 * bytes.len() {
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // The reader survives; whether what it finds is a record is up to the bit.
+            // The reader must not panic. Whether it finds a record depends on the bit.
             let _ = read(&flipped);
             flipped[bit / 8] ^= 1 << (bit % 8);
         }
@@ -210,7 +210,7 @@ fn an_illegal_id_off_the_wire_is_a_dead_letter_that_says_which() {
         assert!(!why.stops() && why.reason() == "undecodable", "{id}: {why}");
         assert!(why.to_string().contains(what), "{id}: {why}");
     }
-    // A run's record without a run is none, and nobody needs a writer's id before a claim.
+    // A run's record needs a run id. Before a claim it needs no writer id.
     assert_eq!(codec::read(&respelled(&framed, "RUN", "")).unwrap_err().reason(), "undecodable");
     let unclaimed = respelled(&framed, "WRITER", "");
     assert_eq!(codec::read(&unclaimed).unwrap().writer_id, None);

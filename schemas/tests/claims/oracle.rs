@@ -5,8 +5,8 @@
 //!      └───▶ its JSON ─▶ Avro value by the schema ─▶ bytes ─┴─▶ equal, and each reads the other's
 //! ```
 //!
-//! A field's JSON name is its name in the schema, and a string field whose doc says "JSON text" holds the text of what
-//! stands in the JSON: nothing else is assumed, as by a foreign client.
+//! A field's JSON name is its name in the schema, and a string field whose doc says "JSON text" holds the JSON value's
+//! text. The test assumes nothing else, like a foreign client.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -107,7 +107,7 @@ impl Oracle {
         let value = if branch > 0 {
             Self::of(&union.variants()[branch], Some(content), false)
         } else {
-            // What stands apart from the name, otherwise all of it.
+            // The content if it is separate from the name, otherwise the whole value.
             let kept = if form.get("content").is_some() { content } else { json };
             let text = |text: String| Avro::String(text);
             Avro::Record(vec![("variant".into(), text(variant.into())), ("content".into(), text(kept.to_string()))])
@@ -131,7 +131,7 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// The later versions. Their types are those of version 1, but for the facts.
+/// The later versions. Their types equal the types of version 1, except the facts.
 static LATER: LazyLock<[Schema; 2]> = LazyLock::new(|| {
     [schema::JOURNAL_RECORD_V2, schema::JOURNAL_RECORD_V3].map(|text| Schema::parse_str(text).unwrap())
 });
@@ -235,7 +235,7 @@ proptest! {
         prop_assert_eq!((envelope.privacy, &envelope.facts), (body.privacy, &body.facts));
         prop_assert_eq!(&envelope.payload().unwrap(), payload);
         prop_assert_eq!(envelope.content_hash(), record.content_hash());
-        // Where a record stands is no part of its content, and its payload is.
+        // The content hash covers the payload and not the place.
         let mut moved = record.clone();
         moved.place.writer_seq = if place.writer_seq == WriterSeq::ZERO { 1.into() } else { WriterSeq::ZERO };
         moved.place.timestamp_millis ^= 1;
@@ -397,7 +397,7 @@ fn choices(schema: &Schema) -> usize {
 
 #[test]
 fn every_symbol_and_every_variant_goes_both_ways_in_avro_and_in_json() {
-    // What stands in the envelope alone, and the record within a batch, are the other tests'.
+    // Other tests cover the types of the envelope and the record within a batch.
     let envelope = BTreeSet::from(["RecordKind"]);
     let mut turns = Turns { dice: Dice(1), next: HashMap::new() };
     for (index, tag) in Payload::TYPES.iter().enumerate().filter(|(_, tag)| **tag != "batch") {

@@ -28,7 +28,7 @@ fn there_and_back(json: &Value) -> Value {
     original(&stored).unwrap()
 }
 
-/// A payload on its way, in an envelope that is not looked at.
+/// Sends a payload there and back in an envelope, which is not compared.
 fn payload_there_and_back(payload: &Value) -> Value {
     there_and_back(&json!({"run_id": "r", "record_id": "a", "payload": payload}))["payload"].take()
 }

@@ -70,7 +70,7 @@ fn content_that_is_not_what_was_named_is_refused() {
     assert!(lying.open(&content).is_err());
     let other = StoredPayload { payload_type: PayloadType::LoopCheckpoint.into(), ..stored };
     assert_eq!(other.open(&content), Err(ContentMismatch::NotOfType("loop_checkpoint".into())));
-    // Not even one that stands for another.
+    // Content that is itself a claim check is refused too.
     let nested = Payload::from(other).to_bytes();
     assert!(StoredPayload::of(PayloadType::ToolCallCompleted, &nested).open(&nested).is_err());
 }

@@ -69,7 +69,7 @@ fn one_refusal_refuses_all_with_its_reason_and_consumes_the_numbers_of_all() {
         let before = run.clone();
         let batch = run.next_batch("b", vec![completed("call", 1).into(), bad, turn("x").into()]);
         assert_eq!(run.take(&batch), Refused(reason));
-        assert_eq!(run.calls, before.calls, "nothing of it is visible");
+        assert_eq!(run.calls, before.calls, "no record of a refused batch is visible");
         assert_eq!((run.head.records, run.head.hash), (before.head.records, before.head.hash));
         let seen = &run.seen["b"][0];
         assert_eq!((seen.index, seen.refused), (1, Some(reason)), "the one at fault is named");
@@ -127,7 +127,7 @@ fn a_batch_that_is_none_is_refused_as_one_and_consumes_as_many_numbers_as_it_has
         assert_eq!(run.take(&batch), Refused(Reason::Batch), "{what}");
         assert_eq!(run.numbers().0, writer_seq + numbers, "{what}");
     }
-    // Nobody can take apart what nobody can read.
+    // An encrypted batch is refused: its records cannot be judged.
     let mut run = Run::claimed("a");
     let mut hidden = run.next_batch("b", vec![turn("1").into()]);
     let hides = Encrypted {
@@ -261,7 +261,7 @@ proptest! {
                 prop_assert_eq!(&whole.head, &alone.head, "the run hash included");
             }
         }
-        // Either way its writer goes on behind its last number.
+        // Either way its writer continues after the batch's last number.
         prop_assert_eq!(whole.numbers(), alone.numbers());
     }
 }

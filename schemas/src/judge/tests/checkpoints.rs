@@ -16,7 +16,11 @@ fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
     assert_eq!(run.add("x3", checkpoint("c1", head, None)), Applied);
     assert_eq!(run.add("x4", checkpoint("c2", 0, Some("c1"))), Applied);
     assert_eq!(run.add("x5", checkpoint("c2", head, None)), Refused(Reason::Checkpoint), "its id is taken");
-    assert_eq!(run.next(), (8.into(), (head + 1).into()), "each consumed its writer's number and none of the run's");
+    assert_eq!(
+        run.next(),
+        (8.into(), (head + 1).into()),
+        "each consumed a number of its writer but no number of the run"
+    );
 }
 
 /// `checkpoint` with messages of so many bytes and with spans of (of the base, from, count).
@@ -42,7 +46,7 @@ fn a_checkpoints_list_is_made_of_its_own_messages_and_of_an_applied_bases_list()
         (Refused(Reason::Checkpoint), listed("x", Some("a"), &[], &[(true, i64::MAX as u64, i64::MAX as u64)])),
         (Applied, listed("b", Some("a"), &[9], &[(true, 1, 2), (false, 0, 1), (true, 0, 1)])),
         (Applied, listed("c", Some("b"), &[9], &[])),
-        // An applied one that is not the latest.
+        // An applied base that is not the latest checkpoint.
         (Applied, listed("d", Some("a"), &[], &[(true, 2, 1)])),
         (Refused(Reason::Checkpoint), listed("x", Some("d"), &[], &[(true, 0, 2)])),
         (Applied, listed("e", Some("c"), &[], &[(true, 0, 5)])),
@@ -88,7 +92,7 @@ fn a_pruned_checkpoint_is_no_base_any_more_and_its_id_stays_taken() {
     assert_eq!(
         run.next(),
         (before.0.saturating_add(1), before.1),
-        "it takes its writer's number and none of the run's"
+        "it consumes a number of its writer but no number of the run"
     );
     assert_eq!(run.add("c", listed("c", Some("b"), &[9], &[])), Refused(Reason::Checkpoint));
     assert_eq!(run.add("d", listed("b", None, &[9], &[])), Refused(Reason::Checkpoint));

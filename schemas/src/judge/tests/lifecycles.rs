@@ -148,13 +148,13 @@ fn an_end_is_for_good_but_for_what_may_follow_it() {
                 let mut run = begun.clone();
                 let legal = may_follow(family, first, second);
                 let word = if legal { Applied } else { Refused(Reason::Transition) };
-                assert_eq!(run.say(family, "k", second), word, "{family:?}: {second} behind {first}");
+                assert_eq!(run.say(family, "k", second), word, "{family:?}: {second} after {first}");
             }
             let again = begun.clone().say_again(family, "k", first);
             assert_eq!(again, NoOp, "{family:?}: the same {first} again changes nothing and is no fault");
             let reopened = if family == Family::Pool { Applied } else { Refused(Reason::Transition) };
-            assert_eq!(begun.say(family, "k", opened), reopened, "{family:?}: {opened} behind {first}");
-            assert_eq!(begun.say(family, "other", opened), Applied, "another key stands for itself");
+            assert_eq!(begun.say(family, "k", opened), reopened, "{family:?}: {opened} after {first}");
+            assert_eq!(begun.say(family, "other", opened), Applied, "another key has a state of its own");
         }
     }
 }
@@ -202,7 +202,7 @@ fn a_word_that_nobody_here_knows_moves_nothing_and_breaks_nothing() {
         for status in [opened, ends[0]] {
             run.say(family, "k", status);
             let before = run.states.clone();
-            assert_eq!(run.say(family, "k", "of_tomorrow"), Applied, "{family:?} behind {status}");
+            assert_eq!(run.say(family, "k", "of_tomorrow"), Applied, "{family:?} after {status}");
             assert_eq!(run.states, before);
         }
     }
@@ -241,12 +241,12 @@ fn only_what_is_staged_is_committed_and_a_rejection_is_always_taken() {
     assert_eq!(
         run.stands(family, &lifecycle::write_back_key(Epoch::from(1), "0")),
         Some(("committed", true)),
-        "a commit stands"
+        "a commit is final"
     );
     for before in [&[][..], &["staged"], &["rejected"]] {
         let key = format!("{}", run.offset + 100);
         before.iter().for_each(|status| assert_eq!(run.say(family, &key, status), Applied));
-        assert_eq!(run.say(family, &key, "rejected"), Applied, "behind {before:?}");
+        assert_eq!(run.say(family, &key, "rejected"), Applied, "after {before:?}");
         assert_eq!(run.say(family, &key, "committed"), Refused(Reason::NotStaged));
     }
     // Transactions count from 0 again in every epoch.
@@ -286,7 +286,7 @@ fn a_terminal_marker_agrees_with_its_effect_and_ends_the_run_by_the_runs_words()
     assert_eq!(run.take(&agrees), Applied);
     assert_eq!(run.head.status, RunStatus::Completed);
     assert_eq!(run.say(Family::Wake, "w", "registered"), Refused(Reason::Ended));
-    // The contract's loop ends its turn behind the marker.
+    // The contract's loop ends its turn after the marker.
     let turn =
         |status: &str| json!({ "type": "turn_lifecycle", "turn_id": "t", "status": status, "redacted_summary": "" });
     let begins = typed(&run, "t1", &turn("started"), &json!({}));
@@ -320,7 +320,7 @@ fn a_decision_on_a_contracts_effect_needs_it_to_be_pending() {
         (Family::Delivery, "requested", "completed"),
     ] {
         let mut run = Run::claimed("a");
-        assert_eq!(run.add("r0", resolution("k", "not_done")), Refused(Reason::Transition), "nobody knows it");
+        assert_eq!(run.add("r0", resolution("k", "not_done")), Refused(Reason::Transition), "the key is unknown");
         run.say(family, "k", opened);
         assert_eq!(run.add("r1", resolution("k", "not_done")), Applied, "{family:?}");
         assert_eq!(run.add("r2", resolution("k", "adopt")), Refused(Reason::Transition), "without evidence");

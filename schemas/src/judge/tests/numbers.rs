@@ -1,4 +1,4 @@
-//! The numbers of a writer and of a run: gaps, conflicts, and what a refusal consumes.
+//! The numbers of a writer and of a run: gaps, conflicts, and the numbers that a refusal consumes.
 
 use super::{super::*, Applied, Refused, Repeat, Run, checkpoint, completed, turn};
 

@@ -1,4 +1,4 @@
-//! Who writes a run: claims, and what they fence off.
+//! Claims of a run, and the writers that they fence.
 
 use super::{super::*, Applied, JournalRecord, Refused, Repeat, Run, claim, turn};
 
@@ -49,7 +49,7 @@ fn a_claim_is_applied_at_the_next_epoch_only() {
     // Refused for its place, it may come again.
     assert_eq!(run.take(&claim("c", "b", 2)), Applied);
     assert_eq!((run.head.epoch, run.head.writer_id.as_str()), (2.into(), "b"));
-    assert_eq!(run.next(), (1.into(), before.next_journal_seq), "its writer begins at 1, the run goes on");
+    assert_eq!(run.next(), (1.into(), before.next_journal_seq), "the writer's numbers begin at 1, the run's continue");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
 #[test]
 fn a_claim_under_the_id_of_another_record_is_a_conflict() {
     let mut run = Run::claimed("a");
-    // One that has lost has lost, whatever its id.
+    // A claim that lost is refused again, under any id.
     assert_eq!(run.take(&claim("turn", "c", 3)), Refused(Reason::Fenced));
     assert_eq!(run.take(&claim("turn", "b", 2)), Refused(Reason::Conflict));
     assert_eq!(run.head.epoch, 1.into());

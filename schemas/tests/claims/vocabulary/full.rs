@@ -35,7 +35,7 @@ pub(crate) fn records() -> Vec<(String, JournalRecord)> {
     records
 }
 
-/// A decision that says what it was made at: the record of version 2.
+/// A decision with the state that it was made at: the record of version 2.
 pub(crate) fn decision() -> JournalRecord {
     let index = Payload::TYPES.iter().position(|tag| *tag == "effect_resolution").unwrap();
     let mut record = record(payloads().into_iter().nth(index).unwrap());
@@ -115,7 +115,7 @@ impl sample::Choose for Fullest {
     }
     fn variant(&mut self, _: &str, count: usize) -> usize {
         self.variants = self.variants.max(count);
-        // The one that nobody knows comes last.
+        // The variant for unknown values comes last.
         (self.round + 1) % count
     }
     fn there(&mut self) -> bool {
@@ -292,7 +292,7 @@ fn record(payload: Payload) -> JournalRecord {
     let mut record = record_of("rec-7", whole);
     record.payload = stored.unwrap_or(record.payload);
     if matches!(record.payload, Payload::Encrypted(_)) {
-        // What is hidden says nothing of itself.
+        // Ciphertext does not reveal kind and facts, so they are set here.
         record.body.record_kind = RecordKind::Message;
         record.body.facts =
             Facts { payload_type: PayloadType::Message.into(), key: some("message-1"), ..Facts::default() };

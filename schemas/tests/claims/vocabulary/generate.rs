@@ -139,7 +139,7 @@ fn span() -> BoxedStrategy<MessageSpan> {
 }
 
 prop_compose! {
-    /// Facts of no payload at all: whatever stands there is carried.
+    /// Arbitrary facts, of no payload: they are carried unchanged.
     fn facts()(
         payload_type in text(),
         (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(id()), of(id())),
@@ -155,7 +155,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A decision that says what it was made at.
+    /// A decision with the state that it was made at.
     pub(crate) fn decision()(
         record_id in id(),
         revision in of(long()),
@@ -175,7 +175,7 @@ prop_compose! {
     }
 }
 
-/// A record that needs version 3: an attempt or a decision with a basis, or a request that says what it needs.
+/// A record that needs version 3: an attempt or a decision with a basis, or a request that states its needs.
 pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
     let stated = (
         decision(),
@@ -434,7 +434,7 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
             other => other,
         };
         if matches!(payload, Payload::StoredPayload(_)) {
-            // Kind and facts are what they were before the payload went elsewhere.
+            // Kind and facts still describe the payload that moved to the content store.
             record.body.facts.payload_type = PayloadType::Message.into();
             record.body.record_kind = RecordKind::Message;
         } else if matches!(payload, Payload::Encrypted(_)) {

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 pub(crate) trait Choose {
     /// A symbol of the enum `name`, which has `count`.
     fn symbol(&mut self, name: &str, count: usize) -> usize;
-    /// A branch of the record `name`, whose JSON is an enum with data; branch 0 is for a variant that nobody knows.
+    /// A branch of the record `name`, whose JSON is an enum with data; branch 0 is for unknown variants.
     fn variant(&mut self, name: &str, count: usize) -> usize;
-    /// Whether something that may be absent is there.
+    /// Whether an optional value is present.
     fn there(&mut self) -> bool;
     /// How many items an array has.
     fn items(&mut self) -> usize;

@@ -103,7 +103,7 @@ pub(crate) struct Serve {
     pub(crate) listen: Option<String>,
     /// Names of the server besides localhost and IP addresses; default none.
     pub(crate) allow_hosts: Vec<String>,
-    /// File of tokens; default none, and then whoever reaches the server may do everything.
+    /// File of tokens; default none, and then every client that reaches the server may do everything.
     pub(crate) tokens: Option<PathBuf>,
     /// The audit log; default `DIR/audit.jsonl` with tokens, otherwise none.
     pub(crate) audit_log: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub(crate) struct Serve {
     pub(crate) insecure_no_auth: bool,
     /// The journal's topic, for `import --brokers` too; default `runlog.journal`.
     pub(crate) topic: Option<String>,
-    /// The journal's partition count; default the journal's own, or that of a new one.
+    /// The journal's partition count; default the existing journal's count, or the default of a new journal.
     pub(crate) partitions: Option<u32>,
     /// Format of the log lines, `text` or `json`; default `text`.
     pub(crate) log_format: Option<logging::Format>,
@@ -216,8 +216,8 @@ impl Config {
         })
     }
 
-    /// A topic of Kafka, with the properties of this file; `given` is the file that flag or environment name, which comes
-    /// before the one that this file names.
+    /// A topic of Kafka, with the properties of this file; `given` is the file that flag or environment name. It
+    /// precedes the file that this file names.
     ///
     /// Errors: `Invalid` for a file that cannot be used.
     pub(crate) fn kafka(&self, brokers: &str, topic: String, given: Option<&Path>) -> Result<KafkaConfig, Error> {

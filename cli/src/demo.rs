@@ -7,8 +7,8 @@
 //!   desk ─▶ its own ledger ───────── operator, audit ───────────── figures
 //! ```
 //!
-//! Reading order: this file (the story), `fleet` and `crash` (who lives and who dies), `agent` and `model` (what an agent
-//! does), `desk` (what it books at), `audit`, `lookups` and `rebuild` (the proofs).
+//! Reading order: this file (the story), `fleet` and `crash` (agents, and agents that are killed), `agent` and `model`
+//! (an agent's behaviour), `desk` (the booking system), `audit`, `lookups` and `rebuild` (the proofs).
 
 use crate::{
     Error,

@@ -44,7 +44,7 @@ impl Error {
         self
     }
 
-    /// Adds what the error is about, as members of its document.
+    /// Adds the error's subject as members of its document.
     fn about(self, subject: Subject) -> Self {
         let Subject { run_id, topic, partition, offset, record_id } = subject;
         let members = [

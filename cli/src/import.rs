@@ -48,7 +48,7 @@ pub(crate) enum Format {
     Otlp,
 }
 
-/// Why nothing was imported. In every case the input is at fault.
+/// The reason why the import was refused. In every case the input is at fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read {}", file.display())]
@@ -159,8 +159,8 @@ fn read_text(file: &Path, format: Format) -> Result<String, Error> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Makes every record of all runs once, before any is written: those that the journal takes have up to `most` bytes in
-/// single-object form, and are read back as what they are.
+/// Builds every record of all runs once, before the first write. Checks that each has at most `most` bytes in
+/// single-object form and that its JSON is accepted as a new record.
 pub(crate) fn check(runs: &[ImportedRun], most: u64) -> Result<(), Error> {
     for run in runs {
         for (event, record) in records(run).enumerate() {

@@ -33,9 +33,9 @@ impl Output {
         Self { json, quiet, colours: !json && may_colour(&io::stdout()), width }
     }
 
-    /// Prints an answer: `value` as one line of JSON, or what `human` makes of it. If the reader of stdout is gone, nothing
-    /// is printed and the command continues: its exit code is that of its answer (`runlog lookup … | head -0` of a
-    /// pending call must not end with 0, which means done).
+    /// Prints an answer: `value` as one line of JSON, or what `human` makes of it. If the reader of stdout is gone, the
+    /// command prints no more and continues, so its exit code still reports its answer (`runlog lookup … | head -0` of
+    /// a pending call must not end with 0, which means done).
     pub(crate) fn answer<T: Serialize>(&self, value: &T, human: impl FnOnce(&T, &mut Text)) -> Result<(), Error> {
         unless_closed(self.item(value, human))
     }
@@ -84,7 +84,7 @@ pub(crate) fn unless_closed(printed: Result<(), Error>) -> Result<(), Error> {
     printed.or_else(|error| if error.is_output_closed() { Ok(()) } else { Err(error) })
 }
 
-/// Prints one document, whatever the form of other answers: a line of JSON.
+/// Prints one document as a line of JSON, regardless of the output format.
 pub(crate) fn document<T: Serialize>(value: &T) -> Result<(), Error> {
     let mut line = serde_json::to_vec(value).map_err(|error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot serialise the answer").because(error)
@@ -93,7 +93,7 @@ pub(crate) fn document<T: Serialize>(value: &T) -> Result<(), Error> {
     write(&line)
 }
 
-/// Prints bytes as they are, whatever the form of other answers: a completion script.
+/// Prints bytes unchanged, regardless of the output format: a completion script.
 pub(crate) fn raw(bytes: &[u8]) -> Result<(), Error> {
     write(bytes)
 }

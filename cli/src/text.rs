@@ -1,4 +1,4 @@
-//! Text for people: aligned, coloured where asked for, and without control characters, whatever an agent or a tool wrote.
+//! Text for people: aligned, coloured on request, and without the control characters that an agent or a tool may write.
 
 use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement, Table, presets};
 use runlog_schemas::id::{
@@ -170,7 +170,7 @@ impl Cell {
     }
 }
 
-/// Escapes what a terminal would act on: control characters, and those that change the direction of text.
+/// Escapes characters that a terminal acts on: control characters, and characters that change the direction of text.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(acts) {
@@ -261,7 +261,7 @@ impl Text {
         }
     }
 
-    /// An error: its kind and what it says.
+    /// Adds an error: its kind and its message.
     pub(crate) fn error(&mut self, kind: &str, message: &str) {
         self.line([Cell::from(format!("error ({kind}):")).bad(), Cell::from(message)]);
     }

@@ -140,7 +140,7 @@ pub(crate) enum Since {
 }
 
 impl Since {
-    /// Milliseconds since the Unix epoch, given those of now.
+    /// Milliseconds since the Unix epoch. `now` is the current time in the same unit.
     pub(crate) fn millis(self, now: u64) -> u64 {
         match self {
             Self::Time(millis) => millis,

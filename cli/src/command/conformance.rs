@@ -42,7 +42,7 @@ pub(super) fn run(
         );
         return Err(Error::usage(message));
     }
-    // Whatever it answers; where nobody does, there is nothing to report on.
+    // Any answer will do. Without an answer there is no server to report on.
     let client = Client::connect(server, security.client(server)?)?;
     let plan = Plan {
         only: args.rule.clone(),
@@ -60,7 +60,7 @@ pub(super) fn run(
     Ok(Answer::from_bool(report.failed == 0))
 }
 
-/// What the ids of all runs begin with. One that was given must be nobody's yet: runs of another time would answer.
+/// Returns the prefix of all run ids. A given prefix must be unused: runs of an earlier report would answer.
 fn prefix(args: &args::Conformance, client: &Client) -> Result<String, Error> {
     let Some(prefix) = &args.prefix else { return Ok(format!("conformance-{}", crate::random_id())) };
     if client.has_runs(prefix)? {

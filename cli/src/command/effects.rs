@@ -168,7 +168,7 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
 
 /// Whether `--not-done` names the newest evidence that the effect happened, if there is such evidence.
 ///
-/// Errors: `Conflict`, after the evidence was shown; nothing was appended.
+/// Errors: `Conflict`, after the evidence was shown and without an append.
 fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
     let newest = effect.adoptable().filter(|evidence| evidence.happened()).map(|evidence| &evidence.record_id);
     if newest == args.against.as_ref() {

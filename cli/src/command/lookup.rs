@@ -1,4 +1,4 @@
-//! `lookup`: what the journal knows of one tool call.
+//! `lookup`: the state of one tool call in the journal.
 
 use super::recover;
 use crate::{

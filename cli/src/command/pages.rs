@@ -28,7 +28,7 @@ pub(super) async fn gather<T>(
     }
 }
 
-/// Goes through all pages. `page` gets a cursor, uses what is there, and returns the cursor of the next page.
+/// Visits all pages. `page` gets a cursor, handles that page, and returns the cursor of the next page.
 pub(super) async fn each(
     mut page: impl AsyncFnMut(Option<&str>) -> Result<Option<String>, Error>,
 ) -> Result<(), Error> {

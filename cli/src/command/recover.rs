@@ -1,4 +1,4 @@
-//! `recover`: what a process needs to resume a run.
+//! `recover`: the state that a process needs to resume a run.
 
 use super::checkpoint;
 use crate::{

@@ -34,7 +34,7 @@ struct Listed {
     fingerprint: String,
     /// Nothing about a released version changes any more.
     released: bool,
-    /// Whether it is the one that is written.
+    /// Whether this version is the version that is written.
     current: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<Box<RawValue>>,

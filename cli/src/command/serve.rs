@@ -51,7 +51,7 @@ pub(crate) enum Log {
     Brokers(KafkaConfig),
 }
 
-/// All that a server is told.
+/// All settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) log: Log,
@@ -79,7 +79,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Flag before environment before file. `brokers` is what the environment says of them, `no_tls` the global flag.
+    /// A flag precedes the environment, which precedes the file. `brokers` is the environment's value, `no_tls` the
+    /// global flag.
     fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, mut config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
         let data = args.data.clone().or_else(|| config.serve.data.clone());
@@ -143,11 +144,11 @@ fn file_url(folder: &str) -> String {
     format!("file:{folder}")
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal ends it.
 pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
     let settings = Settings::new(args, brokers, no_tls, config)?;
-    // Nobody else on this machine has a use for what a server writes.
+    // No other user of this machine may read a server's files.
     rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
     limits::raise_open_files();
@@ -211,7 +212,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     addresses["partitions"] = partitions.into();
     output::unless_closed(output::document(&addresses))?;
     let end = async move {
-        // An error means that nobody can say so any more.
+        // An error means that the sender is gone.
         let _ = ended.wait_for(|ended| *ended).await;
     };
     tokio::select! {

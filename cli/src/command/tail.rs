@@ -70,7 +70,7 @@ struct Tail<'a> {
 }
 
 impl Tail<'_> {
-    /// Prints what the stream brings, until it ends. `print` returns the cursor of each item.
+    /// Prints the stream's items until it ends. `print` returns the cursor of each item.
     async fn follow<T: DeserializeOwned>(
         mut self,
         mut print: impl FnMut(T) -> Result<String, Error>,
@@ -98,8 +98,8 @@ impl Tail<'_> {
         self.session.client.events(self.target.clone().with("from", &self.from)).await
     }
 
-    /// Opens the stream again after the last item. Where nothing was received from the end on, records that are written
-    /// meanwhile are missed, and the note says so.
+    /// Opens the stream again after the last item. A tail from the end that has not received an item yet misses the
+    /// records written meanwhile, and the note says so.
     async fn reconnect(&self, lost: Error) -> Result<Events, Error> {
         let missed = if self.from == "end" { "; records written meanwhile are not shown" } else { "" };
         self.session.output.note(&format!("{}; reconnecting{missed}", lost.chain()));

@@ -59,7 +59,7 @@ pub(super) fn human(line: &Line, text: &mut Text) {
     ]);
 }
 
-/// A record among those of all runs: its run id comes first.
+/// Prints a record in the timeline of all runs, with its run id first.
 pub(super) fn human_of_all(line: &Line, text: &mut Text) {
     text.columns([
         (24, Cell::from(&line.timestamp).dim()),

@@ -1,5 +1,5 @@
-//! An agent: it opens its run, goes on where the run stood, and works until the model wants nothing more. All that is
-//! scripted is the model; every record, call and checkpoint is what a real agent's would be.
+//! An agent: it opens its run, resumes from the run's last checkpoint, and works until the model asks for no more
+//! calls. Only the model is scripted; records, calls and checkpoints equal a real agent's.
 
 use super::{
     desk::{Desk, Reply, Request},
@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 
 /// How long the desk's answer is waited for.
 const DESK_WAIT: Duration = Duration::from_secs(120);
-/// How long an intent may take to be read back: hundreds of agents share this machine with whatever else it does.
+/// The longest wait until an intent is read back: hundreds of agents share this machine with other programs.
 const READ_BACK: Duration = Duration::from_secs(30);
-/// What every record names as its agent.
+/// The agent name in every record.
 const AGENT: &str = "travel-agent";
 
 /// How an agent's life went.
@@ -52,7 +52,7 @@ pub(super) async fn connect(journal: &str) -> Result<Runlog, Error> {
     Ok(Runlog::connect(Config { read_back: READ_BACK, ..Config::new(journal, AGENT) }).await?)
 }
 
-/// Takes the trip's run over, and lives until it ends.
+/// Takes the trip's run over, and works until the run ends.
 pub(super) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Life, Error> {
     let run = runlog.open(&trip.run_id).await?;
     let messages = remembered(&run)?;

@@ -1,6 +1,6 @@
 //! The desk's ledger against the journal, by content: each booking in the ledger belongs to exactly one completed call
-//! of the journal and the other way round. Also: what the journal has are exactly the calls that the agents made, and a
-//! price asked for twice was asked twice.
+//! of the journal and the other way round. Also, the journal contains exactly the calls that the agents made, and a
+//! repeated question for a price is a second call.
 
 use super::{
     calls::Known,
@@ -211,9 +211,13 @@ mod tests {
         assert_eq!(counts(&both.0, &both.1), (0, 0, 0));
         assert_eq!(counts(&both.0, &both.1[..1]), (0, 1, 1), "in the ledger only");
         assert_eq!(counts(&both.0[..1], &both.1), (0, 1, 1), "in the journal only");
-        assert_eq!(counts(&[line("A", "a"), line("C", "a")], &[sold("A", "a")]), (1, 1, 2), "booked twice, told once");
-        assert_eq!(counts(&[line("A", "a")], &[sold("A", "a"), sold("A", "a")]), (0, 1, 1), "told twice");
-        assert_eq!(counts(&[line("A", "a")], &[sold("A", "x")]), (0, 1, 1), "told otherwise");
+        assert_eq!(
+            counts(&[line("A", "a"), line("C", "a")], &[sold("A", "a")]),
+            (1, 1, 2),
+            "booked twice, answered once"
+        );
+        assert_eq!(counts(&[line("A", "a")], &[sold("A", "a"), sold("A", "a")]), (0, 1, 1), "answered twice");
+        assert_eq!(counts(&[line("A", "a")], &[sold("A", "x")]), (0, 1, 1), "answered differently");
         let other = Sold { asked: Asked { item: "AQ 2".into(), ..sold("A", "a").asked }, ..sold("A", "a") };
         assert_eq!(counts(&[line("A", "a")], &[other]), (0, 1, 1), "another was asked for");
     }

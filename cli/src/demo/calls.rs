@@ -1,4 +1,5 @@
-//! What the agents know of the calls that they made: independent of every index, it is what the journal is asked against.
+//! The agents' own knowledge of their calls. It is independent of every index, so the journal's answers are checked
+//! against it.
 
 use super::{
     agent::Life,
@@ -25,7 +26,7 @@ pub(super) struct Known {
     pub(super) heard: Heard,
 }
 
-/// Every call of these lives, in the order of each one's conversation.
+/// Returns every call of these lives, in the order of each life's conversation.
 pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
     let mut known = Vec::new();
     for life in lives {
@@ -54,7 +55,7 @@ pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Er
 }
 
 impl Known {
-    /// Whether this is what the agent was told.
+    /// Whether the lookup returns the answer that the agent got.
     pub(super) fn agrees(&self, found: &Lookup) -> bool {
         let same = match (&self.heard, &found.error) {
             (Heard::Error { kind, message }, Some(error)) => {

@@ -1,13 +1,13 @@
-//! Agents in processes of their own, some of which are killed while a booking is under way.
+//! Agents in processes of their own, some of which are killed while a booking is in flight.
 //!
 //! ```text
 //!   desk: hold the booking ─▶ agent: intent durable, asks the desk ─▶ desk: held ─▶ journal: pending ─▶ SIGKILL
-//!     with a key:     a new process goes on; the desk answers its repeated request with the booking there is
-//!     without a key:  a new process is told reconcile_required; an operator asks the desk and records the decision;
-//!                     another process goes on
+//!     with a key:     a new process resumes; the desk answers its repeated request with the existing booking
+//!     without a key:  a new process gets reconcile_required; an operator asks the desk and records the decision;
+//!                     another process resumes
 //! ```
 //!
-//! Every "─▶" is an event that was waited for.
+//! Every "─▶" is an event that the demo waits for.
 
 use super::{
     agent::Life,
@@ -142,7 +142,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
     Err(unexpected(trip, format!("the decision was not applied: {outcome:?}")))
 }
 
-/// The flight that an agent was told it has.
+/// Returns the flight that the desk confirmed to an agent.
 fn booked(life: &Life) -> Option<Booking> {
     life.messages.iter().find_map(|message| match message {
         Message::Tool { tool, heard: Heard::Result(booking), .. } if tool == "book_flight" => {

@@ -4,7 +4,7 @@
 //!   agent ──a line of JSON──▶ server ─▶ ledger (append-only file, fsynced) ─▶ answer
 //! ```
 //!
-//! A booking under an idempotency key that it has seen is answered with the booking there is. Told to, it holds one
+//! A booking under a known idempotency key is answered with the existing booking. On request, the desk holds one
 //! customer's next booking back, so that the demo can kill an agent at exactly that point.
 
 use crate::{Error, args, exit::Answer, output};

@@ -36,9 +36,9 @@ pub(super) struct Figures {
     pub(super) agents_seconds: f64,
     /// How long all of it took.
     pub(super) seconds: f64,
-    /// The folder, where it is kept.
+    /// The folder, if it is kept.
     pub(super) data: Option<PathBuf>,
-    /// Where the journal is served now, with `--serve`.
+    /// The journal's URL, with `--serve`.
     pub(super) serving: Option<String>,
     /// The call that was left pending, with `--serve`.
     pub(super) undecided: Option<Undecided>,

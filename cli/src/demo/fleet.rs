@@ -35,19 +35,19 @@ const FILES_OTHERWISE: u64 = 400;
 /// How long the next agent to finish is waited for.
 const NEXT_WAIT: Duration = Duration::from_secs(150);
 
-/// An agent that is through with its trip.
+/// An agent that has finished its trip.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) life: Life,
     pub(super) takeover: Option<Takeover>,
 }
 
-/// Agents at work.
+/// The running agents.
 #[derive(Debug)]
 pub(super) struct Fleet(JoinSet<Result<Ended, Error>>);
 
 impl Fleet {
-    /// Sends out `agents` of them. Dropped, it calls them all back.
+    /// Starts `agents` agents. Dropping the fleet stops them.
     pub(super) async fn send_out(site: &Arc<Site>, agents: u32) -> Result<Self, Error> {
         let files = limits::raise_open_files();
         let at_once = (files.saturating_sub(FILES_OTHERWISE) / FILES_PER_TASK).clamp(1, TASKS_AT_ONCE);
@@ -64,9 +64,9 @@ impl Fleet {
         Ok(Self(fleet))
     }
 
-    /// The next agent to come back, or what became of it; none once all have.
+    /// Waits for the next agent to end and returns its outcome; `None` once all have ended.
     ///
-    /// Errors: a timeout or an unavailable server; these say nothing about what the demo proves.
+    /// Errors: a timeout or an unavailable server; they neither prove nor disprove the demo's claims.
     pub(super) async fn next(&mut self) -> Result<Option<Result<Ended, Error>>, Error> {
         let next = tokio::time::timeout(NEXT_WAIT, self.0.join_next()).await;
         let waited = || {

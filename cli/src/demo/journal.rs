@@ -17,7 +17,7 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// How long requests under way may take when it ends.
+/// How long requests in flight may take when the journal ends.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the index may take to catch up with the log.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(120);

@@ -20,9 +20,9 @@ use runlog_schemas::{
 use serde::Serialize;
 use std::time::Instant;
 
-/// The longest time that is told apart, nanoseconds.
+/// The longest time that the histogram distinguishes, nanoseconds.
 const NANOS_MAX: u64 = 60_000_000_000;
-/// Which of the dice's streams decides on the spelling: none that a trip has.
+/// The dice's stream that decides on the spelling; no trip uses it.
 const SPELLING: u64 = u64::MAX;
 
 /// One way to ask, and how it went.

@@ -1,5 +1,5 @@
-//! The model behind an agent, scripted: what it asks for next follows from its trip and from the conversation so far, and
-//! from nothing else. So an agent that comes back with the messages of its checkpoint deliberates as before.
+//! An agent's model, scripted: its next request depends only on its trip and on the conversation so far. So an agent
+//! that comes back with the messages of its checkpoint deliberates as before.
 //!
 //! ```text
 //!   search ─▶ price ─▶ price again ─▶ book ──▶ (room) ─▶ done

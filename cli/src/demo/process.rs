@@ -1,5 +1,5 @@
-//! Processes of the demo's own: this program again, under a hidden command. None outlives the one that started it: it is
-//! killed when its handle is dropped, and ends by itself when its stdin closes.
+//! Child processes of the demo: this program under a hidden command. A child does not outlive its parent: it is killed
+//! when its handle is dropped, and ends by itself when its stdin closes.
 
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
@@ -30,13 +30,13 @@ pub(super) fn end_with_parent() {
     }
 }
 
-/// A process under way.
+/// A running process.
 #[derive(Debug)]
 pub(super) struct Process {
     name: String,
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// It lives as long as this is open.
+    /// The child ends when this is closed.
     _stdin: Option<ChildStdin>,
 }
 
@@ -46,7 +46,8 @@ impl Process {
         let failed = |error: io::Error| {
             Error::new(ErrorKind::Internal, format!("the process of {name} did not start")).because(error)
         };
-        // The file may have been replaced since this process started: the link still leads to what it runs.
+        // The program's file may have been replaced since this process started. The link still names the running
+        // program.
         let link = Path::new("/proc/self/exe");
         let program = if link.exists() { link.to_owned() } else { std::env::current_exe().map_err(failed)? };
         let mut command = Command::new(program);
@@ -101,7 +102,7 @@ impl Process {
         }
     }
 
-    /// Its number, while it lives.
+    /// The process id, while the process runs.
     pub(super) fn id(&self) -> Option<u32> {
         self.child.id()
     }

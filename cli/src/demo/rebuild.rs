@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, path::Path, time::Instant};
 pub(super) struct Rebuild {
     /// Log records that the index was made from.
     pub(super) records: u64,
-    /// From an empty index to one that has caught up with the log.
+    /// Time from an empty index until it has caught up with the log.
     pub(super) seconds: f64,
     pub(super) records_per_second: f64,
-    /// What opening log and index took before that.
+    /// Time to open log and index before that.
     pub(super) open_seconds: f64,
     /// Indices times partitions.
     pub(super) digests: u64,
@@ -26,7 +26,7 @@ pub(super) struct Rebuild {
     pub(super) rows: u64,
 }
 
-/// Compares the index with the log. A sentence for whatever is not equal.
+/// Compares the index with the log, and adds a sentence for each difference.
 pub(super) async fn verify(journal: &Journal, differences: &mut Vec<String>) -> Result<Verification, Error> {
     let verified = journal.verify().await?;
     for partition in &verified.partitions {

@@ -1,4 +1,4 @@
-//! Where the demo plays: the journal's server, the desk and the seed, and what the parent asks of the journal over HTTP.
+//! The demo's environment: the journal's server, the desk, the seed, and the parent's HTTP requests to the journal.
 
 use super::{desk::Desk, process::Process};
 use crate::{

@@ -1,4 +1,4 @@
-//! What a person sees, step by step. With `--json` nothing of it.
+//! The demo's output for people, step by step. `--json` suppresses it.
 
 use super::{crash::Takeover, figures::Figures, lookups::Way, undecided::Undecided};
 use crate::{
@@ -37,7 +37,7 @@ impl<'a> Story<'a> {
         self.output.say(|text| text.title(title))
     }
 
-    /// A name and what there is to say about it.
+    /// Prints a name and a fact about it.
     pub(super) fn fact(&self, name: &str, what: impl Into<Cell>) -> Result<(), Error> {
         self.output.say(|text| fact(text, name, what.into()))
     }

@@ -193,7 +193,7 @@ impl<W: Write> Trajectory<W> {
         }
     }
 
-    /// Writes the rest of the document. `position` is what the run was exported at.
+    /// Writes the rest of the document. `position` is the position that the run was exported at.
     pub(crate) fn finish(mut self, run_id: &RunId, position: &str) -> io::Result<Written> {
         self.close()?;
         let mut extra = std::mem::take(&mut self.end);
@@ -244,7 +244,7 @@ impl<W: Write> Trajectory<W> {
         self.write(source, message, None, at.time, extra)
     }
 
-    /// What a tool said: told already as the result of a call, unless there are more such messages than calls.
+    /// Adds a tool's message. The result of a call already contains it, unless there are more such messages than calls.
     fn tool_message(&mut self, message: Text, at: At) -> io::Result<()> {
         self.tools_said += 1;
         if self.tools_said <= self.written.tool_calls {
@@ -360,7 +360,7 @@ impl<W: Write> Trajectory<W> {
         self.write(StepSource::System, message, Some(observed), at.time.clone(), at.extra())
     }
 
-    /// Begins an agent's step; the one before it is written.
+    /// Begins an agent's step and writes the previous step.
     fn begin_step(&mut self, message: Text, at: At) -> io::Result<()> {
         self.close()?;
         let bytes = message.bytes();

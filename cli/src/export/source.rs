@@ -135,7 +135,7 @@ impl<'a> Source<'a> {
         Records { source: self, run_id: run_id.clone(), at, page: Vec::new().into_iter(), next: Next::First }
     }
 
-    /// How the run stood at `at`, and all that was pending; none of a run that had not begun.
+    /// Returns the run's recovery and its pending effects at `at`; `None` if the run had not begun.
     #[cfg(feature = "parquet")]
     pub(crate) async fn standing(
         &self,

@@ -17,7 +17,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Refuses a folder that has something in it: what is there may be an older export.
+    /// Refuses a folder that is not empty: it may contain an older export.
     pub(crate) fn begin(target: &Path) -> Result<Self, Error> {
         match fs::read_dir(target).map(|mut entries| entries.next().is_some()) {
             Ok(false) => {}

@@ -7,7 +7,7 @@
 //!   the journal: refused records up to the position ──▶ anomalies
 //! ```
 //!
-//! Whatever depends on the rules is asked of the server as of the position: how a run stands, and what is pending. The
+//! The server answers, as of the position, all that depends on the rules: a run's state and its pending effects. The
 //! rest is in the applied records: a call's end is the record that answers it.
 //!
 //! Memory: a row group of each table, and the calls of one run.
@@ -207,7 +207,7 @@ impl Tables {
         ])
     }
 
-    /// Writes what is left of all files.
+    /// Writes the remaining rows of all files.
     pub(crate) fn finish(self) -> Result<Written, Error> {
         Ok(Written {
             runs: self.runs.finish()?,
@@ -288,7 +288,7 @@ impl Tables {
     }
 }
 
-/// How a run stands, and all that is pending.
+/// A run's recovery and its pending effects.
 pub(crate) type Standing = (Recovery, Vec<Pending>);
 
 /// A `journal_seq`; null for kinds without one.

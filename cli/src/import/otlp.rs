@@ -1,11 +1,11 @@
 //! GenAI spans of OpenTelemetry: `invoke_agent` is a run, `chat` its messages, `execute_tool` a call that was observed.
 //!
-//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/>. A span belongs to the nearest `invoke_agent` above it; where
-//! there is none, to a run of its trace. A run's events are in the order of their times: what a model was asked at a
-//! span's start, what it answered and what a tool returned at a span's end.
+//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/>. A span belongs to the nearest `invoke_agent` above it;
+//! without one, to a run of its trace. A run's events are ordered by time: a model's input counts at a span's start,
+//! its answer and a tool's result at a span's end.
 //!
-//! An observed call was recorded after the effect, by whoever watched it. There was no intent and no claim, so it is
-//! never pending, and no gate takes it for an answer.
+//! An observer recorded the call after the effect, without an intent or a claim. So an observed call is never pending,
+//! and no gate accepts it as an answer.
 
 use super::{Error, Format, ImportedRun, plan::Event};
 use crate::import::plan::Outcome;
@@ -99,7 +99,7 @@ enum Moment<'a> {
     Returned(&'a Span),
 }
 
-/// `spans` are those of the run, in any order, and not none.
+/// `spans` are the run's spans, in any order, at least one.
 fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
     let mut moments: Vec<(u64, u8, &str, Moment<'_>)> = Vec::new();
     for span in spans {
@@ -108,7 +108,7 @@ fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
             moments.push((end, 1, &span.span_id, Moment::Returned(span)));
             continue;
         }
-        // Of one time, an agent's own messages come before its model's, and its answer comes last.
+        // At equal times, an agent's own messages precede its model's messages, and its answer comes last.
         let (asked, answered) = if is_agent(span) { (0, 3) } else { (2, 2) };
         moments.push((start, asked, &span.span_id, Moment::Asked(span)));
         moments.push((end, answered, &span.span_id, Moment::Answered(span)));
@@ -155,21 +155,21 @@ struct Writer {
     conversation: Vec<Sha256>,
     /// All messages so far.
     known: HashSet<Sha256>,
-    /// Instructions that were told.
+    /// Instructions that the run already contains.
     instructions: BTreeSet<String>,
 }
 
 impl Writer {
     fn push(&mut self, event: Event, nanos: u64) {
         self.run.events.push(event);
-        // Times never go back within a run, whatever the clocks of its processes said.
+        // Times never decrease within a run, even if the clocks of its processes disagree.
         let last = self.run.times.last().copied().unwrap_or_default();
         self.run.times.push(last.max(nanos / NANOS_PER_MILLI));
     }
 
-    /// What a model or an agent was asked. A model is told its whole conversation each time: what follows the part that the
-    /// run has is new. Where the conversation was cut or edited, and beside other conversations, messages are told apart by
-    /// their content.
+    /// Adds the input of a model or an agent. A model gets its whole conversation each time; only messages after the
+    /// run's part are new. In a conversation that was cut or edited, or beside other conversations, content identifies
+    /// messages.
     fn asked(&mut self, span: &Span, nanos: u64) {
         let given = messages(span, "gen_ai.input.messages");
         let common = self.conversation.iter().zip(&given).take_while(|(known, (key, _))| *known == key).count();
@@ -239,7 +239,7 @@ fn structured(attribute: &Value) -> Value {
     text.unwrap_or_else(|| attribute.clone())
 }
 
-/// The messages of an attribute, with what each is recognised by.
+/// Returns the messages of an attribute, each with its key.
 fn messages(span: &Span, attribute: &str) -> Vec<(Sha256, Value)> {
     match span.attributes.get(attribute).map(structured) {
         Some(Value::Array(messages)) => messages.into_iter().map(|message| (key(&message), message)).collect(),
@@ -247,13 +247,14 @@ fn messages(span: &Span, attribute: &str) -> Vec<(Sha256, Value)> {
     }
 }
 
-/// What a message is recognised by: role and parts. An answer has a finish reason that it has no more as a question.
+/// The hash that identifies a message: role and parts. The finish reason is left out, since an answer loses it as
+/// input.
 fn key(message: &Value) -> Sha256 {
     let text = serde_json::json!([message.get("role"), message.get("parts")]).to_string();
     Sha256::of(text.as_bytes())
 }
 
-/// One part of text is that text. All else stays as it is.
+/// Returns a single text part as its text. All else stays unchanged.
 fn content_of(parts: &Value) -> Value {
     match parts.as_array().map(Vec::as_slice) {
         Some([only]) if only.get("type").is_some_and(|kind| kind == "text") => {

@@ -148,7 +148,7 @@ impl Pen<'_> {
         self.record_id(request)
     }
 
-    /// A run's messages only grow: each checkpoint builds on the one before and brings what came since.
+    /// A run's messages only grow: each checkpoint builds on the previous checkpoint and adds the new messages.
     fn checkpoint(&mut self, count: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
         let base = (self.saved.seq > 0).then(|| checkpoint_id(self.saved.seq));
         self.saved.seq += 1;

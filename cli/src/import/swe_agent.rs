@@ -1,5 +1,6 @@
-//! SWE-agent's trajectory files: one run each, told twice. `history` is what the model was sent, `trajectory` the steps
-//! that were executed, which may be more (a last `submit` that never went back to the model) or absent (demonstrations).
+//! SWE-agent's trajectory files: one run each, in two lists. `history` contains the model's input, `trajectory` the
+//! steps that were executed, which may be more (a last `submit` that never went back to the model) or absent
+//! (demonstrations).
 //!
 //! Turns come from `history`, calls from `trajectory`, and an equal `action` joins a step to its message:
 //!

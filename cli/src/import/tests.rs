@@ -6,7 +6,7 @@ use runlog_schemas::{
 
 mod recorded;
 
-/// A run's events, one a line: what a test reads and compares.
+/// A run's events, one per line, for a test to compare.
 pub(super) fn trace(run: &ImportedRun) -> Vec<String> {
     run.events.iter().map(line).collect()
 }

@@ -81,7 +81,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     Ok(Answer::Yes)
 }
 
-/// Adds a run as of its partition's position; nothing of one that had not begun, or whose partition is left out.
+/// Adds a run as of its partition's position. Skips runs that had not begun and runs of partitions that are left out.
 async fn add(tables: &mut Tables, source: &Source<'_>, pins: &Pins, run: &Run) -> Result<(), Error> {
     let partition = run.position.partition;
     if let Some(offset) = pins.get(&partition) {

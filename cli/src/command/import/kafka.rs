@@ -23,7 +23,7 @@ use runlog_schemas::{
 };
 use std::time::{Duration, Instant};
 
-/// What one append carries at the most, and how many are under way: together below the log's own bounds.
+/// The largest append and the number of appends in flight: together below the log's own bounds.
 const BATCH_ENTRIES_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 const APPENDS_MAX: usize = 8;
@@ -38,7 +38,7 @@ pub(super) async fn send(
     steps: &Steps<'_>,
 ) -> Result<Tally, Error> {
     let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
-    // Blocks for the cluster's answer: nothing else is under way.
+    // Blocks until the cluster answers: no other task runs yet.
     let log = KafkaLog::connect(config).map_err(|error| {
         let error = Error::from(error);
         let what = if error.kind() == ErrorKind::Invalid {
@@ -108,7 +108,7 @@ impl Batch {
     }
 }
 
-/// Appends under way, acknowledged in their order.
+/// Appends in flight, acknowledged in their order.
 struct Appends<'a> {
     log: &'a KafkaLog,
     steps: &'a Steps<'a>,

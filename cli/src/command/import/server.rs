@@ -19,7 +19,7 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// Runs under way at once: enough that the log's write to disk is shared, few enough to be fair to others.
+/// Runs in flight: enough to share the log's writes to disk, few enough to be fair to other clients.
 const CONCURRENCY: usize = 8;
 
 pub(super) async fn send(
@@ -74,7 +74,7 @@ impl Sender<'_> {
         Ok(present)
     }
 
-    /// Appends the run's records after those that are present. Returns the numbers of new and of present records.
+    /// Appends the run's records after the records that are present. Returns the numbers of new and of present records.
     async fn append(&self, run: &ImportedRun, present: usize, steps: &Steps<'_>) -> Result<(u64, u64), Error> {
         let (mut appended, mut duplicates) = (0, present as u64);
         steps.advance(present, 0);

@@ -7,14 +7,14 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How far a held booking has come.
+/// The progress of a held booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// It is waited for.
+    /// The booking has not arrived yet.
     Awaited,
-    /// It is held.
+    /// The booking is held.
     Held,
-    /// Its customer hung up: nothing more will come of it.
+    /// Its customer hung up, which ends it.
     HungUp,
 }
 
@@ -33,27 +33,27 @@ impl Holds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The customer's next booking is held.
+    /// Holds the customer's next booking.
     pub(super) fn expect(&self, customer: String, moment: Moment) {
         self.lock().insert(customer, Hold { moment, stage: watch::Sender::new(Stage::Awaited) });
     }
 
-    /// Where the customer's booking is to be held; none where it is not. Asked by one booking only.
+    /// Returns the moment at which the customer's booking must be held, if at all. Only the first booking is held.
     pub(super) fn begin(&self, customer: &str) -> Option<Moment> {
         let holds = self.lock();
         let hold = holds.get(customer)?;
-        // The booking that is held is the first: a later one goes its way.
+        // A later booking of the customer is answered at once.
         (*hold.stage.borrow() == Stage::Awaited).then_some(hold.moment)
     }
 
-    /// The customer's booking has come as far as that.
+    /// Records that the customer's booking reached the stage.
     pub(super) fn reached(&self, customer: &str, stage: Stage) {
         if let Some(hold) = self.lock().get(customer) {
             hold.stage.send_replace(stage);
         }
     }
 
-    /// Waits until the customer's booking has come as far as that. False where none is expected.
+    /// Waits until the customer's booking reaches the stage. False if no booking is expected.
     pub(super) async fn wait(&self, customer: &str, wanted: Stage) -> bool {
         let Some(mut stage) = self.lock().get(customer).map(|hold| hold.stage.subscribe()) else { return false };
         // An error means that another hold took this one's place.

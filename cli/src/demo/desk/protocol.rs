@@ -1,4 +1,4 @@
-//! What the desk is asked and what it answers, one line of JSON each; and a line of its ledger.
+//! Requests and answers of the desk, one line of JSON each, and the lines of its ledger.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

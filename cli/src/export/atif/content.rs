@@ -83,7 +83,7 @@ pub(super) fn arguments(arguments: Option<Json>) -> (Json, bool) {
     }
 }
 
-/// Role and content of a checkpoint's message, and whether it asks for calls; none of what is no chat message.
+/// Returns role and content of a checkpoint's message, and whether it asks for calls; `None` if it is no chat message.
 pub(super) fn message_of(message: &Json) -> Option<(String, Json, bool)> {
     let members = members(message.as_str()).ok()?;
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);

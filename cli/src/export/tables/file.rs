@@ -1,6 +1,6 @@
 //! A Parquet file of a table with flat columns, written row group by row group.
 //!
-//! The same rows give the same bytes: nothing of the clock or of this machine is in them.
+//! The same rows give the same bytes, which do not depend on the clock or on this machine.
 
 use crate::Error;
 use parquet::{
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Time,
 }
 
-/// A value of a row; none is null.
+/// A value of a row; `None` is null.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(Option<String>),
@@ -182,7 +182,8 @@ impl Table {
         Ok(())
     }
 
-    /// Writes what is left, and the file to disk. A table without rows is a file too. Returns the rows in all.
+    /// Writes the remaining rows, and syncs the file to disk. A table without rows also gets a file. Returns the number
+    /// of rows.
     pub(super) fn finish(mut self) -> Result<u64, Error> {
         if self.rows > 0 {
             self.flush()?;

@@ -51,7 +51,7 @@ pub(super) struct RunRows {
 }
 
 impl RunRows {
-    /// `pending` is what the server says of the run at the same position.
+    /// `pending` contains the run's pending effects at the same position, as the server answers them.
     pub(super) fn new(pending: Vec<Pending>) -> Self {
         let known = |pending: Pending| Some(((*pending.kind.known()?, pending.id.clone()), pending));
         Self {
@@ -62,8 +62,8 @@ impl RunRows {
         }
     }
 
-    /// Takes the run's next record. If it decides to adopt evidence: the effect, and the position before it, at which the
-    /// server knows what the evidence says.
+    /// Takes the run's next record. If it decides to adopt evidence: the effect, and the position before it, at which
+    /// the server returns the evidence.
     pub(super) fn take(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
         let facts = &entry.envelope.as_ref()?.facts;
         match facts.payload_type.known()? {
@@ -139,7 +139,7 @@ impl RunRows {
         self.effects.get_mut(index)
     }
 
-    /// The effect that a record answers: that of the first kind that has its id and has not ended.
+    /// Returns the effect that a record answers: the open effect with this id of the first kind in order.
     fn answered(&mut self, id: &RecordId) -> Option<&mut Effect> {
         let open = |kind: &&EffectKind| {
             let index = self.by_id.get(&(**kind, id.clone()));
@@ -167,7 +167,7 @@ impl RunRows {
                 effect.call.ended_at = Some(line.timestamp);
                 return Some((id, before));
             }
-            // Of one that did not happen nothing is decided but that it may run again.
+            // `not_done` does not end an effect: it only lets it run again.
             _ => return None,
         };
         effect.status = status.into();

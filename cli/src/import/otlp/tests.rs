@@ -32,7 +32,7 @@ fn planned(lines: &[String]) -> Vec<ImportedRun> {
     plan_files(&[file.path().to_owned()], "").unwrap()
 }
 
-/// An agent that looks, books and says so; its model is told all messages each time.
+/// An agent that searches, books and reports; its model gets all messages each time.
 fn agent() -> Vec<Value> {
     let (ask, done) = (text("user", "book"), text("assistant", "booked"));
     let wants = json!({"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "book", "arguments": {"n": 1}}]});
@@ -148,7 +148,7 @@ fn spans_belong_to_the_nearest_agent_or_to_their_trace() {
     ])]);
     let calls: Vec<(&str, usize)> = runs.iter().map(|run| (&run.run_id.as_str()[37..], run.tool_calls())).collect();
     assert_eq!(calls, [("", 1), (":00f067aa0ba90201", 1), (":00f067aa0ba90203", 1)]);
-    assert!(!matches!(runs[0].events.last(), Some(Event::RunEnded { .. })), "nobody saw it end");
+    assert!(!matches!(runs[0].events.last(), Some(Event::RunEnded { .. })), "no span shows its end");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn calls_keep_their_arguments_and_results_to_the_letter() {
 fn a_checkpoint_covers_what_is_before_it_but_for_the_calls_without_answer() {
     let run = run();
     let records: Vec<_> = records(&run).collect();
-    // The round of three calls has two results: the first checkpoint is that of the message after it.
+    // The round of three calls has two results: the first checkpoint belongs to the message after it.
     let Payload::LoopCheckpoint(checkpoint) = &records[11].payload else { panic!("{:?}", records[11].payload) };
     assert_eq!(checkpoint.covers_journal_seq, records[10].place.journal_seq);
     assert_eq!(records[11].place.journal_seq, JournalSeq::ZERO);

@@ -17,7 +17,7 @@ fn complaint(traj: &str) -> (String, String) {
     (path, what)
 }
 
-/// An assistant message with these calls: (id, name, arguments as they stand in the file).
+/// An assistant message with these calls: (id, name, arguments as in the file).
 fn asks(calls: &[(&str, &str, &str)]) -> String {
     let call = |(id, name, arguments): &(&str, &str, &str)| {
         format!(r#"{{"id":{id},"type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}"#)

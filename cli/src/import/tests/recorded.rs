@@ -33,7 +33,7 @@ fn messages(run: &ImportedRun) -> Vec<Value> {
     run.messages.iter().map(json).collect()
 }
 
-/// Each call's tool, arguments and result; a failed call's message stands for its result.
+/// Each call's tool, arguments and result; a failed call's message counts as its result.
 fn calls(run: &ImportedRun) -> Vec<(String, Value, Option<Value>)> {
     let answer = |asked: usize| {
         run.events.iter().find_map(|event| match event {

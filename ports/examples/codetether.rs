@@ -1,4 +1,5 @@
-//! A session that writes its state back through a journal. After a crash the state file decides what became of a staged operation.
+//! A session that writes its state back through a journal. After a crash the state file decides the outcome of a staged
+//! operation.
 //!
 //! ```text
 //!   codetether JOURNAL SERVER STATE     local:DIR with an empty SERVER, http://HOST:PORT twice, or kafka:BROKERS and a server

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let journal = Blocking::connect(producer::Config::new(journal, "observability-example"))?;
     let store = Store::open(journal, WORKSPACE, Config::default())?;
     store.register_callback(Relation::ToolCalls, 64, |change| {
-        // Called after the write; nothing waits for it.
+        // Called after the write, which does not wait for it.
         drop(change);
     })?;
     for n in 0..TURNS {

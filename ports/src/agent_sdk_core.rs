@@ -24,11 +24,11 @@
 //! failed, at once and under the same number. If the result is in the log after all, the marker is refused as
 //! [`InvalidStateTransition`](AgentErrorKind::InvalidStateTransition): the effect's end is in the journal.
 //!
-//! **Numbers.** A run's first record has `journal_seq` 1, and each record the next number. The SDK's own `AgentRuntime` numbers
-//! all its runs with one counter, so the number after the last one that this value accepted for any run is accepted too.
-//! Within a run numbers always grow. A process that continues such a counter passes its last number to
-//! [`Journal::numbered_from`]. Runlog numbers each run densely. Both numbers are equal if a run has its own counter and no
-//! record was refused. Saved checkpoints use no number.
+//! **Numbers.** A run's first record has `journal_seq` 1, and each record the next number. The SDK's own `AgentRuntime`
+//! numbers all its runs with one counter, so the port also accepts the successor of the last number that this value
+//! accepted for any run. Within a run numbers always grow. A process that continues such a counter passes its last
+//! number to [`Journal::numbered_from`]. Runlog numbers each run densely. Both numbers are equal if a run has its own
+//! counter and no record was refused. Saved checkpoints use no number.
 //!
 //! **One writer per run.** The first append or save claims the run. The next append or save of a process that had the run
 //! before fails with `JournalFailure`, not retryable. Reading claims nothing.

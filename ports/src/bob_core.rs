@@ -34,9 +34,9 @@ use serde_json::Value;
 /// takes it over, and appends here fail from then on. `lookup` and `entries` claim nothing. Entries are in log order; concurrent
 /// appends are in the order of the calls.
 ///
-/// Errors: [`StoreError::Serialization`] for an entry that a record cannot hold (JSON nested deeper than 120 levels, a time beyond
-/// 2^63 − 1); nothing was appended. [`StoreError::Other`] holds a [`runlog_producer::Error`], whose kind and action say what to
-/// do; `Usage` for a session id that is not a run id (empty, or over 1024 bytes).
+/// Errors: [`StoreError::Serialization`] for an entry that a record cannot hold (JSON nested deeper than 120 levels, a
+/// time beyond 2^63 − 1), which was not appended. [`StoreError::Other`] holds a [`runlog_producer::Error`], whose kind
+/// and action say what to do; `Usage` for a session id that is not a run id (empty, or over 1024 bytes).
 #[derive(Debug)]
 pub struct ToolJournal {
     writers: WriterPool,
@@ -65,7 +65,7 @@ impl ToolJournalPort for ToolJournal {
         while let Some(page) = reader.page().await.map_err(failed)? {
             for read in page {
                 let record = read.record.map_err(failed)?;
-                // A redaction may have changed the fingerprint; the hash in the index is that of the original.
+                // A redaction may have changed the fingerprint; the index contains the original's hash.
                 let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
                 // Another process may have added other records under this hash.
                 let same = |entry: &JournalEntry| redacted || entry.call_fingerprint == fingerprint;

@@ -1,4 +1,4 @@
-//! codetether's write-back journal, durable: that of codetether-agent 4.7.4 (`session::journal`).
+//! The write-back journal of codetether-agent 4.7.4 (`session::journal`), durable.
 //!
 //! ```text
 //!   stage ─▶ validate ─▶ commit       a failed check or a call of reject ─▶ rejected, which is recorded
@@ -70,7 +70,7 @@ impl WritebackJournal {
         self.writer.id().as_str()
     }
 
-    /// All entries of the session in log order, including those of earlier processes.
+    /// All entries of the session in log order, including entries of earlier processes.
     ///
     /// Errors: [`Error::Unreadable`] for an operation or a reason that this version does not know.
     pub fn entries(&self) -> Result<Vec<JournalEntry>, Error> {
@@ -104,10 +104,10 @@ impl WritebackJournal {
 
     /// Commits a staged transaction that passes its checks.
     ///
-    /// Errors: [`CommitError::Rejected`] with [`RejectReason::SchemaMismatch`] for one that is not pending (never staged, ended,
-    /// or left open by an earlier process and not reconciled); nothing is recorded. [`CommitError::Rejected`] with the reason of
-    /// a check that failed; the rejection is recorded. After [`CommitError::Journal`] it is still pending: commit it again to
-    /// find out.
+    /// Errors: [`CommitError::Rejected`] with [`RejectReason::SchemaMismatch`], without a record, for a transaction
+    /// that is not pending (never staged, ended, or left open by an earlier process and not reconciled).
+    /// [`CommitError::Rejected`] with the reason of a check that failed; the rejection is recorded. After
+    /// [`CommitError::Journal`] it is still pending: commit it again to find out.
     pub fn commit(&self, txn: TxnId) -> Result<(), CommitError> {
         let mut state = self.state();
         let unsettled = state.pending.get(&txn).is_some_and(|pending| pending.committing.is_some());
@@ -128,9 +128,9 @@ impl WritebackJournal {
 
     /// Rejects a transaction, whether or not it is staged. This does not undo a commit.
     ///
-    /// If the outcome of an earlier commit is unknown, it is found out first, after a claim of this process; nothing is recorded
-    /// before that. Errors: [`Error::Committed`] if that commit was applied; nothing is recorded. [`Error::Journal`] if its
-    /// outcome cannot be found out; the transaction is unchanged.
+    /// If the outcome of an earlier commit is unknown, this process claims the run and reads the outcome before it
+    /// records the rejection. Errors: [`Error::Committed`], without a record, if that commit was applied.
+    /// [`Error::Journal`] if its outcome cannot be found out; the transaction is unchanged.
     pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
         self.rejected(&mut self.state(), txn, &reason)
     }
@@ -144,7 +144,7 @@ impl WritebackJournal {
     /// Makes a transaction that was left open pending again, so that it can be committed (its operation happened, or was done
     /// now) or rejected.
     ///
-    /// Errors: [`RejectReason::SchemaMismatch`] for one that was not left open.
+    /// Errors: [`RejectReason::SchemaMismatch`] for a transaction that was not left open.
     pub fn reconcile(&self, txn: TxnId) -> Result<(), RejectReason> {
         let mut state = self.state();
         let left = state.left.remove(&txn).ok_or_else(|| not_pending(txn))?;

@@ -56,7 +56,7 @@ impl WriterPool {
         cell
     }
 
-    /// The run's writer. Claims the run if it is not open here. Errors: those of [`Runlog::writer`].
+    /// The run's writer. Claims the run if it is not open here. Errors: as [`Runlog::writer`].
     pub async fn writer(&self, run_id: &RunId) -> Result<Arc<Writer>, Error> {
         let cell = self.cell(run_id).await;
         // Boxed, because only the first write needs it.

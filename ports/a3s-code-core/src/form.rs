@@ -5,7 +5,7 @@
 //!   record    session_id, turn, tool_calls_count    for readers of the journal
 //!             messages   m1, m2                     each written by the first checkpoint that has it
 //!             state      the checkpoint as it serialises, without messages
-//!             schema_version   Runlog's own; that of a3s-code-core is in `state`
+//!             schema_version   Runlog's own; `state` contains a3s-code-core's
 //! ```
 //!
 //! Readers skip a record whose `schema_version` they do not know, and return an older one. A checkpoint of a later version of
@@ -61,15 +61,16 @@ struct Head {
     deleted: bool,
 }
 
-/// What stands behind the last checkpoint of a run that has none any more.
+/// The state that marks a run's checkpoints as deleted.
 pub(crate) fn deleted(run_id: &str) -> LoopState {
     let state = serde_json::json!({ "run_id": run_id, "deleted": true });
     LoopState { state: Some(state.into()), ..LoopState::default() }
 }
 
-/// The checkpoint that was answered for `run_id`; none for one that was deleted.
+/// Converts the checkpoint that the journal returned for `run_id`; `None` if it was deleted.
 ///
-/// Errors: what is not theirs, of a version beyond [`SCHEMA_VERSION_MAX`], not loadable as they see it, or another run's.
+/// Errors: not a checkpoint of a3s-code-core, a version beyond [`SCHEMA_VERSION_MAX`], not loadable for a3s-code-core,
+/// or another run's.
 pub(crate) fn checkpoint(run_id: &str, answered: &answer::Checkpoint) -> Result<Option<LoopCheckpoint>, LoadError> {
     let not_theirs = |source| LoadError::NotTheirs { run_id: run_id.to_owned(), source };
     let state = answered.state.as_ref().map_or("null", Json::as_str);

@@ -4,8 +4,8 @@ use crate::form;
 use a3s_code_core::loop_checkpoint::LoopCheckpoint;
 use runlog_ports::producer::{Error, Runlog, answer::ErrorKind};
 
-/// Why a run's last checkpoint was not loaded. No variant means that there is none: a host that starts the run from the beginning
-/// after such an error repeats what the run has done.
+/// Why a run's last checkpoint was not loaded. No variant means that there is none: a host that starts the run from the
+/// beginning after such an error repeats the run's effects.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -26,7 +26,7 @@ pub enum LoadError {
         run_id: String,
         /// The number of its last checkpoint.
         last: u64,
-        /// The number of the one that would have been loaded instead.
+        /// The number of the checkpoint that would have been loaded instead.
         found: Option<u64>,
     },
     /// It was saved by a later version of a3s-code-core than this build contains.

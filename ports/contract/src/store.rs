@@ -22,7 +22,7 @@ pub const JOURNAL: &str = "RUNLOG_CONTRACT_JOURNAL";
 /// The environment variable with the URL of the query server, for `kafka:`.
 pub const SERVER: &str = "RUNLOG_CONTRACT_SERVER";
 
-/// A separate journal (its run ids have a prefix of their own) in the one that all tests of the process share.
+/// A separate journal (its run ids have a prefix of their own) in the journal that all tests of the process share.
 fn journal() -> Journal {
     static SHARED: OnceLock<Journal> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {

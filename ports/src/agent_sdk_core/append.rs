@@ -23,7 +23,7 @@ pub(super) struct WriteFailed {
 }
 
 impl WriteFailed {
-    /// Whether nothing was written because it is too large.
+    /// Whether the record was refused as too large and not written.
     pub(super) fn is_too_large(&self) -> bool {
         self.error.kind() == ErrorKind::TooLarge
     }

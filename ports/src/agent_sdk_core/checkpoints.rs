@@ -218,7 +218,7 @@ impl Store {
 struct Pruning {
     /// The checkpoints that remain.
     kept: Vec<RunCheckpoint>,
-    /// Some remaining checkpoint is hidden and has to be saved again, even if nothing is pruned.
+    /// Whether a remaining checkpoint is hidden and must be saved again, even if the prune removes none.
     hidden: bool,
     report: CheckpointPruneReport,
 }

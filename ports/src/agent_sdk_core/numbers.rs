@@ -69,8 +69,8 @@ impl Numbers {
         }
     }
 
-    /// Whether a record may get `number`: the one after the run's last, the one after the last number tried for any run, or
-    /// that number again.
+    /// Whether a record may get `number`: the successor of the run's last number, or the last number tried for any run
+    /// or its successor.
     pub(super) fn is_next(&self, number: u64, tried: Option<u64>) -> bool {
         let last = self.last();
         let of_all = tried.is_some_and(|tried| number == tried || number.checked_sub(1) == Some(tried));

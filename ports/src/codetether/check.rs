@@ -43,8 +43,8 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Adds a check, which returns why it fails. It runs on the caller's thread, after the checks of earlier phases and those of
-    /// its phase that were added before. It may run several times for one operation. It must not call the journal.
+    /// Adds a check, which returns why it fails. It runs on the caller's thread, after the checks of earlier phases and
+    /// the earlier checks of its own phase. It may run several times for one operation. It must not call the journal.
     #[must_use]
     pub fn with(mut self, phase: Phase, check: impl Fn(&Op) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.checks.push((phase, Box::new(check)));

@@ -1,9 +1,9 @@
 //! Computes a turn or a call as of a time from the statements about it. Pure.
 //!
-//! The statement with the latest valid time up to that time decides. At equal times an assertion wins over a retraction, then the
-//! one that is later in the log. If it retracts, there is no row. A call that has ended stays ended, whatever is stated about its
-//! request later, and keeps the start that it had at its end. The end itself neither asserts nor
-//! retracts the call.
+//! The statement with the latest valid time up to that time decides. At equal times an assertion wins over a
+//! retraction, and then the later position in the log wins. If it retracts, there is no row. A call that has ended
+//! stays ended, also after later statements about its request, and keeps the start that it had at its end. The end
+//! itself neither asserts nor retracts the call.
 
 use super::types::{ConversationTurn, ToolCall, ToolCallDone, ToolCallReq, Validity};
 

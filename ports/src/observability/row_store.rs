@@ -111,7 +111,7 @@ impl RowStore {
         Ok(calls)
     }
 
-    /// Writes those of a group that change something, and returns the changes.
+    /// Writes the group's rows that change something, and returns the changes.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Change>, DbError> {
         // Claims the run before anything is read: after the claim no other process writes.
         let writer = self.writers.writer(&self.run_id).await?;
@@ -194,8 +194,8 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// The statements about a call. With `requests`, the id of its request, that record is looked up first, which is cheaper than
-    /// reading the list: nothing is stated about a call before its request.
+    /// The statements about a call. With `requests`, the id of its request, that record is looked up first, which is
+    /// cheaper than reading the list: a call's request precedes every statement about it.
     async fn statements(
         &mut self,
         (request_id, call_id): Key<'_>,

@@ -24,7 +24,7 @@ pub struct ConversationTurn {
     pub message_id: Uuid,
     /// `user`, `assistant`, `system`, `sysinfo`, `tool`.
     pub kind: String,
-    /// The text. It is kept whatever the store's configuration is.
+    /// The text. It is kept under every configuration of the store.
     pub content: String,
     /// When it was created.
     pub created_at: Validity,
@@ -85,9 +85,9 @@ pub struct ToolCallDone {
     pub latency_ms: i64,
     /// The outcome of a completed call as JSON. Kept if the store keeps content; otherwise only its hash is.
     pub outcome_json: Option<String>,
-    /// Of a failed call. An empty text counts as `None`.
+    /// Only for a failed call. An empty text counts as `None`.
     pub error_kind: Option<String>,
-    /// Of a failed call. An empty text counts as `None`.
+    /// Only for a failed call. An empty text counts as `None`.
     pub error_msg: Option<String>,
     /// How it ended.
     pub status: ToolStatus,

@@ -30,9 +30,9 @@ pub enum Operation {
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Of the turns.
+    /// A turn.
     Turn(ConversationTurn),
-    /// Of the calls.
+    /// A call.
     Call(Box<ToolCall>),
 }
 

@@ -95,12 +95,12 @@ pub(crate) async fn a_saved_checkpoint_is_loaded_complete_by_another_process(ser
     let answered = other.runlog().checkpoint(RUN, None).await.unwrap().unwrap();
     let messages: Vec<Value> = answered.messages.unwrap().iter().map(Json::to_value).collect();
     assert_eq!(Value::from(messages), serde_json::to_value(&rich.messages).unwrap());
-    assert_eq!(answered.state.unwrap().to_value()["messages"], json!([]), "no message stands there twice");
+    assert_eq!(answered.state.unwrap().to_value()["messages"], json!([]), "no message is stored twice");
 }
 
 pub(crate) async fn none_is_answered_only_where_the_log_has_none(server: &mut Server) {
     let sink = Arc::new(server.sink().await);
-    assert!(sink.try_load(RUN).await.unwrap().is_none(), "nothing was ever written");
+    assert!(sink.try_load(RUN).await.unwrap().is_none(), "the run has no record");
     assert!(sink.resume(RUN).await.unwrap().is_none(), "it was claimed, and had no checkpoint");
     assert!(sink.load_latest(RUN).await.is_none());
 
@@ -140,14 +140,14 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server:
     let found = saved(sink.try_load(RUN).await);
     assert_eq!((found.schema_version, found.turn), (0, 1));
 
-    // The next one, whatever else it has. The one before it is no answer.
+    // A checkpoint of the next version, with any members. The previous checkpoint must not be returned instead.
     write(&sink, RUN, json!({ "schema_version": 3, "run_id": RUN, "rounds": [1, 2] })).await;
     let error = sink.try_load(RUN).await.unwrap_err();
     assert!(matches!(error, LoadError::FutureVersion { schema_version: 3, .. }), "{error}");
     assert!(!error.passes());
     assert!(panics(&sink, RUN).await);
 
-    // A version that no loader takes is not saved over one that can be loaded.
+    // A version that no loader accepts must not replace a loadable checkpoint.
     let mut later = checkpoint("run-2", 1);
     sink.try_save(&later).await.unwrap();
     later.schema_version = 3;
@@ -196,7 +196,7 @@ pub(crate) async fn a_timed_out_save_is_settled_by_the_next(server: &mut Server)
     assert!(matches!(late, Err(SaveError::Late(_))), "{late:?}");
     server.resume();
 
-    // It may have landed by now, or land yet; not behind the next one.
+    // It may be in the log already, or arrive later, but not after the next checkpoint.
     let sink = sink.save_wait(Duration::from_secs(60));
     for turn in 3..=5 {
         sink.try_save(&checkpoint(RUN, turn)).await.unwrap();
@@ -209,7 +209,7 @@ pub(crate) async fn a_load_waits_for_the_journal_to_return(server: &mut Server) 
     let hasty = Arc::new(server.sink().await.load_wait(Duration::ZERO));
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     server.kill();
-    assert!(panics(&hasty, RUN).await, "nobody said that there is none");
+    assert!(panics(&hasty, RUN).await, "the journal did not answer that there is none");
     let asked = tokio::spawn({
         let sink = sink.clone();
         async move { sink.load_latest(RUN).await }
@@ -292,10 +292,10 @@ pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
     }
     let whole = text(&checkpoint(RUN, ROUNDS)).len();
     let (written, _) = written(&sink).await;
-    // Its state, its envelope, and that it names what it builds on, in each; whole lists would be eight times as much.
+    // Each checkpoint has its state, its envelope and the name of its base. Whole lists would take eight times as much.
     assert!(written < whole + ROUNDS * 4096, "{written} bytes for a last checkpoint of {whole}");
 
-    // Another process builds on the list that it finds.
+    // Another process builds on the list that it loads.
     let other = server.sink().await;
     other.try_save(&checkpoint(RUN, ROUNDS + 1)).await.unwrap();
     let (_, last) = self::written(&other).await;
@@ -308,7 +308,7 @@ pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(se
     let store: Arc<dyn SessionStore> = Arc::new(CheckpointedStore::new(Arc::new(server.sink().await), rest.clone()));
     store.health_check().await.unwrap();
     store.delete_loop_checkpoint(RUN).await.unwrap();
-    assert!(server.runlog().await.run(RUN).await.unwrap().is_none(), "nothing is written for what is not there");
+    assert!(server.runlog().await.run(RUN).await.unwrap().is_none(), "a delete without checkpoints writes no record");
     store.save_loop_checkpoint(RUN, &checkpoint(RUN, 1)).await.unwrap();
     store.save_loop_checkpoint("run-2", &checkpoint(RUN, 2)).await.expect_err("another run's");
     store.save_trace_events("session-1", &[]).await.unwrap();
@@ -324,7 +324,7 @@ pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(se
     store.save_loop_checkpoint(RUN, &checkpoint(RUN, 3)).await.unwrap();
     assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
     server.kill();
-    store.load_loop_checkpoint(RUN).await.expect_err("nobody said that there is none");
+    store.load_loop_checkpoint(RUN).await.expect_err("the journal did not answer that there is none");
     store.health_check().await.expect_err("the journal does not answer");
 }
 
@@ -336,7 +336,7 @@ async fn written(sink: &CheckpointSink) -> (usize, usize) {
     (records.iter().sum(), *records.last().unwrap())
 }
 
-/// The example, waiting behind each of its rounds.
+/// The example, which waits after each of its rounds.
 struct Loop {
     process: Child,
     stdout: BufReader<ChildStdout>,
@@ -388,7 +388,7 @@ pub(crate) fn a_killed_loop_with_an_embedded_journal_continues_after_its_last_sa
     goes_on(&format!("local:{}", dir.path().display()), || {});
 }
 
-/// Kills the example behind each of its rounds; `halfway` there is more to kill.
+/// Kills the example after each of its rounds, and calls `halfway` once to kill more.
 fn goes_on(url: &str, halfway: impl FnOnce()) {
     const ROUNDS: usize = 8;
     let mut halfway = Some(halfway);

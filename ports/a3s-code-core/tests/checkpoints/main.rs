@@ -1,9 +1,9 @@
-//! What is saved in Runlog by the sink is loaded from there, whatever is killed in between: through a server on a local log,
-//! and through one on Kafka; with the features `kafka` and `embedded` also where the broker is written to itself, and where log and
-//! projector are in the process that is killed.
+//! The sink loads the checkpoints that it saved, whichever process is killed in between: through a server on a local
+//! log, and through a server on Kafka. The feature `kafka` adds direct writes to the broker. The feature `embedded`
+//! adds log and projector in the killed process.
 //!
-//! `RUNLOG_BIN` names the command. The tests on Kafka need `RUNLOG_BROKERS`, a broker that is there: scripts/test-ports-heavy.sh
-//! starts one, or leaves them out and says so.
+//! `RUNLOG_BIN` names the command. The tests on Kafka need `RUNLOG_BROKERS`, a running broker:
+//! scripts/test-ports-heavy.sh starts one, or leaves these tests out and says so.
 #![allow(clippy::unwrap_used, reason = "an integration test")]
 
 mod claims;
@@ -50,7 +50,7 @@ macro_rules! claims {
 claims!(local);
 claims!(kafka);
 
-/// Appended to the broker itself: what a server does not stand between.
+/// Appends to the broker directly, without a server.
 #[cfg(feature = "kafka")]
 mod kafka_itself {
     use crate::{claims, server::Server};

@@ -140,11 +140,11 @@ async fn session(folder: &Path, model: Arc<Model>, sink: &Arc<CheckpointSink>) -
     agent.session_async(folder.display().to_string(), Some(options)).await.unwrap()
 }
 
-/// Names the server and the folder to a process that is to be killed, which is this test once more.
+/// Names the server and the folder to the child process that will be killed, which is this test again.
 const FIRST: &str = "RUNLOG_TEST_FIRST_SESSION";
 const BEHIND: &str = "behind its rounds";
 
-/// Where this is the process that is to be killed: runs the rounds, says so, and waits for that.
+/// In the child process: runs the rounds, reports them, and waits to be killed.
 pub(crate) async fn runs_its_rounds_if_it_is_the_first() {
     let Ok(first) = std::env::var(FIRST) else { return };
     let (url, folder) = first.split_once(' ').unwrap();
@@ -157,7 +157,7 @@ pub(crate) async fn runs_its_rounds_if_it_is_the_first() {
     std::future::pending().await
 }
 
-/// Runs the first process until it is behind its rounds, and kills it.
+/// Runs the first process until its rounds are done, and kills it.
 fn first_is_killed(url: &str, folder: &Path) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let this = std::thread::current();

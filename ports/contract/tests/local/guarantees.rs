@@ -81,7 +81,7 @@ fn on_each(claim: impl Fn(&dyn Fn() -> Config) -> anyhow::Result<()>) -> anyhow:
         claim(&|| Config::new(producer::Journal::Local(folder.path().join("log")), "test")).context("local")?;
     }
     let deployment = deployment()?;
-    claim(&|| deployment.config(&deployment.server.url).expect("a journal's URL")).context("behind a server")
+    claim(&|| deployment.config(&deployment.server.url).expect("a journal's URL")).context("through a server")
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn records_are_read_as_appended_and_only_the_next_number_is_accepted() -> anyhow
             ensure!(journal.append(record.clone())? == journal_cursor_for_seq(record.journal_seq), "its cursor");
         }
         ensure!(journal.records_for_run(&run())? == records, "as they were");
-        ensure!(journal.records_after(&run(), 1)? == records[1..], "behind the first");
+        ensure!(journal.records_after(&run(), 1)? == records[1..], "records after the first");
         for other in [intent(5, "gap"), intent(2, "other"), intent(3, "a"), intent(0, "none")] {
             let refused = journal.append(other).expect_err("not next");
             ensure!(refused.kind() == AgentErrorKind::InvalidStateTransition, "{refused}");
@@ -293,7 +293,7 @@ fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Re
             }
             writer.kill()?;
             writer.wait()?;
-            // Including what it had printed by then.
+            // Includes the remaining lines that it printed.
             let rest: Result<Vec<_>, _> = reader.collect();
             said.extend(rest.unwrap_or_default().into_iter().filter(|line| line.split(' ').count() > 1));
             ensure!(said.len() >= lines, "it said {said:?}");
@@ -330,7 +330,7 @@ fn one_of_eight_processes_has_the_run_and_the_others_get_an_error() -> anyhow::R
     // It can still append.
     for _ in 0..5 {
         let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
-        ensure!(nth == winner, "{nth} goes on, and {winner} has the run");
+        ensure!(nth == winner, "{nth} continues, and {winner} has the run");
         said.push(line);
     }
     writers.iter_mut().try_for_each(|writer| writer.kill().and_then(|()| writer.wait().map(drop)))?;

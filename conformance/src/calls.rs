@@ -1,4 +1,4 @@
-//! Tool calls: how they are known again, and what is told of them.
+//! Tool calls: how they are recognised, and their lookups.
 
 use super::{
     Rule,

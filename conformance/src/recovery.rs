@@ -1,4 +1,4 @@
-//! `recover`: what a process that comes back is told.
+//! `recover`: the answer to a process that resumes a run.
 
 use super::{
     Rule,

@@ -34,7 +34,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A run that nobody claimed.
+    /// An unclaimed run.
     pub(crate) fn new(id: String) -> Self {
         let writer = "conformance".to_owned();
         Self { id, writer, epoch: 0, writer_seq: 1, journal_seq: 1, last: None, records: 0 }
@@ -72,13 +72,14 @@ impl Run {
         self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
-    /// A decision on an effect, made at a revision. `evidence` is what it adopts or decides against.
+    /// A decision on an effect, made at a revision. `evidence` is the id of the evidence that it adopts or decides
+    /// against.
     pub(crate) fn decision(&mut self, effect: &str, decision: &str, revision: u64, evidence: Option<&str>) -> Record {
         let facts = json!({"revision": revision, "evidence": evidence});
         self.unclaimed(payloads::resolution(effect, decision)).with("facts", facts)
     }
 
-    /// A claim, as whoever takes the run over at an epoch says it.
+    /// A claim that takes the run over at an epoch.
     pub(crate) fn claim(&mut self, writer: &str, epoch: u64) -> Record {
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": "conformance"});
         self.at(claim, 0, 0).with("writer_id", writer).with("writer_epoch", epoch)

@@ -107,7 +107,7 @@ impl<'a> Scenario<'a> {
         self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT)
     }
 
-    /// Opens a run's tail from its beginning on, which goes on with what is appended.
+    /// Opens a run's tail from its beginning, which then follows appended records.
     pub(crate) fn follow(&mut self, run: &Run) -> Checked<Followed> {
         let target = Target::run(&run.id).path("/tail").with("from", "beginning");
         let asked = format!("GET {}", target.as_str());
@@ -174,12 +174,12 @@ impl<'a> Scenario<'a> {
         self.get(target)?.ok()
     }
 
-    /// Sends a body to a run's records, whatever it is.
+    /// Sends any body to a run's records.
     pub(crate) fn body(&mut self, run: &Run, body: String) -> Checked<Answer> {
         self.post(Target::run(&run.id).path("/records"), body)
     }
 
-    /// Appends a record; what became of it.
+    /// Appends a record and returns its outcome.
     pub(crate) fn send(&mut self, run: &mut Run, record: &Record) -> Checked<Answer> {
         let answer = self.body(run, record.0.to_string())?.ok()?;
         run.seen(&answer);
@@ -280,7 +280,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// What stands at a JSON pointer; null where nothing does.
+    /// The value at a JSON pointer; null if absent.
     pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.json.pointer(pointer).unwrap_or(&Value::Null)
     }

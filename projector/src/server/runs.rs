@@ -26,7 +26,7 @@ use axum::{
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     codec, datum,
-    id::{ContentHash, Fingerprint, Offset, PartitionId, RecordId, RunId},
+    id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::EffectResolution,
 };
@@ -262,7 +262,9 @@ pub(super) async fn recovery(
 #[serde(deny_unknown_fields)]
 pub(super) struct OutcomeQuery {
     position: Option<String>,
-    record_id: Option<RecordId>,
+    /// An empty id is none: handles of the development version send it.
+    #[serde(default)]
+    record_id: OrEmpty<RecordId>,
     /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too.
     also: Option<String>,
     consistency: Option<String>,
@@ -283,7 +285,7 @@ pub(super) async fn outcome(
         if !also.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "also= goes with position="));
         }
-        let Some(record_id) = query.record_id.as_ref().map(RecordId::borrow) else {
+        let Some(record_id) = query.record_id.borrow() else {
             return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
         let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
@@ -292,7 +294,7 @@ pub(super) async fn outcome(
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return found.map(Json).ok_or_else(none);
     };
-    let (position, record_id) = (position_in(&app, &position)?, query.record_id.as_ref().map(RecordId::borrow));
+    let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
     let until = Instant::now() + ask.deadline();
     let found = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
     if app.caller().sees(run_id.borrow()) && app.is_of_record(&found, &position, record_id, until).await? {

@@ -20,7 +20,7 @@ use runlog_schemas::{
         self, Checkpoint, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Position, Problem,
         ReadBack, Recovery, Run, Uploaded,
     },
-    id::{self, Illegal, JournalSeq, RecordId, RunId},
+    id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::{JournalRecord, RecordKind},
     trace::TRACEPARENT,
 };
@@ -326,11 +326,11 @@ impl Http {
         also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let record_id = record_id.map(|id| format!("&record_id={}", segment(&id))).unwrap_or_default();
         let path = format!(
-            "/v1/runs/{}/outcome?position={}{record_id}&consistency=latest&deadline_ms={}",
+            "/v1/runs/{}/outcome?position={}&record_id={}&consistency=latest&deadline_ms={}",
             segment(&run_id),
             place(position),
+            segment(OrEmpty::from(record_id).as_str()),
             deadline.as_millis(),
         );
         if !also.is_empty() && self.has(Feature::AnswerAtAck) {

@@ -16,7 +16,6 @@ use super::{
 use crate::index::{
     Consistency, Error,
     query::{self, Order, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
-    store::{self, Rows, anomalies::AnomalyRow},
 };
 use axum::{
     Json,
@@ -25,7 +24,7 @@ use axum::{
 };
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
-    codec, datum,
+    datum,
     id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::EffectResolution,
@@ -34,7 +33,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json as object;
 use std::{fmt::Display, num::NonZeroU32};
-use tokio::time::Instant;
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
@@ -262,7 +260,6 @@ pub(super) async fn recovery(
 #[serde(deny_unknown_fields)]
 pub(super) struct OutcomeQuery {
     position: Option<String>,
-    /// An empty id is none: handles of the development version send it.
     #[serde(default)]
     record_id: OrEmpty<RecordId>,
     /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too.
@@ -295,44 +292,11 @@ pub(super) async fn outcome(
         return found.map(Json).ok_or_else(none);
     };
     let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
-    let until = Instant::now() + ask.deadline();
     let found = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
-    if app.caller().sees(run_id.borrow()) && app.is_of_record(&found, &position, record_id, until).await? {
+    if app.caller().sees(run_id.borrow()) {
         Ok(Json(found))
     } else {
         Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
-    }
-}
-
-impl App {
-    /// Whether the outcome at a position belongs to the record with this id, where one is given. The index keeps the id of a refused
-    /// record. For a refused batch that is the batch's id: the ids of its records are read from the log.
-    ///
-    /// Errors: `Unavailable` if the log does not deliver the batch until then.
-    async fn is_of_record(
-        &self,
-        found: &ReadBack,
-        position: &Position,
-        record_id: Option<RecordId<&str>>,
-        until: Instant,
-    ) -> Result<bool, Error> {
-        let Some(record_id) = record_id.filter(|_| found.outcome.reason.is_some()) else { return Ok(true) };
-        let Position { partition, offset, index, .. } = found.outcome.position.clone();
-        let row: Option<AnomalyRow> = self.0.store(partition).get(&store::anomalies::key(offset, index))?;
-        if row.is_none_or(|row| row.record_id == record_id) {
-            return Ok(true);
-        }
-        let (record_id, offset) = (record_id.to_owned(), position.offset);
-        let Ok(index) = usize::try_from(position.index) else { return Ok(false) };
-        self.read_ahead(move |app| {
-            let wait = until.saturating_duration_since(Instant::now());
-            let Some(delivery) = app.delivered(partition, offset, wait)? else { return Ok(false) };
-            let framed = codec::reframe(&delivery.value, &*app.0.shared.config.schemas);
-            let envelope = framed.as_deref().ok().and_then(|framed| codec::read(framed).ok());
-            let records = envelope.and_then(|batch| batch.records().ok()).unwrap_or_default();
-            Ok(records.get(index).is_some_and(|record| record.record_id == record_id))
-        })
-        .await
     }
 }
 

@@ -10,7 +10,6 @@ use axum::{
     extract::Query,
     response::{IntoResponse, Response},
 };
-use runlog_log::Delivery;
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
     codec,
@@ -20,7 +19,6 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use std::time::Duration;
 use tokio::time::Instant;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -97,9 +95,15 @@ impl App {
         if let Some((_, detail)) = query::dead_letters::one(&store.view(), self.place(partition), offset)? {
             return Ok(plan(SkipTarget::Unreadable, Some(detail)));
         }
-        let Some(record) = self.delivered(partition, offset, DEADLINE)? else {
-            return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
+        let mut reader = self.0.log().reader(&[(partition, offset)])?;
+        let read = reader.poll(1, DEADLINE)?;
+        let Some(record) = read.first() else {
+            let message = format!("the log did not deliver {partition}:{offset} in time; retry");
+            return Err(Error::new(ErrorKind::Unavailable, message).at(&self.0.position(partition, offset, 0)));
         };
+        if record.offset != offset {
+            return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
+        }
         let framed = match codec::reframe(&record.value, &*self.0.shared.config.schemas) {
             Ok(framed) => framed,
             Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
@@ -113,22 +117,5 @@ impl App {
             },
             Err(why) => plan(SkipTarget::Unreadable, Some(why.to_string())),
         })
-    }
-
-    /// What the log has at an offset that the partition has; none if it was deleted. Blocking.
-    ///
-    /// Errors: `Unavailable` if the log delivers nothing within `wait`.
-    pub(super) fn delivered(
-        &self,
-        partition: PartitionId,
-        offset: Offset,
-        wait: Duration,
-    ) -> Result<Option<Delivery>, Error> {
-        let mut reader = self.0.log().reader(&[(partition, offset)])?;
-        let Some(delivery) = reader.poll(1, wait)?.into_iter().next() else {
-            let message = format!("the log did not deliver {partition}:{offset} in time; retry");
-            return Err(Error::new(ErrorKind::Unavailable, message).at(&self.0.position(partition, offset, 0)));
-        };
-        Ok(Some(delivery).filter(|delivery| delivery.offset == offset))
     }
 }

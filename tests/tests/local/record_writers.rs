@@ -148,55 +148,6 @@ async fn a_batch_has_the_writer_that_sent_it_and_a_repeated_record_in_it_keeps_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_is_of_the_record_that_the_question_names() {
-    let site = Site::start().await;
-    let (old, _) = site.claim().await;
-    let (writer, _) = site.claim().await;
-    let of_unknown = |id: &str| {
-        let mut record = intent(&writer, id);
-        record["payload"] = json!({ "type": "tool_call_completed", "request_record_id": "none", "result": 1 });
-        record
-    };
-    let mut batch = intent(&old, "batch");
-    batch["payload"] = json!({ "type": "batch", "records": [intent(&old, "m-1"), intent(&old, "m-2")] });
-    let mut at_fault = intent(&writer, "at-fault");
-    at_fault["payload"] = json!({ "type": "batch", "records": [intent(&writer, "m-3"), of_unknown("m-4")] });
-    let mut again = of_unknown("unknown");
-    let mut places = Vec::new();
-    for record in [&intent(&old, "fenced"), &batch, &at_fault, &again] {
-        let told = site.post("/records", record).await;
-        assert_eq!(told["outcome"], "refused", "{told}");
-        places.push(told["position"]["offset"].as_u64().unwrap());
-    }
-    // With the writer's next number, the log gets a repeat of a refused record, too.
-    let run = site.get("").await;
-    (again["writer_seq"], again["journal_seq"]) = (run["next_writer_seq"].clone(), run["next_journal_seq"].clone());
-    site.post("/records", &again).await;
-    places.push(places[3] + 1);
-    for (place, index, id, outcome) in [
-        (0, 0, "&record_id=fenced", "refused"),
-        (0, 0, "", "refused"),
-        (0, 0, "&record_id=other", "not_found"),
-        (0, 0, "&record_id=", "refused"),
-        (1, 0, "&record_id=batch", "refused"),
-        (1, 0, "&record_id=m-1", "refused"),
-        (1, 1, "&record_id=m-2", "refused"),
-        (1, 0, "&record_id=m-2", "not_found"),
-        (2, 1, "&record_id=m-4", "refused"),
-        (2, 0, "&record_id=m-3", "refused"),
-        (2, 1, "&record_id=m-3", "not_found"),
-        (3, 0, "&record_id=unknown", "refused"),
-        (3, 0, "&record_id=fenced", "not_found"),
-        (4, 0, "&record_id=unknown", "repeat"),
-        (4, 0, "&record_id=other", "not_found"),
-    ] {
-        let answer = site.get(&format!("/outcome?position=0:{}:{index}{id}", places[place])).await;
-        let found = answer.get("outcome").unwrap_or(&answer["kind"]);
-        assert_eq!(found, outcome, "{place} {index} {id}: {answer}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_handle_runs_no_effect_if_the_record_under_its_id_is_of_another_epoch() {
     let site = Site::start().await;
     site.claim().await;

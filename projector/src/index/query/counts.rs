@@ -76,16 +76,12 @@ pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Erro
     let (mut left, mut left_ended) = (COUNT_MAX, COUNT_MAX);
     let mut contradicted = 0;
     for prefix in visible.prefixes("") {
-        let count =
-            |list: Key, max: u64, visit: &mut dyn FnMut(RunId<&str>, &[u8], &[u8]) -> Result<(), store::Error>| {
-                each(rows, &list.text_prefix(&prefix), max, |key, row| {
-                    let run_id = Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow()));
-                    run_id.map_or(Ok(()), |run_id| visit(run_id.borrow(), key, row))
-                })
-            };
-        left -= count(effects::prefix(false), left, &mut of_effect)?;
-        left_ended -= count(effects::all_contradicted(), left_ended, &mut |_, _, _| {
-            contradicted += 1;
+        let visible_run = |key: &[u8]| Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow()));
+        left -= each(rows, &effects::prefix(false).text_prefix(&prefix), left, |key, row| {
+            visible_run(key).map_or(Ok(()), |run_id| of_effect(run_id.borrow(), key, row))
+        })?;
+        left_ended -= each(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, |key, _| {
+            contradicted += u64::from(visible_run(key).is_some());
             Ok(())
         })?;
     }

@@ -21,12 +21,17 @@ use crate::{
     logging,
     value::{self, Consistency},
 };
-use runlog_log::kafka::KafkaConfig;
+use runlog_log::{
+    kafka::{self, KafkaConfig},
+    private_file::exposure,
+};
 use runlog_producer::{Security, Tls, Token, content};
 use runlog_schemas::answer::ErrorKind;
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::Read as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -146,16 +151,59 @@ pub(crate) fn named(given: Option<&Path>) -> Option<&Path> {
     given.filter(|given| !given.as_os_str().is_empty())
 }
 
+/// Whether the value of an option of the content store is a secret.
+fn is_secret_option(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("secret") || name.ends_with("token") || name.contains("customer_key")
+}
+
+/// Whether a URL has a user or a password.
+fn has_credentials(url: &str) -> bool {
+    let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    authority.is_some_and(|authority| authority.contains('@'))
+}
+
 impl Config {
     /// Reads the file; without one, every setting has its default.
+    ///
+    /// Errors: `Invalid` for a file that cannot be used, and for a file with a secret that other users may read, write or
+    /// replace.
     pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
         let Some(file) = file else { return Ok(Self::default()) };
         let named = file.display().to_string();
-        let refused = || Error::new(ErrorKind::Invalid, format!("cannot use config file {named}"));
-        let text =
-            std::fs::read_to_string(file).map_err(|error| refused().with("file", named.as_str()).because(error))?;
-        let config = Self::parse(&text).map_err(|error| refused().with("file", named.as_str()).because(error))?;
-        Ok(config)
+        let refused =
+            || Error::new(ErrorKind::Invalid, format!("cannot use config file {named}")).with("file", named.as_str());
+        let read = || {
+            let mut opened = File::open(file)?;
+            let exposure = exposure(&opened, file)?;
+            let mut text = String::new();
+            opened.read_to_string(&mut text).map(|_| (text, exposure))
+        };
+        let (text, exposure) = read().map_err(|error: std::io::Error| refused().because(error))?;
+        let config = Self::parse(&text).map_err(|error| refused().because(error))?;
+        match (exposure, config.secret()) {
+            (Some(exposure), Some(secret)) => {
+                Err(refused().because(exposure.message(&format!("file with {secret}"), file)))
+            }
+            _ => Ok(config),
+        }
+    }
+
+    /// Names a member that has a secret; `None` without one.
+    fn secret(&self) -> Option<String> {
+        let Registry { url, password, token, .. } = &self.registry;
+        let registry = [
+            ("password", password.is_some()),
+            ("token", token.is_some()),
+            ("url", url.as_deref().is_some_and(has_credentials)),
+        ];
+        let registry =
+            registry.into_iter().find(|(_, is_secret)| *is_secret).map(|(name, _)| format!("registry.{name}"));
+        let option = self.content.options.iter().find(|(name, value)| is_secret_option(name) || has_credentials(value));
+        let property = self.kafka.keys().find(|name| kafka::is_secret(name));
+        registry
+            .or_else(|| option.map(|(name, _)| format!("content.options.{name}")))
+            .or_else(|| property.map(|name| format!("kafka.{name}")))
     }
 
     fn parse(text: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
@@ -265,6 +313,34 @@ mod tests {
         assert_eq!((file.topic(None), Config::default().topic(None)), ("t".into(), TOPIC.into()));
         assert_eq!(file.deadline(None), Some(Duration::from_secs(3)));
         assert_eq!(file.deadline(Some(Duration::from_secs(1))), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_file_with_a_secret_that_others_may_read_is_refused_by_the_name_of_the_secret() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str, mode| {
+            std::fs::write(file.path(), text).unwrap();
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            Config::read(Some(file.path()))
+        };
+        for (text, secret) in [
+            (r#"{"registry": {"password": "hunter2"}}"#, "registry.password"),
+            (r#"{"registry": {"token": "hunter2"}}"#, "registry.token"),
+            (r#"{"registry": {"url": "https://me:hunter2@host:8081"}}"#, "registry.url"),
+            (r#"{"content": {"options": {"Secret_Access_Key": "hunter2"}}}"#, "content.options.Secret_Access_Key"),
+            (r#"{"content": {"options": {"session_token": "hunter2"}}}"#, "content.options.session_token"),
+            (r#"{"kafka": {"sasl.password": "hunter2"}}"#, "kafka.sasl.password"),
+            (r#"{"kafka": {"ssl.key.pem": "hunter2"}}"#, "kafka.ssl.key.pem"),
+        ] {
+            assert!(read(text, 0o600).is_ok(), "{secret}");
+            let refusal = read(text, 0o644).unwrap_err().document().to_string();
+            assert!(refusal.contains(secret) && refusal.contains("chmod 600"), "{refusal}");
+            assert!(!refusal.contains("hunter2"), "{refusal}");
+        }
+        let named =
+            r#"{"token_file": "t", "registry": {"url": "https://host/a@b"}, "kafka": {"sasl.password_file": "p"}}"#;
+        assert!(read(named, 0o644).is_ok(), "it names files of secrets only");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod reader;
 mod watch;
 
 pub use config::KafkaConfig;
+pub use properties::is_secret;
 
 use bounds::BoundsClient;
 use health::Health;

@@ -1,44 +1,146 @@
-//! Checks the permissions of files with secrets: keys, tokens, passwords.
+//! Which files may hold secrets: keys, tokens, passwords. The Python client has the same rule, in `_private_file.py`.
 
-use std::fs::Metadata;
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    path::{Path, PathBuf},
+};
 
-/// Whether only a file's owner has access to it. A group may also read a file that root owns.
-///
-/// Kubernetes mounts a Secret for a pod with `fsGroup` in this way (owner root, mode 440), and PostgreSQL accepts it. Only
-/// root can then change the file.
-#[cfg(unix)]
-pub fn is_private(metadata: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
-    metadata.mode() & others == 0
+/// Why a file must not hold secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// Other users may read or write it. The permission bits.
+    Mode(u32),
+    /// Other users may replace it. The folder that all users may write.
+    Folder(PathBuf),
 }
 
-/// Permissions are not looked at where they are not Unix's.
+impl Exposure {
+    /// A sentence about the file, which is `what`, with the remedy.
+    pub fn message(&self, what: &str, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Mode(mode) => {
+                format!("other users may use the {what} {path} (mode {mode:o}); take that away with chmod 600")
+            }
+            Self::Folder(folder) => {
+                let folder = folder.display();
+                format!("other users may replace the {what} {path}; take that away with chmod o-w {folder}")
+            }
+        }
+    }
+}
+
+/// Returns why the open file must not hold secrets; `None` if it may. Blocking.
+///
+/// Other users must not read or write the file. Neither may its group, except that it may read a file of root. Kubernetes mounts
+/// a Secret in this way for a pod with `fsGroup` (mode 440), and PostgreSQL accepts it: only root can change the file then. Other
+/// users must not be able to replace the file either: see [`replaceable`]. Outside of Unix, permissions are not checked.
+///
+/// Errors: the system's, if the file or its folders cannot be examined.
+pub fn exposure(file: &File, path: &Path) -> io::Result<Option<Exposure>> {
+    let metadata = file.metadata()?;
+    if let Some(mode) = open_mode(&metadata) {
+        return Ok(Some(Exposure::Mode(mode)));
+    }
+    // A pipe, as of a shell's `<(…)`, is in no folder.
+    if metadata.is_file() { Ok(replaceable(path)?.map(Exposure::Folder)) } else { Ok(None) }
+}
+
+/// Returns the folder in which every user could replace the file: a folder on its path, or on the path of the file that a link
+/// names. `None` without such a folder. Blocking.
+///
+/// A folder with the sticky bit, such as `/tmp`, is no such folder. The group of a folder is trusted: with umask 002 each user
+/// has a group, and a pod's volume belongs to the pod's group. Outside of Unix, permissions are not checked.
+///
+/// Errors: the system's, if a folder cannot be examined.
+pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
+    let absolute = std::path::absolute(path)?;
+    for start in [absolute.parent().unwrap_or(&absolute), absolute.as_path()] {
+        let canonical = match fs::canonicalize(start) {
+            // A file without a name any more cannot be replaced.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            canonical => canonical?,
+        };
+        for folder in canonical.ancestors() {
+            let metadata = fs::metadata(folder)?;
+            if metadata.is_dir() && all_may_write(&metadata) {
+                return Ok(Some(folder.to_owned()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(unix)]
+fn open_mode(metadata: &Metadata) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    (metadata.mode() & others != 0).then_some(metadata.mode() & 0o777)
+}
+
+#[cfg(unix)]
+fn all_may_write(folder: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    folder.mode() & 0o1002 == 0o0002
+}
+
 #[cfg(not(unix))]
-pub fn is_private(_: &Metadata) -> bool {
-    true
+fn open_mode(_: &Metadata) -> Option<u32> {
+    None
+}
+
+#[cfg(not(unix))]
+fn all_may_write(_: &Metadata) -> bool {
+    false
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    };
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn examined(path: &Path) -> Option<Exposure> {
+        exposure(&File::open(path).unwrap(), path).unwrap()
+    }
 
     #[test]
-    fn a_group_may_read_what_root_owns_and_nobody_else_anything() {
+    fn a_group_may_read_a_file_of_root_and_other_users_no_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let taken = |mode| {
-            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
-            is_private(&fs::metadata(file.path()).unwrap())
+        let accepted = |mode| {
+            chmod(file.path(), mode);
+            examined(file.path()).is_none()
         };
         let is_root = fs::metadata(file.path()).unwrap().uid() == 0;
-        assert!(taken(0o600) && taken(0o400));
-        assert_eq!((taken(0o440), taken(0o640)), (is_root, is_root));
+        assert!(accepted(0o600) && accepted(0o400));
+        assert_eq!((accepted(0o440), accepted(0o640)), (is_root, is_root));
         for mode in [0o644, 0o604, 0o460, 0o620, 0o610, 0o602] {
-            assert!(!taken(mode), "{mode:o}");
+            assert!(!accepted(mode), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_file_that_every_user_could_replace_is_exposed() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(at("open/inner")).unwrap();
+        fs::write(at("open/inner/token"), "t").unwrap();
+        chmod(&at("open/inner/token"), 0o600);
+        symlink(at("open/inner/token"), at("link")).unwrap();
+        for mode in [0o755, 0o775, 0o1777] {
+            chmod(&at("open"), mode);
+            assert_eq!((examined(&at("open/inner/token")), examined(&at("link"))), (None, None), "{mode:o}");
+        }
+        chmod(&at("open"), 0o777);
+        let open = Some(Exposure::Folder(at("open")));
+        assert_eq!((examined(&at("open/inner/token")), examined(&at("link"))), (open.clone(), open.clone()));
+        fs::write(at("token"), "t").unwrap();
+        chmod(&at("token"), 0o600);
+        symlink(at("token"), at("open/link")).unwrap();
+        assert_eq!((examined(&at("token")), examined(&at("open/link"))), (None, open));
     }
 }

@@ -1,7 +1,7 @@
 //! The token for requests to a server.
 
 use crate::error::{Action, Error};
-use runlog_log::private_file::is_private;
+use runlog_log::private_file::exposure;
 use runlog_schemas::answer::ErrorKind;
 use std::{fmt, fs, io::Read as _, path::Path};
 
@@ -62,8 +62,8 @@ pub(crate) fn read_private(path: &Path, what: &str, bytes_max: u64) -> Result<St
     let named = path.display();
     let failed = |error: std::io::Error| usage(format!("cannot read the {what} {named}: {error}"));
     let file = fs::File::open(path).map_err(failed)?;
-    if !is_private(&file.metadata().map_err(failed)?) {
-        return Err(usage(format!("other users may use the {what} {named}; take that away with chmod 600")));
+    if let Some(exposure) = exposure(&file, path).map_err(failed)? {
+        return Err(usage(exposure.message(what, path)));
     }
     let mut text = String::new();
     file.take(bytes_max).read_to_string(&mut text).map_err(failed)?;

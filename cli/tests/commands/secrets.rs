@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
 };
 
 /// A part of each secret that this test makes up.
@@ -42,6 +43,7 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
         "kafka": { "sasl.password": secret("kafka") },
     });
     let config = file(folder.path(), "config.json", &config.to_string());
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
     let flags = ["--tokens", named, "--config", config.to_str().unwrap(), "-vv"];
     let server = Server::start_logged(&data, &flags, &log);
     let client = |arguments: &[&str], token: &str| {

@@ -148,3 +148,19 @@ def test_a_token_file_that_others_may_use_is_refused(tmp_path, monkeypatch):
         sync.connect("https://127.0.0.1:1", client_cert=(str(token), str(token)))
     with pytest.raises(Usage, match=r"the private key .* \(mode 644\)"):
         sync.connect("https://127.0.0.1:1", client_cert=(str(token), None))
+
+
+def test_a_token_file_that_every_user_could_replace_is_refused(tmp_path):
+    folder = tmp_path / "open"
+    (folder / "inner").mkdir(parents=True)
+    token, link = folder / "inner" / "token", tmp_path / "link"
+    token.write_text("secret\n")
+    token.chmod(0o600)
+    link.symlink_to(token)
+    for mode in (0o755, 0o775, 0o1777):
+        folder.chmod(mode)
+        assert {Config("http://127.0.0.1:1", token_file=path).read_token() for path in (token, link)} == {"secret"}
+    folder.chmod(0o777)
+    for path in (token, link):
+        with pytest.raises(Usage, match=f"chmod o-w {folder.resolve()}"):
+            Config("http://127.0.0.1:1", token_file=path)

@@ -1,13 +1,18 @@
 //! Properties of librdkafka in files: a file of them, and files of a secret each.
 
 use super::KafkaConfig;
-use crate::{Error, Kind, private_file::is_private};
+use crate::{
+    Error, Kind,
+    private_file::{self, Exposure},
+};
 use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 /// The longest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// `NAME_file` stands for the property NAME, whose value is in the file that it names.
 const FILE: &str = "_file";
+/// Properties that name a file of a private key, which librdkafka reads itself.
+const KEY_FILES: [&str; 2] = ["ssl.key.location", "ssl.keystore.location"];
 
 impl KafkaConfig {
     /// Adds the properties of a file: `name=value` a line, as for other clients of librdkafka; empty lines and those that
@@ -16,7 +21,7 @@ impl KafkaConfig {
     /// Errors: `Kind::Invalid` where the file cannot be read or a line is malformed, and where it has a password and others
     /// than its owner may use it.
     pub fn read_properties(&mut self, path: &Path) -> Result<(), Error> {
-        let (text, private) = self.read(path)?;
+        let (text, exposure) = self.read(path)?;
         let named = path.display();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
@@ -27,20 +32,23 @@ impl KafkaConfig {
             let Some((name, value)) = line.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
                 return Err(self.refused(format!("line {number} of {named} is not NAME=VALUE")));
             };
-            if is_secret(name) && !private {
-                return Err(self.refused(exposed(path, name)));
+            if let Some(exposure) = exposure.as_ref().filter(|_| is_secret(name)) {
+                return Err(self.refused(exposure.message(&file_with(name), path)));
             }
             self.properties.insert(name.to_owned(), value.to_owned());
         }
         Ok(())
     }
 
-    /// The properties, with each secret that is in a file read from there. Blocking.
+    /// The properties, with each secret that is in a file read from there. Files of private keys are examined. Blocking.
     ///
     /// Errors: `Kind::Invalid` that names the file and not what is in it.
     pub(super) fn resolved(&self) -> Result<BTreeMap<String, String>, Error> {
         let mut resolved = BTreeMap::new();
         for (name, value) in &self.properties {
+            if KEY_FILES.contains(&name.as_str()) {
+                self.examine_key(name, Path::new(value))?;
+            }
             let Some(property) = name.strip_suffix(FILE) else {
                 resolved.insert(name.clone(), value.clone());
                 continue;
@@ -49,25 +57,33 @@ impl KafkaConfig {
                 return Err(self.refused(format!("the client properties {property} and {name} exclude each other")));
             }
             let path = Path::new(value);
-            let (text, private) = self.read(path)?;
-            if !private {
-                return Err(self.refused(exposed(path, property)));
+            let (text, exposure) = self.read(path)?;
+            if let Some(exposure) = exposure {
+                return Err(self.refused(exposure.message(&file_with(property), path)));
             }
             resolved.insert(property.to_owned(), text.trim_end_matches(['\r', '\n']).to_owned());
         }
         Ok(resolved)
     }
 
-    /// A file's text, and whether it is its owner's alone.
-    fn read(&self, path: &Path) -> Result<(String, bool), Error> {
+    /// A file's text, and why the file must not hold secrets.
+    fn read(&self, path: &Path) -> Result<(String, Option<Exposure>), Error> {
         let failed = |error: std::io::Error| {
             self.refused(format!("cannot read the file of client properties {}", path.display())).because(error)
         };
         let file = fs::File::open(path).map_err(failed)?;
-        let private = is_private(&file.metadata().map_err(failed)?);
+        let exposure = private_file::exposure(&file, path).map_err(failed)?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-        Ok((text, private))
+        Ok((text, exposure))
+    }
+
+    fn examine_key(&self, name: &str, path: &Path) -> Result<(), Error> {
+        let exposure = fs::File::open(path).and_then(|file| private_file::exposure(&file, path));
+        let exposure = exposure.map_err(|error| {
+            self.refused(format!("cannot read the {} {}", file_with(name), path.display())).because(error)
+        })?;
+        exposure.map_or(Ok(()), |exposure| Err(self.refused(exposure.message(&file_with(name), path))))
     }
 
     fn refused(&self, what: String) -> Error {
@@ -75,13 +91,14 @@ impl KafkaConfig {
     }
 }
 
-fn exposed(path: &Path, property: &str) -> String {
-    format!("other users may use {}, which has {property}; take that away with chmod 600", path.display())
+fn file_with(property: &str) -> String {
+    format!("file with {property}")
 }
 
-fn is_secret(name: &str) -> bool {
-    let holds_one = name.contains("password") || name.contains("secret") || name == "ssl.key.pem";
-    holds_one && !name.ends_with(FILE)
+/// Returns whether the value of a property of librdkafka is a secret.
+pub fn is_secret(property: &str) -> bool {
+    let marks = ["password", "passphrase", "secret", "key.pem"];
+    marks.iter().any(|mark| property.contains(mark)) && !property.ends_with(FILE)
 }
 
 #[cfg(test)]
@@ -126,5 +143,17 @@ mod tests {
         fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o604)).unwrap();
         let told = read(&named("sasl.password_file"), 0o600).unwrap_err().to_string();
         assert!(told.contains("chmod 600") && !told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn a_private_key_that_librdkafka_reads_is_for_its_owner_alone() {
+        for name in ["ssl.key.location", "ssl.keystore.location"] {
+            let key = file("key", 0o600);
+            let line = format!("{name}={}", key.path().display());
+            assert!(read(&line, 0o644).is_ok(), "{name}");
+            fs::set_permissions(key.path(), fs::Permissions::from_mode(0o644)).unwrap();
+            let refusal = read(&line, 0o600).unwrap_err().to_string();
+            assert!(refusal.contains(name) && refusal.contains("chmod 600"), "{refusal}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
-use runlog_log::private_file::is_private;
+use runlog_log::private_file::{Exposure, exposure};
 use runlog_schemas::datum::Sha256;
 use rustls::{
     CertificateError, RootCertStore, ServerConfig,
@@ -20,7 +20,6 @@ use rustls::{
 use std::{
     fmt, fs,
     io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -54,13 +53,13 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Others than its owner can read or write the key.
-    #[error("other users may use the private key {} (mode {mode:o}); take that away with chmod 600", path.display())]
+    /// Others than its owner can read, write or replace the key.
+    #[error("{}", exposure.message("private key", path))]
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
-        mode: u32,
+        /// How.
+        exposure: Exposure,
     },
     /// A file is too long.
     #[error("{} is longer than {FILE_BYTES_MAX} bytes", path.display())]
@@ -255,9 +254,8 @@ fn no(path: &Path, what: &'static str, source: Option<pem::Error>) -> Error {
 fn read(path: &Path, private: bool) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if private && !is_private(&metadata) {
-        return Err(Error::Exposed { path: path.to_owned(), mode: metadata.permissions().mode() & 0o777 });
+    if private && let Some(exposure) = exposure(&file, path).map_err(failed)? {
+        return Err(Error::Exposed { path: path.to_owned(), exposure });
     }
     let mut content = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;

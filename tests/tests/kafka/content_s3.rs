@@ -1,6 +1,6 @@
 //! Content in a real S3-compatible store, of a journal on Kafka.
 
-use std::time::Duration;
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
 use anyhow::{Context, ensure};
 use runlog_content::{Config as Content, Kind, Reference, Store};
@@ -76,6 +76,7 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     let config = folder.path().join("config.json");
     let file = json!({"content": {"url": content.url, "options": content.options}});
     std::fs::write(&config, file.to_string())?;
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600))?;
     let named_config = config.to_str().context("UTF-8")?;
     let launch = Launch::kafka(&folder.path().join("data"), &kafka).partitions(4).with("--config").with(named_config);
     let server = launch.start()?;

@@ -149,6 +149,7 @@ fn the_operators_configuration_file_is_accepted() {
     assert!(config.contains(shown), "{config}");
     let named = format!("{}\"", token.path().to_str().unwrap());
     std::fs::write(&file, config.replace(shown, &named)).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let server = Launch::local(&dir.path().join("data")).start().unwrap();
     server.runlog().plain(&["--config", file.to_str().unwrap(), "runs"]).unwrap().exits(0).unwrap();
 }

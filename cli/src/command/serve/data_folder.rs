@@ -1,6 +1,7 @@
 //! The folder of `--data`: created, checked, and claimed for one server.
 
 use crate::Error;
+use runlog_log::private_file::replaceable;
 use runlog_schemas::answer::ErrorKind;
 use std::{
     fs::{File, TryLockError},
@@ -26,6 +27,11 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
         Error::new(ErrorKind::Invalid, what).because(error)
     };
     std::fs::create_dir_all(folder).map_err(unusable)?;
+    if let Some(open) = replaceable(&folder.join("lock")).map_err(unusable)? {
+        // No error: the process may not be able to change it, such as an `emptyDir` of Kubernetes.
+        let what = "all users may write this folder and can replace the journal";
+        tracing::warn!(folder = %open.display(), "{what}; take that away with chmod o-w");
+    }
     let names = names_in(folder).map_err(unusable)?;
     let ours = names.iter().any(|name| OURS.contains(&name.as_str()));
     let foreign = names.iter().find(|name| is_used(name));

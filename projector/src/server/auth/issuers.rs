@@ -20,6 +20,7 @@ use crate::{
         tls,
     },
 };
+use runlog_log::private_file::replaceable;
 use runlog_schemas::datum::Sha256;
 use std::{
     fs,
@@ -57,6 +58,8 @@ pub(super) enum Error {
     Io { path: PathBuf, source: io::Error },
     #[error("other users may change {} (mode {mode:o}); take that away with chmod go-w", path.display())]
     Exposed { path: PathBuf, mode: u32 },
+    #[error("other users may replace {}; take that away with chmod o-w {}", path.display(), folder.display())]
+    Replaceable { path: PathBuf, folder: PathBuf },
     #[error("cannot fetch {url}: {why}")]
     Fetch { url: String, why: String },
     #[error(transparent)]
@@ -155,6 +158,9 @@ fn read(path: &Path) -> Result<String, Error> {
     let mode = metadata.permissions().mode() & 0o777;
     if mode & OTHERS_WRITE != 0 {
         return Err(Error::Exposed { path: path.to_owned(), mode });
+    }
+    if let Some(folder) = replaceable(path).map_err(failed)? {
+        return Err(Error::Replaceable { path: path.to_owned(), folder });
     }
     let mut text = String::new();
     file.take(SET_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;

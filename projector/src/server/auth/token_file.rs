@@ -19,7 +19,7 @@ use crate::index::query::{
     parse_time, time,
     visible::{Malformed, RunPattern},
 };
-use runlog_log::private_file::is_private;
+use runlog_log::private_file::{Exposure, exposure};
 use runlog_schemas::{
     datum::{Sha256, hex},
     symbols,
@@ -29,7 +29,7 @@ use std::{
     collections::{BTreeSet, HashSet},
     fmt, fs,
     io::{self, Read as _, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -126,13 +126,13 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Others than its owner can read or write it.
-    #[error("other users may use the token file {} (mode {mode:o}); take that away with chmod 600", path.display())]
+    /// Others than its owner can read, write or replace it.
+    #[error("{}", exposure.message("token file", path))]
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
-        mode: u32,
+        /// How.
+        exposure: Exposure,
     },
     /// It is no JSON of this form.
     #[error("the token file {} is malformed", path.display())]
@@ -290,15 +290,14 @@ pub fn moment(millis: u64) -> String {
     time(millis)
 }
 
-/// Reads a file of secrets that [`is_private`].
+/// Reads a file of secrets without [`exposure`].
 ///
 /// Errors: `Io`, `Exposed`, `TooLarge`.
 pub(super) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !is_private(&metadata) {
-        return Err(Error::Exposed { path: path.to_owned(), mode: metadata.permissions().mode() & 0o777 });
+    if let Some(exposure) = exposure(&file, path).map_err(failed)? {
+        return Err(Error::Exposed { path: path.to_owned(), exposure });
     }
     let mut text = String::new();
     file.take(bytes_max + 1).read_to_string(&mut text).map_err(failed)?;
@@ -408,6 +407,7 @@ impl TokenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn entry(scopes: &[Scope], runs: &[&str]) -> Entry {
         let runs = runs.iter().map(|text| (*text).to_owned()).collect();

@@ -20,8 +20,17 @@ use std::{
     collections::BTreeSet,
     fs::{self, File, TryLockError},
     io,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// How long a command waits for other commands that change the file. They take some milliseconds each, except `revoke`, which
+/// may wait for a confirmation.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// The pause between two tries to lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// An entry as it is listed.
 #[derive(Debug, Serialize)]
@@ -50,7 +59,7 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
     }
     let (entry, token) = Entry::new(args.principal, args.scopes.into_iter().collect(), args.runs, &secret);
     let now = crate::now_millis();
-    let after = |wait: std::time::Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let after = |wait: Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let entry = Entry {
         created: Some(token_file::moment(now)),
         expires: args.expires_in.map(|wait| token_file::moment(after(wait))),
@@ -162,21 +171,32 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], Error> {
     Ok(bytes)
 }
 
-/// Lets one command at a time change the file.
+/// Lets one command at a time change the file. Waits for the other commands, up to [`LOCK_WAIT`].
+///
+/// Only the owner may open the lock file: whoever can open it can hold the lock, and so prevent that a token is revoked.
 fn lock(path: &Path) -> Result<File, Error> {
     let beside = path.with_extension("lock");
     let failed = |error: io::Error| {
         let what = format!("cannot lock the token file {}", path.display());
         Error::new(ErrorKind::Invalid, what).because(error)
     };
-    let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).open(beside).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            let what = format!("another command changes the token file {}; try again", path.display());
-            Err(Error::new(ErrorKind::Unavailable, what))
+    let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(beside);
+    let lock = lock.map_err(failed)?;
+    // An earlier version created it with the permissions of umask.
+    lock.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                let wait = humantime::format_duration(LOCK_WAIT);
+                let what =
+                    format!("another command has locked the token file {} for {wait}; try again", path.display());
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 

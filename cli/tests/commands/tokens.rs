@@ -128,3 +128,34 @@ fn files_of_secrets_that_others_can_read_are_refused_by_name() {
     let refused = run(&wrong);
     assert!(refused.code == 2 && refused.stdout.contains("separator"), "{refused:?}");
 }
+
+#[test]
+fn commands_that_change_the_token_file_wait_for_each_other_and_other_users_cannot_lock_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.json");
+    let (named, lock) = (tokens.to_str().unwrap(), folder.path().join("tokens.lock"));
+    // An earlier version left it readable, so that every user could hold the lock.
+    std::fs::write(&lock, "").unwrap();
+    std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let held = std::fs::File::open(&lock).unwrap();
+    held.lock().unwrap();
+    let flags = ["--principal", "agent", "--scope", "append", "--runs", "*", "--json"];
+    let mut waiting = command();
+    waiting.args([&["token", "create", "--tokens", named], &flags[..]].concat());
+    let waiting = waiting.spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while mode(&lock) != 0o600 {
+        assert!(Instant::now() < until, "the command did not open the lock file");
+        std::thread::yield_now();
+    }
+    assert!(!tokens.exists(), "the command waits");
+    held.unlock().unwrap();
+    Ran::of(waiting.wait_with_output().unwrap()).is(0);
+    let all: Vec<_> = (0..8)
+        .map(|_| command().args([&["token", "create", "--tokens", named], &flags[..]].concat()).spawn().unwrap())
+        .collect();
+    for one in all {
+        Ran::of(one.wait_with_output().unwrap()).is(0);
+    }
+    assert_eq!(run(&["token", "list", "--tokens", named, "--json"]).is(0)["tokens"].as_array().unwrap().len(), 9);
+}

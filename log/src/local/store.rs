@@ -11,8 +11,8 @@ use std::{
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, ErrorKind,
-    LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRawIterator,
+    DBRecoveryMode, ErrorKind, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use super::{PARTITIONS_DEFAULT, PARTITIONS_MAX, layout, wal};
@@ -109,7 +109,7 @@ impl Store {
     }
 
     /// Reads a partition's records from `next` up to `end` (exclusive), as many as there is room for. An error comes
-    /// only where no record lies before it.
+    /// only where no record lies before it. The writer numbers records without gaps, so a missing one is damage.
     pub(super) fn read(
         &self,
         partition: PartitionId,
@@ -123,23 +123,40 @@ impl Store {
             let mut iterator = db.raw_iterator_cf_opt(self.family(db, partition)?, options);
             iterator.seek(layout::encode_key(next));
             let mut records = Vec::new();
-            while room.records > 0 && room.bytes > 0 {
-                let Some((key, value)) = iterator.item() else { break };
-                let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
-                match record {
-                    Some(record) => records.push(record),
-                    None if records.is_empty() => return Err(self.damaged(partition, "a record does not decode")),
-                    None => return Ok(records),
+            let mut next = next;
+            while room.records > 0 && room.bytes > 0 && next < end {
+                match self.record_at(&iterator, partition, next) {
+                    Ok(record) => records.push(record),
+                    Err(error) if records.is_empty() => return Err(error),
+                    Err(_) => break,
                 }
                 room.records -= 1;
-                room.bytes = room.bytes.saturating_sub(value.len());
+                room.bytes = room.bytes.saturating_sub(iterator.value().map_or(0, <[u8]>::len));
+                next = next.saturating_add(1);
                 iterator.next();
             }
-            match iterator.status() {
-                Err(source) if records.is_empty() => Err(self.error("the read failed", source).at(partition)),
-                _ => Ok(records),
-            }
+            Ok(records)
         })
+    }
+
+    /// Decodes the iterator's record, which must have the offset `next`.
+    fn record_at(&self, iterator: &DBRawIterator<'_>, partition: PartitionId, next: Offset) -> Result<Delivery, Error> {
+        let Some((key, value)) = iterator.item() else {
+            iterator.status().map_err(|source| self.error("the read failed", source).at(partition))?;
+            return Err(self.damaged(partition, "a record is missing").offset(next));
+        };
+        let record = match layout::decode_key(key) {
+            Some(offset) if offset != next => return Err(self.damaged(partition, "a record is missing").offset(next)),
+            offset => offset.and_then(|offset| layout::decode_record(partition, offset, value)),
+        };
+        record.ok_or_else(|| self.damaged(partition, "a record does not decode").offset(next))
+    }
+
+    /// Removes a record, as damage would.
+    #[cfg(test)]
+    pub(super) fn remove(&self, partition: PartitionId, offset: Offset) {
+        let removed = self.with(|db| Ok(db.delete_cf(self.family(db, partition)?, layout::encode_key(offset))));
+        removed.unwrap().unwrap();
     }
 
     /// Reopens the database, which after a failed write is the only way to learn whether it landed. If the disk does not

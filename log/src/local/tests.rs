@@ -153,3 +153,20 @@ fn damage_before_the_tail_is_not_passed_over() {
     let error = open(&dir).unwrap_err();
     assert_eq!(error.kind(), Kind::Damaged, "{error:?}");
 }
+
+#[test]
+fn a_missing_record_is_damage_after_the_records_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 0, &["0", "1", "2", "3"]).unwrap();
+    // The end, then a record in the middle, then the first: each read ends before the missing record.
+    for missing in [3_u32, 1, 0] {
+        log.shared.store.remove(PartitionId::ZERO, missing.into());
+        let mut reader = log.reader(&[(PartitionId::ZERO, Offset::ZERO)]).unwrap();
+        for offset in 0..missing {
+            assert_eq!(reader.poll(1, Duration::ZERO).unwrap()[0].offset, offset.into());
+        }
+        let error = reader.poll(10, Duration::ZERO).unwrap_err();
+        assert_eq!((error.kind(), error.subject().offset), (Kind::Damaged, Some(missing.into())), "{error}");
+    }
+}

@@ -124,7 +124,7 @@ enum Goes {
 /// Reads a partition's log from its first record on. None if it does not begin with the journal's genesis; with known
 /// skips there may be no record at all.
 ///
-/// Errors: the log's; `Unavailable` if it does not deliver in time or the service is ending; with known skips
+/// Errors: the log's, also if it ends before `to`; `Unavailable` if it does not deliver in time or the service is ending; with known skips
 /// `Unavailable` for a schema that the registry does not resolve in time, and `Internal` for a record that blocks.
 pub(super) fn scan(source: Source<'_>, records: Sorter) -> Result<Option<Scanned>, Error> {
     let (next, last, has_begun, blocks, found, read) = (Offset::ZERO, None, false, Vec::new(), Vec::new(), 0);
@@ -180,6 +180,8 @@ impl Scan<'_> {
                 Err(error) if error.kind() == Kind::Retry && Instant::now() < until => executor.block(RETRY_AFTER),
                 Err(error) => return Err(error.into()),
                 Ok(_) => {
+                    // A log that ends before the index lost records. Another try does not bring them back.
+                    shared.log.reader(&[(partition, self.source.to)])?;
                     let message =
                         format!("partition {partition} delivered no record from offset {} in time; retry", self.next);
                     return Err(Error::new(ErrorKind::Unavailable, message));

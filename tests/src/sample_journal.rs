@@ -11,7 +11,7 @@ use crate::{
     server::{Launch, Server},
 };
 
-/// The run of the examples: a record of every kind of a run except a claim.
+/// The run of the examples: a record of every kind of a run except a claim and an erasure.
 pub const RUN: &str = "run-42";
 /// An imported run, with calls that ended and a checkpoint.
 pub const IMPORTED: &str = "tau-bench:1:0";
@@ -72,7 +72,8 @@ fn claimed(server: &Server) -> anyhow::Result<()> {
 /// The examples of a run's records, in the order of their numbers: a record follows the records that it refers to.
 fn examples() -> anyhow::Result<Vec<Value>> {
     let mut examples = Vec::new();
-    for tag in Payload::TYPES.iter().filter(|tag| !["run_claim", "stored_payload"].contains(tag)) {
+    // A server refuses an erasure.
+    for tag in Payload::TYPES.iter().filter(|tag| !["run_claim", "stored_payload", "erasure"].contains(tag)) {
         let file = format!("{}/../schemas/examples/{tag}.json", env!("CARGO_MANIFEST_DIR"));
         let example: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
         if example["run_id"].is_string() {

@@ -113,6 +113,9 @@ pub(super) async fn append(
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse_new(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
         may_append(app.caller(), &draft.record)?;
+        if let Some(why) = members(&draft.record).find_map(not_built) {
+            return Err(invalid(format!("record {index}: {why}")));
+        }
         if let Some(record) = members(&draft.record).find(|record| is_numbered_by_mistake(record)) {
             let kind = record.body.record_kind.as_str();
             let why = "it is not of its writer's sequence, and the server writes its principal into it";
@@ -205,6 +208,20 @@ fn members(record: &JournalRecord) -> impl Iterator<Item = &JournalRecord> {
         _ => &[],
     };
     iter::once(record).chain(members)
+}
+
+/// Returns why a record is refused that promises what servers do not do yet. Logs may have such records: verdicts on them stay.
+fn not_built(record: &JournalRecord) -> Option<&'static str> {
+    let facts = &record.body.facts;
+    if record.body.record_kind == RecordKind::Erasure {
+        return Some(
+            "servers cannot erase content yet, and an applied erasure would say that they did; nothing was erased",
+        );
+    }
+    let is_plain = facts.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint.as_str().starts_with("v1:"));
+    (is_plain && matches!(record.payload, Payload::Encrypted(_))).then_some(
+        "a `v1:` fingerprint is an unsalted hash of the arguments that the payload encrypts; leave `facts.fingerprint` out",
+    )
 }
 
 /// Whether a record gives an approval, by its facts, which the judge reads: the payload may be stored elsewhere or encrypted.

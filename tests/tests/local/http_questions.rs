@@ -153,3 +153,38 @@ fn a_problem_contains_its_own_status() -> anyhow::Result<()> {
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_record_that_promises_what_servers_do_not_do_is_refused() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let record = |payload: Value| json!({ "run_id": "r", "record_id": "x", "payload": payload });
+    let encrypted = |kind: &str, facts: Value| {
+        let payload = json!({ "type": "encrypted", "algorithm": "x", "nonce": "00", "ciphertext": "00" });
+        json!({ "run_id": "r", "record_id": "x", "record_kind": kind, "key_id": "k", "facts": facts, "payload": payload })
+    };
+    let erasure = record(json!({ "type": "erasure", "who": "privacy desk", "why": "asked for" }));
+    let fingerprint = format!("v1:{}", "0".repeat(64));
+    let call = |fingerprint: &str| {
+        let facts = json!({ "payload_type": "tool_call_requested", "status": "requested", "tool_name": "pay",
+            "fingerprint": fingerprint });
+        encrypted("tool_call", facts)
+    };
+    for body in [
+        erasure.clone(),
+        record(json!({ "type": "batch", "records": [erasure] })),
+        encrypted("erasure", json!({ "payload_type": "erasure", "status": "erased" })),
+        call(&fingerprint),
+    ] {
+        for path in ["/v1/runs/r/records", "/v1/runs/r/records?check=true"] {
+            let (status, problem) = server.post(path, &body)?;
+            ensure!(status == 400 && problem["kind"] == "invalid", "{body}: {status} {problem}");
+        }
+    }
+    let (status, _) = server.get("/v1/runs/r")?;
+    ensure!(status == 404, "no record was appended");
+    let (status, outcome) = server.post("/v1/runs/r/records", &call("v2:keyed"))?;
+    ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
+    server.terminate()?;
+    Ok(())
+}

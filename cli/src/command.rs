@@ -13,7 +13,7 @@ use crate::{
     config::Config,
     demo,
     exit::Answer,
-    logging,
+    limits, logging,
     output::Output,
     session::Session,
 };
@@ -49,9 +49,11 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         // Its log format may be in the file.
         let config = Config::read(cli.global.config.as_deref())?;
         logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
+        limits::forbid_core_dumps();
         return serve::run(args, cli.global.insecure_no_tls, config);
     }
     logging::start(&cli.global);
+    limits::forbid_core_dumps();
     match cli.command {
         Command::Demo(args) => return demo::run(&args, &cli.global),
         Command::DemoAgent(args) => return demo::run_agent(&args),

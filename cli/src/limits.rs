@@ -1,6 +1,21 @@
-//! The limit on open files and connections of this process.
+//! The limits of this process: on open files and connections, and on core dumps.
 
+#[cfg(target_os = "linux")]
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Prevents core dumps of this process, which would have its tokens, keys and content.
+///
+/// On Linux the limit alone does not stop a dump that goes to a program (`kernel.core_pattern`), so the process is marked as not
+/// dumpable, too. Then only root can attach a debugger.
+pub(crate) fn forbid_core_dumps() {
+    let limited = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    #[cfg(target_os = "linux")]
+    let limited = limited.and(set_dumpable_behavior(DumpableBehavior::NotDumpable));
+    if let Err(error) = limited {
+        tracing::warn!("core dumps of this process, which have its secrets, cannot be prevented: {error}");
+    }
+}
 
 /// Raises the limit on open files to its hard limit, and returns it.
 ///
@@ -17,6 +32,14 @@ pub(crate) fn raise_open_files() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_that_forbids_core_dumps_has_none() {
+        forbid_core_dumps();
+        assert_eq!(getrlimit(Resource::Core).current, Some(0));
+        assert!(matches!(rustix::process::dumpable_behavior(), Ok(DumpableBehavior::NotDumpable)));
+    }
 
     #[test]
     fn the_limit_is_as_high_as_it_goes_and_stays_there() {

@@ -230,6 +230,24 @@ async fn a_jwt_is_accepted_only_if_all_of_it_is_valid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_may_accept_only_one_type_of_jwt() {
+    let key = SigningKey::es256().unwrap();
+    let access_tokens = with(issuer(ISSUER, "ES256"), "typ", json!("at+jwt"));
+    let tokens = json!({ "tokens": [], "issuers": [access_tokens], "identities": [by_jwt("agent", "*", AGENT)] });
+    let site = Site::start(now, false, &tokens, &[("jwks.json", &json!({ "keys": [key.jwk("a")] }))]).await;
+    for (typ, status) in [
+        (json!("at+jwt"), 200),
+        (json!("application/AT+JWT"), 200),
+        (json!("JWT"), 401),
+        (json!("application/jwt"), 401),
+        (Value::Null, 401),
+    ] {
+        let jwt = key.sign(&with(header("a"), "typ", typ.clone()), &claims("agent"));
+        assert_eq!(site.get("/v1/journal", &jwt).await.status, status, "{typ}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_by_jwt_sees_only_its_runs_and_has_the_rights_of_the_token_file() {
     let key = SigningKey::eddsa().unwrap();
     let (entry, token) = Entry::new("globex".into(), [Scope::ReadMeta].into(), vec!["globex/*".into()], &[1; 32]);

@@ -47,6 +47,9 @@ pub struct Issuer {
     pub issuer: String,
     /// What `aud` must be or contain.
     pub audience: String,
+    /// What `typ` of the header must be: `at+jwt` accepts access tokens alone (RFC 9068). Default: `typ` is not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub typ: Option<String>,
     /// What `alg` may be.
     pub algorithms: BTreeSet<Algorithm>,
     /// The file of its public keys, a JWK set (RFC 7517). A relative path starts in the folder of the token file.
@@ -135,6 +138,9 @@ impl Issuer {
             [("issuer", &self.issuer), ("audience", &self.audience), ("subject_claim", &self.subject_claim)]
         {
             check_name(what, text)?;
+        }
+        if let Some(typ) = &self.typ {
+            check_name("typ", typ)?;
         }
         if OTHER_CLAIMS.contains(&self.subject_claim.as_str()) {
             return Err(format!("the claim {} does not say who a JWT is about", self.subject_claim));

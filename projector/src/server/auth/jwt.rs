@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   base64url(header) . base64url(claims) . base64url(signature)
-//!     alg, kid            iss, aud, exp, nbf, sub
+//!     alg, kid, typ       iss, aud, exp, nbf, sub
 //! ```
 //!
 //! Signatures are checked by ring, which TLS has anyway. The crate `jsonwebtoken` has no backend for it, takes the provider of its
@@ -37,6 +37,8 @@ pub(super) enum Refused {
     Key,
     #[error("its signature is wrong")]
     Signature,
+    #[error("its `typ` is not the type of the issuer's entry")]
+    Type,
     #[error("it is for another audience")]
     Audience,
     #[error("it has expired")]
@@ -52,8 +54,17 @@ pub(super) enum Refused {
 struct Header {
     alg: Algorithm,
     kid: String,
+    typ: Option<String>,
     /// Extensions that must be understood. None are.
     crit: Option<Value>,
+}
+
+impl Header {
+    /// Compares media types: case does not matter, and `application/` may be left out (RFC 7515, section 4.1.9).
+    fn is_of_type(&self, wanted: &str) -> bool {
+        let short = |text: &str| text.to_ascii_lowercase().trim_start_matches("application/").to_owned();
+        self.typ.as_deref().is_some_and(|typ| short(typ) == short(wanted))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,6 +140,9 @@ impl<'t> Jwt<'t> {
         }
         if self.claims.iss != issuer.issuer {
             return Err(Refused::Issuer);
+        }
+        if issuer.typ.as_deref().is_some_and(|wanted| !self.header.is_of_type(wanted)) {
+            return Err(Refused::Type);
         }
         let is_audience = match &self.claims.aud {
             Audience::One(one) => *one == issuer.audience,

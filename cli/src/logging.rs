@@ -36,7 +36,9 @@ fn start_at(global: &Global, levels: [&str; 4], format: Format) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(directives(global.quiet, global.verbose, levels)));
     let ansi = output::may_colour(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
+    let json = format == Format::Json;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi);
+    let log = log.with_writer(move || output::LogLines::new(json));
     match format {
         Format::Text => log.init(),
         Format::Json => log.json().flatten_event(true).init(),

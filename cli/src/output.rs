@@ -7,7 +7,7 @@
 
 use crate::{
     Error,
-    text::{Cell, Text},
+    text::{Cell, Text, clean, clean_json, clean_line},
 };
 use serde::Serialize;
 use std::{
@@ -86,11 +86,12 @@ pub(crate) fn unless_closed(printed: Result<(), Error>) -> Result<(), Error> {
 
 /// Prints one document as a line of JSON, regardless of the output format.
 pub(crate) fn document<T: Serialize>(value: &T) -> Result<(), Error> {
-    let mut line = serde_json::to_vec(value).map_err(|error| {
+    let line = serde_json::to_string(value).map_err(|error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot serialise the answer").because(error)
     })?;
-    line.push(b'\n');
-    write(&line)
+    let mut line = clean_json(&line).into_owned();
+    line.push('\n');
+    write(line.as_bytes())
 }
 
 /// Prints bytes unchanged, regardless of the output format: a completion script.
@@ -98,17 +99,55 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Error> {
     write(bytes)
 }
 
-/// Prints all that is left of a file, with memory for a part of it.
-pub(crate) fn raw_from(file: &mut impl io::Read) -> Result<(), Error> {
-    let mut part = vec![0; 64 << 10];
+/// Prints the remainder of a file of JSON, with memory for a part of it.
+pub(crate) fn json_from(file: &mut impl io::Read) -> Result<(), Error> {
+    let failed = |error: io::Error| {
+        Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot read the answer again").because(error)
+    };
+    let (mut bytes, mut part) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        let read = file.read(&mut part).map_err(|error| {
-            Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot read the answer again").because(error)
-        })?;
-        match part.get(..read) {
-            Some(part) if !part.is_empty() => write(part)?,
-            _ => return Ok(()),
+        let read = file.read(&mut part).map_err(failed)?;
+        bytes.extend_from_slice(part.get(..read).unwrap_or_default());
+        let valid = match std::str::from_utf8(&bytes) {
+            Ok(text) => text,
+            // The next part has the rest of the last character.
+            Err(error) if error.error_len().is_none() && read > 0 => {
+                std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(error) => return Err(failed(io::Error::other(error))),
+        };
+        write(clean_json(valid).as_bytes())?;
+        let printed = valid.len();
+        bytes.drain(..printed);
+        if read == 0 {
+            return Ok(());
         }
+    }
+}
+
+/// Writes log lines to stderr without what a person cannot see. Each write is of whole lines.
+#[derive(Debug)]
+pub(crate) struct LogLines {
+    json: bool,
+}
+
+impl LogLines {
+    /// Lines of JSON, or of text.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+}
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let clean = if self.json { clean_json(&text) } else { clean_line(&text) };
+        io::stderr().lock().write_all(clean.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }
 
@@ -121,7 +160,7 @@ pub(crate) fn note(human: impl FnOnce(&mut Text)) {
 
 /// Prints a question on stderr, without a line end.
 pub(crate) fn ask(question: &str) {
-    complain(question.as_bytes());
+    complain(clean(question).as_bytes());
 }
 
 /// Prints `error`: as a document with `json`, otherwise for people.
@@ -217,6 +256,22 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Yields one byte a read.
+    struct Slow<'b>(&'b [u8]);
+
+    impl io::Read for Slow<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let end = into.len().min(1);
+            io::Read::read(&mut self.0, &mut into[..end])
+        }
+    }
+
+    #[test]
+    fn a_character_may_be_in_two_parts_of_a_file() {
+        assert!(json_from(&mut Slow("\"ä決\u{200b}\"\n".as_bytes())).is_ok());
+        assert!(json_from(&mut Slow(&"ä".as_bytes()[..1])).is_err(), "half a character");
+    }
 
     #[test]
     fn a_bar_fills_as_steps_are_done() {

@@ -170,15 +170,46 @@ impl Cell {
     }
 }
 
-/// Escapes characters that a terminal acts on: control characters, and characters that change the direction of text.
+/// Whether a person cannot see a character: control characters, changes of the direction of text, blanks without ink, and the
+/// characters that Unicode lets programs ignore (`Default_Ignorable_Code_Point` of DerivedCoreProperties.txt). Two ids that differ
+/// in such a character look the same. The Python client has the same list, in `errors.py`.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Escapes characters that a terminal acts on or that a person cannot see.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(acts) {
+    escaped(text, is_hidden, |c, out| out.extend(c.escape_default()))
+}
+
+/// Escapes the same in a line of text, except ASCII's control characters: line ends and colours stay.
+pub(crate) fn clean_line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c >= ' ' && is_hidden(c), |c, out| out.extend(c.escape_default()))
+}
+
+/// Escapes the same in a text of JSON, whose meaning stays. JSON has ASCII's control characters between values only.
+pub(crate) fn clean_json(text: &str) -> Cow<'_, str> {
+    escaped(
+        text,
+        |c| c >= ' ' && is_hidden(c),
+        |c, out| {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        },
+    )
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if acts(c) { out.extend(c.escape_default()) } else { out.push(c) }
+        if is_escaped(c) { escape(c, &mut out) } else { out.push(c) }
     }
     Cow::Owned(out)
 }
@@ -339,6 +370,21 @@ mod tests {
         let mut text = Text::new(false);
         text.line(["a\x1b[2J\r\nb\u{202e}c\u{9b}".into()]);
         assert_eq!(text.into_string(), "a\\u{1b}[2J\\r\\nb\\u{202e}c\\u{9b}\n");
+    }
+
+    #[test]
+    fn no_two_texts_look_the_same_by_a_character_without_ink() {
+        for hidden in
+            ['\u{ad}', '\u{200b}', '\u{200f}', '\u{61c}', '\u{feff}', '\u{2060}', '\u{3164}', '\u{fe0f}', '\u{e0041}']
+        {
+            let id = format!("pay{hidden}ment ä 決");
+            assert_eq!(clean(&id), format!("pay{}ment ä 決", hidden.escape_default()));
+            assert_eq!(clean_line(&format!("\x1b[1m{id}\n")), format!("\x1b[1m{}\n", clean(&id)));
+            let json = serde_json::json!({ "id": format!("{id}\u{9b}\u{7f}\n") });
+            let line = clean_json(&json.to_string()).into_owned();
+            assert!(!line.contains(is_hidden), "{line}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), json);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
         source::{Pins, Source},
         staging::{self, Staging},
     },
-    output::raw_from,
+    output::json_from,
     session::Session,
     text::Text,
     value::LogPosition,
@@ -159,7 +159,7 @@ impl Atif<'_> {
             return staging::sync(&file, name);
         }
         file.rewind().map_err(|error| staging::failed(Path::new(name), error))?;
-        raw_from(&mut file)
+        json_from(&mut file)
     }
 }
 

@@ -297,3 +297,9 @@ def test_a_set_in_a_model_is_mailed_once_by_three_processes(url, run_id, tmp_pat
             timeout=100,
         )
     assert ledger.read_text() == "mail\n"
+
+
+def test_the_text_of_an_error_has_no_hidden_characters():
+    error = runlog.Invalid("run pay\u200bment\x1b[2J\x9b\U000e0041 ä 決 is\tfenced\n")
+    assert str(error) == "run pay\\u200bment\\x1b[2J\\x9b\\U000e0041 ä 決 is\tfenced\n"
+    assert error.message.startswith("run pay\u200b"), "a program reads it as it is"

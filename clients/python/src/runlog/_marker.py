@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ._json import Json, encode
 from ._records import Record, new_id, payload_of
-from .errors import Error, TooLarge
+from .errors import Error, TooLarge, visible
 
 MARKER = "runlog.result_not_recorded"
 TEXT_MAX = 1000
@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger("runlog")
 
 def marker(call: str, reason: str, message: str, *, type_name: str | None = None, size: int | None = None) -> Json:
     """The marker of a call. `size` is the bytes of the result's JSON, if it has one."""
-    _LOGGER.warning("the result of call %s is not recorded: %s", call, message)
+    _LOGGER.warning("the result of call %s is not recorded: %s", visible(call), visible(message))
     text = storable(message)[:TEXT_MAX]
     return {MARKER: {"call": call, "reason": reason, "message": text, "type": type_name, "bytes": size}}
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_HIDDEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Characters that a terminal acts on or that a person cannot see, without tab and line end; as `cli/src/text.rs` has them."""
+
+
+def visible(text: str) -> str:
+    """A text for people: hidden characters are escaped as in a literal of Python."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class Action(StrEnum):
@@ -65,7 +78,7 @@ class Error(Exception):
         self.record_id = record_id if record_id is not None else self.problem.get("record_id")
 
     def __str__(self) -> str:
-        return self.message
+        return visible(self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)

@@ -24,8 +24,8 @@ pub(super) struct Moment {
     /// As of this offset, inclusive; otherwise as of now.
     pub(super) as_of: Option<Offset>,
     until: Instant,
-    /// Held while the past of a run is in memory.
-    room: Option<OwnedSemaphorePermit>,
+    /// Held while the past of a run is in memory: the principal's share, if there are tokens, and the server's.
+    room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>,
 }
 
 impl App {
@@ -60,9 +60,12 @@ impl App {
     pub(super) async fn then(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
         let mut moment = self.moment(run_id, ask, as_of).await?;
         if moment.as_of.is_some() {
-            let room = tokio::time::timeout(moment.left(), self.1.pasts.clone().acquire_owned()).await;
+            // Its own share first: a principal that waits for its share takes nothing from others.
+            let room = async { (self.caller().past().await, self.1.pasts.clone().acquire_owned().await) };
             let busy = || Error::new(ErrorKind::Unavailable, "other runs are being folded as they were; try again");
-            moment.room = room.map_err(|_| busy())?.ok();
+            let (share, room) = tokio::time::timeout(moment.left(), room).await.map_err(|_| busy())?;
+            // It is never closed.
+            moment.room = room.ok().map(|room| (share, room));
         }
         Ok(moment)
     }

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 /// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
 pub(super) const REQUESTS_MAX: usize = 1024;
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
-const PASTS_MAX: usize = 2;
+pub(super) const PASTS_MAX: usize = 2;
 /// Threads that read for streams.
 const STREAM_THREADS: usize = 4;
 /// Copies of runs in progress at the same time: each has a part of a run in memory.

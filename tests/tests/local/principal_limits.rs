@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_producer::{Action, Journal, Runlog, SideEffect, Token};
 use runlog_projector::{
@@ -231,6 +232,41 @@ async fn slow_bodies_use_only_their_principals_capacity() {
         let read = tokio::time::timeout(Duration::ZERO, stream.read(&mut [0])).await;
         assert!(read.is_err(), "the server closed a connection that sends nothing: {read:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_of_the_past_wait_only_for_reads_of_the_same_principal() {
+    const READS: usize = 8;
+    let site = Site::start(json!({})).await;
+    for part in 0..2 {
+        let turn = |nth: u32| {
+            let id = format!("{part}-{nth}");
+            json!({ "run_id": "r", "record_id": id,
+                "payload": { "type": "conversation_turn", "message_id": id, "kind": "user", "content": "hello" } })
+        };
+        let records = (0..1000).map(turn).collect::<Vec<_>>();
+        let request = site.http.post(format!("{}/v1/runs/r/records", site.url)).json(&records);
+        assert_eq!(site.send(request, &site.busy[0]).await.status, 200);
+    }
+    let path = format!("/v1/runs/r/recovery?deadline_ms=60000&as_of=0:{}", site.end().await - 1);
+    let mut reads: FuturesUnordered<_> = (0..READS).map(|nth| site.get(&path, &site.busy[nth % 2])).collect();
+    // The others wait when the first is answered.
+    assert_eq!(reads.next().await.unwrap().status, 200);
+    let mut other = std::pin::pin!(site.get(&path, &site.other));
+    let mut answered = 1;
+    loop {
+        tokio::select! {
+            told = &mut other => {
+                assert_eq!(told.status, 200, "{told:?}");
+                break;
+            }
+            Some(told) = reads.next() => {
+                assert_eq!(told.status, 200, "{told:?}");
+                answered += 1;
+            }
+        }
+    }
+    assert!(answered <= READS / 2, "{answered} reads of another principal came first");
 }
 
 #[tokio::test(flavor = "multi_thread")]

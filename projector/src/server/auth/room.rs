@@ -8,7 +8,10 @@ use super::{
     caller::Caller,
     limits::{Bucket, Limit},
 };
-use crate::{Error, server::large::Large};
+use crate::{
+    Error,
+    server::{large::Large, room::PASTS_MAX},
+};
 use runlog_schemas::answer::ErrorKind;
 use std::{
     sync::{
@@ -34,6 +37,8 @@ pub(super) struct Room {
     connections: Arc<AtomicU64>,
     /// For long bodies, in KiB.
     bodies: Arc<Semaphore>,
+    /// For runs that are folded as they were: half of what the server does at a time.
+    pasts: Arc<Semaphore>,
     /// Its share of the room for large answers.
     large: Large,
     rates: Mutex<Rates>,
@@ -47,6 +52,7 @@ impl Default for Room {
             streams_of_all_runs: Arc::default(),
             connections: Arc::default(),
             bodies: Arc::new(Semaphore::new(BODIES_BYTES >> 10)),
+            pasts: Arc::new(Semaphore::new(PASTS_MAX / 2)),
             large: Large::share(),
             rates: Mutex::default(),
         }
@@ -125,6 +131,13 @@ impl Caller {
         let (room, _) = self.room()?;
         // It is never closed.
         room.bodies.clone().acquire_many_owned(kilobytes).await.ok()
+    }
+
+    /// Room to fold a run as it was, until it is answered. Waits for it.
+    pub(in crate::server) async fn past(&self) -> Option<OwnedSemaphorePermit> {
+        let (room, _) = self.room()?;
+        // It is never closed.
+        room.pasts.clone().acquire_owned().await.ok()
     }
 
     /// The share of the room for large answers; none where no tokens are asked for.

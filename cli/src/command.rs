@@ -47,7 +47,7 @@ mod verify;
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     if let Command::Serve(args) = cli.command {
         // Its log format may be in the file.
-        let config = Config::read(cli.global.config.as_deref())?;
+        let config = Config::for_command(&cli.global)?;
         logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
         limits::forbid_core_dumps();
         return serve::run(args, cli.global.insecure_no_tls, config);
@@ -64,7 +64,7 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         Command::Token(args) => return token::run(args.action, &Output::new(cli.global.json, cli.global.quiet)),
         _ => {}
     }
-    let config = Config::read(cli.global.config.as_deref())?;
+    let config = Config::for_command(&cli.global)?;
     let server = config.server(cli.global.server.as_deref());
     let security = config.security(&cli.global)?;
     if let Command::Conformance(args) = cli.command {

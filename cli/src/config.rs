@@ -50,7 +50,7 @@ pub(crate) struct Config {
     /// File with the token that the server asks for; default none.
     pub(crate) token_file: Option<PathBuf>,
     /// Authorities of https:// servers; default the system's.
-    ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
     /// The client's certificate; default none.
     client_cert: Option<PathBuf>,
     /// Its private key; default in the file of the certificate.
@@ -164,11 +164,22 @@ fn has_credentials(url: &str) -> bool {
 }
 
 impl Config {
+    /// Reads the file that the command names. The authorities of flag or environment replace those of the file.
+    ///
+    /// Errors: see [`Self::read`].
+    pub(crate) fn for_command(given: &Global) -> Result<Self, Error> {
+        let mut config = Self::read(given.config.as_deref())?;
+        if let Some(ca) = named(given.ca.as_deref()) {
+            config.ca = Some(ca.to_owned());
+        }
+        Ok(config)
+    }
+
     /// Reads the file; without one, every setting has its default.
     ///
     /// Errors: `Invalid` for a file that cannot be used, and for a file with a secret that other users may read, write or
     /// replace.
-    pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
+    fn read(file: Option<&Path>) -> Result<Self, Error> {
         let Some(file) = file else { return Ok(Self::default()) };
         let named = file.display().to_string();
         let refused =
@@ -238,7 +249,7 @@ impl Config {
             named(given.as_deref()).or(file.as_deref()).map(Path::to_owned)
         };
         let tls = Tls {
-            ca: either(&given.ca, &self.ca),
+            ca: self.ca.clone(),
             client_cert: either(&given.client_cert, &self.client_cert),
             client_key: either(&given.client_key, &self.client_key),
         };

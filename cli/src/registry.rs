@@ -1,6 +1,7 @@
 //! The journal's schema registry, as flag, environment and file name it.
 
 use crate::{Error, config};
+use runlog_producer::Tls;
 use runlog_registry::{Auth, Config, Kind, Registry};
 use runlog_schemas::{
     answer::ErrorKind,
@@ -27,13 +28,29 @@ impl From<runlog_registry::Error> for Error {
     }
 }
 
-/// The registry that flag or environment (`given`) or file name for the records of `topic`; none where none does.
+/// A registry and the authorities that its certificate may be from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    config: Config,
+    tls: Tls,
+}
+
+impl Settings {
+    pub(crate) fn open(self) -> Result<Registry, Error> {
+        let http = self.tls.http_client(self.config.is_encrypted())?;
+        Ok(Registry::open(self.config, http)?)
+    }
+}
+
+/// The registry for the records of `topic`: that of flag or environment (`given`), else that of the file, else none.
 pub(crate) fn settings(
     given: Option<&str>,
-    file: &config::Registry,
+    file: &config::Config,
     topic: &str,
     dir: Option<PathBuf>,
-) -> Result<Option<Config>, Error> {
+) -> Result<Option<Settings>, Error> {
+    let tls = Tls { ca: file.ca.clone(), ..Tls::default() };
+    let file = &file.registry;
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(url) = given.filter(|url| !url.is_empty()).or(file.url.as_deref()) else { return Ok(None) };
     let mut config = Config::new(url, topic)?;
@@ -54,14 +71,14 @@ pub(crate) fn settings(
         let password = file.password.clone().unwrap_or_default();
         config.auth = Auth::Basic { user: user.clone(), password };
     }
-    Ok(Some(config))
+    Ok(Some(Settings { config, tls }))
 }
 
 /// The schemas of a server. One that the registry does not take ends it; where the registry does not answer, records are
 /// read as far as its answers were kept, and appends wait until it does.
-pub(crate) async fn schemas(config: Option<Config>) -> Result<Arc<dyn Schemas>, Error> {
-    let Some(config) = config else { return Ok(Arc::new(NoRegistry)) };
-    let registry = Registry::open(config)?;
+pub(crate) async fn schemas(settings: Option<Settings>) -> Result<Arc<dyn Schemas>, Error> {
+    let Some(settings) = settings else { return Ok(Arc::new(NoRegistry)) };
+    let registry = settings.open()?;
     match registry.register(schema::lowest()).await {
         Ok(id) => tracing::info!(id, "records carry the registry's schema id"),
         Err(error) if error.kind() == Kind::Unavailable => tracing::warn!("nothing can be appended yet: {error}"),

@@ -54,6 +54,17 @@ impl Tls {
         Ok(config)
     }
 
+    /// Starts an HTTP client whose `https://` connections use these certificates. It follows no redirect, which could lead to
+    /// `http://`. For a client that will not connect over TLS, no certificate is read.
+    ///
+    /// Errors: `Usage` for an unusable file.
+    pub fn http_client(&self, is_encrypted: bool) -> Result<ClientBuilder, Error> {
+        // Needed for `http://` too: otherwise reqwest uses the process's default crypto provider, and panics if none is
+        // installed.
+        let tls = if is_encrypted { self.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
+        Ok(ClientBuilder::new().redirect(redirect::Policy::none()).tls_backend_preconfigured(tls))
+    }
+
     fn authorities(&self) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         if let Some(ca) = &self.ca {
@@ -120,14 +131,8 @@ impl Security {
                  with --insecure-no-tls (Config::insecure_no_tls)"
             )));
         }
-        // A redirect could lead to http://, and a proxy from the environment would also receive requests for loopback
-        // addresses.
-        let builder =
-            ClientBuilder::new().no_proxy().redirect(redirect::Policy::none()).default_headers(self.headers()?);
-        // Needed for `http://` too: otherwise reqwest uses the process's default crypto provider, and panics if none is
-        // installed.
-        let tls = if encrypted { self.tls.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
-        Ok(builder.tls_backend_preconfigured(tls))
+        // A proxy from the environment would also receive requests for loopback addresses.
+        Ok(self.tls.http_client(encrypted)?.no_proxy().default_headers(self.headers()?))
     }
 
     fn headers(&self) -> Result<HeaderMap, Error> {

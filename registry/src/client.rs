@@ -61,17 +61,16 @@ struct Compatibility {
 }
 
 impl Client {
-    /// Makes a client; asks nothing yet. It follows no redirect, which could lead credentials elsewhere.
+    /// Makes a client; asks nothing yet. `http` has the trusted authorities. The client follows no redirect, which could lead
+    /// credentials elsewhere.
     ///
     /// Errors: `Invalid` for credentials that would go to another machine without TLS.
-    pub fn new(config: Config) -> Result<Self, Error> {
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(config.request)
-            .timeout(config.request)
-            .redirect(reqwest::redirect::Policy::none());
+    pub fn new(config: Config, http: reqwest::ClientBuilder) -> Result<Self, Error> {
+        let mut builder =
+            http.connect_timeout(config.request).timeout(config.request).redirect(reqwest::redirect::Policy::none());
         if matches!(config.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
-        } else if config.url.scheme() == "http" && config.auth != Auth::None {
+        } else if !config.is_encrypted() && config.auth != Auth::None {
             let what = format!("the credentials for the registry {} would not be encrypted", config.shown());
             return Err(Error::new(Kind::Invalid, format!("{what}; use https://")));
         }
@@ -201,7 +200,11 @@ fn cause(error: &reqwest::Error) -> String {
     while let Some(inner) = source.source() {
         source = inner;
     }
-    format!("does not answer: {source}")
+    let why = source.to_string();
+    // The words of rustls, whose error is inside an I/O error here.
+    let remedy =
+        if why.contains("UnknownIssuer") { "; name a file of its certificate authorities with --ca" } else { "" };
+    format!("does not answer: {why}{remedy}")
 }
 
 #[cfg(test)]
@@ -210,7 +213,13 @@ mod tests {
 
     #[test]
     fn credentials_go_to_another_machine_over_tls_only() {
-        let opened = |url: &str| Client::new(Config::new(url, "t").unwrap());
+        let opened = |url: &str| {
+            let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+            let tls =
+                rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+            let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+            Client::new(Config::new(url, "t").unwrap(), reqwest::Client::builder().tls_backend_preconfigured(tls))
+        };
         for url in ["https://me:secret@host", "http://host", "http://me:secret@127.0.0.1:8081"] {
             assert!(opened(url).is_ok(), "{url}");
         }

@@ -92,6 +92,11 @@ impl Config {
         })
     }
 
+    /// Whether the registry is asked over TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
     /// The URL of a resource; segments are percent-encoded.
     pub(crate) fn resource(&self, segments: &[&str]) -> Url {
         let mut url = self.url.clone();

@@ -70,10 +70,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    /// Reads what was kept; asks nothing. Questions run on the current runtime, which must outlive their answers.
+    /// Reads what was kept; asks nothing. `http` is as for [`Client::new`]. Questions run on the current runtime, which must outlive their answers.
     ///
     /// Errors: `Invalid` if the folder cannot be used or the client cannot be created.
-    pub fn open(config: Config) -> Result<Self, Error> {
+    pub fn open(config: Config, http: reqwest::ClientBuilder) -> Result<Self, Error> {
         let folder = config.dir.clone();
         let unusable = |error: std::io::Error| {
             let dir = folder.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Registry {
         }
         Ok(Self {
             inner: Arc::new(Inner {
-                client: Client::new(config)?,
+                client: Client::new(config, http)?,
                 runtime: Handle::current(),
                 cache: Mutex::new(cache),
                 state: Mutex::new(state),

@@ -10,7 +10,7 @@ use runlog_schemas::{
     codec::{Framing, Schemas, Unreadable},
     schema::{self, JOURNAL_RECORD},
 };
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 use stub::{FIRST, Fault, Stub};
 
 const TRANSIENT: [Fault; 10] = [
@@ -35,14 +35,22 @@ fn config(url: &str) -> Config {
     config
 }
 
+/// Without authorities: the stub does not speak TLS.
+fn http() -> reqwest::ClientBuilder {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let tls = tls.with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    reqwest::Client::builder().tls_backend_preconfigured(tls)
+}
+
 fn client(stub: &Stub) -> Client {
-    Client::new(config(&stub.url)).unwrap()
+    Client::new(config(&stub.url), http()).unwrap()
 }
 
 fn registry(url: &str, dir: &Path) -> Registry {
     let mut config = config(url);
     config.dir = Some(dir.to_owned());
-    Registry::open(config).unwrap()
+    Registry::open(config, http()).unwrap()
 }
 
 #[tokio::test]
@@ -153,13 +161,13 @@ async fn whoever_asks_says_who_it_is() {
     ] {
         stub.state().authorization = Some(header.into());
         let mut config = config(&stub.url);
-        assert_eq!(Client::new(config.clone()).unwrap().schema(id).await.unwrap_err().kind(), Kind::Denied);
+        assert_eq!(Client::new(config.clone(), http()).unwrap().schema(id).await.unwrap_err().kind(), Kind::Denied);
         config.auth = auth;
-        assert!(Client::new(config).unwrap().schema(id).await.is_ok(), "{header}");
+        assert!(Client::new(config, http()).unwrap().schema(id).await.is_ok(), "{header}");
     }
     stub.state().authorization = Some("Basic bWU6c0BjcmV0Ong=".into());
     let url = format!("http://me:s%40cret%3Ax@{}", stub.address());
-    assert!(Client::new(config(&url)).unwrap().schema(id).await.is_ok());
+    assert!(Client::new(config(&url), http()).unwrap().schema(id).await.is_ok());
 }
 
 #[tokio::test]

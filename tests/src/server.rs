@@ -215,7 +215,7 @@ impl Drop for Server {
 
 /// A client for servers on this machine.
 pub fn client() -> anyhow::Result<reqwest::Client> {
-    Ok(reqwest::Client::builder().no_proxy().timeout(ANSWER_WAIT).build()?)
+    Ok(runlog_producer::Tls::default().http_client(false)?.no_proxy().timeout(ANSWER_WAIT).build()?)
 }
 
 /// Sends the request on a new runtime; must not be called inside another one.

@@ -47,8 +47,7 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
         Some(brokers) => {
             let topic = session.config.topic(args.topic.as_deref());
             let kafka = session.config.kafka(brokers, topic, args.kafka_properties.as_deref())?;
-            let registry =
-                registry::settings(args.registry.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
+            let registry = registry::settings(args.registry.registry.as_deref(), &session.config, &kafka.topic, None)?;
             let named = session.config.content(args.content, None);
             let content = named.as_ref().map(content::Store::open).transpose()?;
             let most = if content.is_some() { content::CONTENT_BYTES_MAX } else { RECORD_BYTES_MAX };

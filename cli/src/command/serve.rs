@@ -73,7 +73,7 @@ pub(crate) struct Settings {
     /// The newest schema version to write.
     pub(crate) write_schema: u16,
     /// The schema registry.
-    pub(crate) registry: Option<runlog_registry::Config>,
+    pub(crate) registry: Option<registry::Settings>,
     /// Where payloads go that are too large for a record.
     pub(crate) content: Option<content::Config>,
 }
@@ -103,7 +103,7 @@ impl Settings {
         let kept = data.join("registry");
         Ok(Self {
             log,
-            registry: registry::settings(args.registry.registry.as_deref(), &config.registry, &topic, Some(kept))?,
+            registry: registry::settings(args.registry.registry.as_deref(), &config, &topic, Some(kept))?,
             data,
             tls: files(
                 args.tls_cert.or(file.tls_cert),

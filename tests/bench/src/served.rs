@@ -172,7 +172,7 @@ async fn restarted(launch: &Launch, took: &mut Vec<f64>) -> anyhow::Result<Serve
 }
 
 fn client_for_long() -> anyhow::Result<reqwest::Client> {
-    Ok(reqwest::Client::builder().no_proxy().timeout(LONG).build()?)
+    Ok(runlog_producer::Tls::default().http_client(false)?.no_proxy().timeout(LONG).build()?)
 }
 
 /// Measures `/healthz`, or lookups at a consistency.

@@ -2,7 +2,7 @@
 
 use crate::{dice::Dice, plan::RequestFault, server::Server, stage::Stage};
 use axum::{body::Body, http::Request};
-use runlog_producer::{HttpSender, NoResponse};
+use runlog_producer::{HttpSender, NoResponse, Tls};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -71,7 +71,9 @@ impl Network {
     /// What sends a client's requests.
     pub(crate) fn sender(self: &Arc<Self>) -> HttpSender {
         let network = self.clone();
-        static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(reqwest::Client::new);
+        static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
+            Tls::default().http_client(false).expect("without TLS no file is read").build().expect("an HTTP client")
+        });
         HttpSender::new(CLIENT.clone(), move |request| {
             let network = network.clone();
             Box::pin(async move {

@@ -50,6 +50,7 @@ mod projector_kill;
 mod publish_batch;
 mod record_writers;
 mod recorded_runs;
+mod registry_tls;
 mod request_bodies;
 mod retention;
 mod run_copies;

@@ -4,6 +4,7 @@ use super::{Steps, Tally};
 use crate::{
     Error,
     import::{ImportedRun, records},
+    registry,
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use runlog_log::{
@@ -33,7 +34,7 @@ const GENESIS_WAIT: Duration = Duration::from_secs(10);
 pub(super) async fn send(
     runs: &[ImportedRun],
     config: KafkaConfig,
-    registry: Option<runlog_registry::Config>,
+    registry: Option<registry::Settings>,
     content: Option<&Store>,
     steps: &Steps<'_>,
 ) -> Result<Tally, Error> {
@@ -48,7 +49,7 @@ pub(super) async fn send(
         };
         Error::new(error.kind(), what).because(error)
     })?;
-    let registry = registry.map(Registry::open).transpose()?;
+    let registry = registry.map(registry::Settings::open).transpose()?;
     let journal = genesis(&log, registry.as_ref()).await?;
     let framing = match &registry {
         Some(registry) => Framing::Confluent(registry.register(schema::lowest()).await?),

@@ -67,9 +67,13 @@ fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
     assert_eq!(ask(&server, &agent, &["runs"]).error(2), "unauthenticated");
     ask(&server, &desk, &["runs"]).is(0);
     // Whatever the server wrote, and the tokens, are its user's alone.
-    for (path, expected) in
-        [(&tokens, 0o600), (&data, 0o700), (&data.join("index"), 0o700), (&data.join("audit.jsonl"), 0o600)]
-    {
+    for (path, expected) in [
+        (&tokens, 0o600),
+        (&data, 0o700),
+        (&data.join("index"), 0o700),
+        (&data.join("audit.jsonl"), 0o600),
+        (&data.join("audit-reads.jsonl"), 0o600),
+    ] {
         assert_eq!(mode(path), expected, "{}", path.display());
     }
 }

@@ -6,6 +6,9 @@
 //! ```
 //!
 //! A line says that something was asked for and allowed. Whether it came about, the journal says.
+//!
+//! Reads of content have a file of their own, so that a reader cannot bury decisions. A line of it stands for all reads of a run
+//! by a principal within a minute.
 
 use super::App;
 use crate::index::{Clock, Error, query::time};
@@ -13,8 +16,10 @@ use runlog_schemas::{answer::ErrorKind, id::RunId, symbols};
 use serde::Serialize;
 use serde_json::Value;
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    mem,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -31,11 +36,41 @@ symbols! {
     }
 }
 
-/// A log of what was done, in one file. Longer ones are put aside as `FILE.1`, `FILE.2` and so on, and never removed.
+/// The most reads of a minute that are remembered. Each further one has a line.
+const READS_MAX: usize = 100_000;
+
+/// The audit log: a file of actions, and beside it a file of reads.
 #[derive(Debug)]
 pub struct Audit {
-    path: PathBuf,
     clock: Clock,
+    actions: Lines,
+    reads: Lines,
+    /// Whose lines the file of reads has.
+    read: Mutex<Reads>,
+}
+
+/// The reads of one minute.
+#[derive(Debug, Default)]
+struct Reads {
+    minute: u64,
+    /// Principal and run.
+    by: HashSet<(Option<String>, RunId)>,
+}
+
+impl Reads {
+    /// The reads of this minute.
+    fn within(&mut self, now_millis: u64) -> &mut HashSet<(Option<String>, RunId)> {
+        if mem::replace(&mut self.minute, now_millis / 60_000) != self.minute {
+            self.by.clear();
+        }
+        &mut self.by
+    }
+}
+
+/// Lines in one file. Longer files are put aside as `FILE.1`, `FILE.2` and so on, and never removed.
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
     file: Mutex<File>,
     bytes_max: u64,
 }
@@ -50,10 +85,38 @@ struct Line<'a> {
 }
 
 impl Audit {
-    /// Opens or creates the file, which only its owner can use. Blocking.
+    /// Opens or creates the file of actions and that of reads: `audit.jsonl` and `audit-reads.jsonl`. Only their owner can use
+    /// them. Blocking.
     pub fn open(path: &Path, clock: Clock) -> io::Result<Arc<Self>> {
-        let file = Mutex::new(opened(path)?);
-        Ok(Arc::new(Self { path: path.to_owned(), clock, file, bytes_max: FILE_BYTES_MAX }))
+        let mut name = path.file_stem().unwrap_or_default().to_owned();
+        name.push("-reads");
+        if let Some(extension) = path.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        let (actions, reads) = (Lines::open(path.to_owned())?, Lines::open(path.with_file_name(name))?);
+        Ok(Arc::new(Self { clock, actions, reads, read: Mutex::default() }))
+    }
+
+    /// Whether the file of reads has a line for a read at this time.
+    fn has_read(&self, principal: Option<&str>, run_id: RunId<&str>, now_millis: u64) -> bool {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.within(now_millis).contains(&(principal.map(str::to_owned), run_id.to_owned()))
+    }
+
+    fn remember_read(&self, principal: Option<&str>, run_id: RunId, now_millis: u64) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let by = read.within(now_millis);
+        if by.len() < READS_MAX {
+            by.insert((principal.map(str::to_owned), run_id));
+        }
+    }
+}
+
+impl Lines {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = Mutex::new(opened(&path)?);
+        Ok(Self { path, file, bytes_max: FILE_BYTES_MAX })
     }
 
     /// Appends a line, and returns when the disk has it. Blocking.
@@ -109,26 +172,34 @@ impl App {
         let Some(audit) = self.5.audit.clone() else { return Ok(()) };
         let run_id = run_id.map(|run_id| run_id.to_owned());
         self.blocking(move |app| {
-            let time = time((audit.clock)());
-            let line = Line { time, principal: app.caller().principal(), action, run_id: run_id.as_ref(), detail };
+            let (now, principal) = ((audit.clock)(), app.caller().principal());
+            let line = Line { time: time(now), principal, action, run_id: run_id.as_ref(), detail };
             let mut bytes = serde_json::to_vec(&line).map_err(|error| {
                 Error::new(ErrorKind::Internal, "a line of the audit log is no JSON").because(error)
             })?;
             bytes.push(b'\n');
-            audit.write(&bytes).map_err(|error| {
-                tracing::error!(file = %audit.path.display(), "the audit log cannot be written: {error}");
+            let file = if action == Action::ReadContent { &audit.reads } else { &audit.actions };
+            file.write(&bytes).map_err(|error| {
+                tracing::error!(file = %file.path.display(), "the audit log cannot be written: {error}");
                 Error::new(
                     ErrorKind::Unavailable,
                     "the audit log cannot be written, so this was not done; nothing happened",
                 )
-            })
+            })?;
+            if let (Action::ReadContent, Some(run_id)) = (action, run_id) {
+                audit.remember_read(app.caller().principal(), run_id, now);
+            }
+            Ok(())
         })
         .await
     }
 
     /// The same for content that is read by whoever does not write the run: an agent's reads of its own runs are no news.
+    /// One line stands for the reads of a minute.
     pub(super) async fn audit_content(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        if self.caller().has(super::Scope::Append) {
+        let caller = self.caller();
+        let has_read = |audit: &Arc<Audit>| audit.has_read(caller.principal(), run_id, (audit.clock)());
+        if caller.has(super::Scope::Append) || self.5.audit.as_ref().is_some_and(has_read) {
             return Ok(());
         }
         self.audit(Action::ReadContent, Some(run_id), serde_json::json!({ "what": "answers" })).await
@@ -146,7 +217,7 @@ mod tests {
         let path = folder.path().join("audit.jsonl");
         fs::write(&path, b"{\"torn\":").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let mut audit = Arc::into_inner(Audit::open(&path, || 0).unwrap()).unwrap();
+        let mut audit = Lines::open(path.clone()).unwrap();
         audit.bytes_max = 30;
         for line in [&b"{\"one\":1}\n"[..], b"{\"two\":2}\n", b"{\"three\":3}\n"] {
             audit.write(line).unwrap();
@@ -155,5 +226,19 @@ mod tests {
         assert_eq!(read("audit.jsonl.1"), "{\"torn\":\n{\"one\":1}\n{\"two\":2}\n");
         assert_eq!(read("audit.jsonl"), "{\"three\":3}\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    #[test]
+    fn a_line_stands_for_the_reads_of_a_run_by_a_principal_within_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(&folder.path().join("audit.jsonl"), || 0).unwrap();
+        let run = |id: &str| RunId::new(id.to_owned()).unwrap();
+        audit.remember_read(Some("desk"), run("r"), 59_999);
+        assert!(audit.has_read(Some("desk"), run("r").borrow(), 1));
+        for (principal, id, now) in
+            [(Some("desk"), "s", 1), (Some("other"), "r", 1), (None, "r", 1), (Some("desk"), "r", 60_000)]
+        {
+            assert!(!audit.has_read(principal, run(id).borrow(), now), "{principal:?} {id} {now}");
+        }
+        assert!(folder.path().join("audit-reads.jsonl").exists());
     }
 }

@@ -1,22 +1,22 @@
-//! Digests of rows that come in any order.
+//! Computes digests of rows in any order.
 //!
-//! An index's digest is SHA-256 over its families that have rows, by their second byte: that byte, the number of rows, and
+//! An index's digest is SHA-256 over its families that have rows, by their second byte: the byte, the number of rows, and
 //! the sum, modulo 2^256, of SHA-256 over each row as length-prefixed key and row. One changed, missing or additional row
-//! changes it. It is to find damage and mistakes: two sets of rows with the same sum can be made on purpose.
+//! changes it. It detects damage and mistakes, but not attacks: two sets of rows with the same sum can be constructed.
 
 use super::Sink;
 use crate::index::store::{self, Index, Rows};
 use runlog_schemas::datum::Sha256;
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-/// Digests under way.
+/// Digests in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Digests {
-    /// By the two leading bytes of the keys.
+    /// Row counts and sums, by the two leading bytes of the keys.
     families: BTreeMap<[u8; 2], (u64, Sum)>,
 }
 
-/// A sum of hashes, modulo 2^256: the least significant part first.
+/// A sum of hashes, modulo 2^256: least significant part first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum([u64; 4]);
 

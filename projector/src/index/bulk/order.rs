@@ -1,17 +1,17 @@
-//! In which order rows leave when a partition is folded run by run.
+//! The order in which a bulk fold writes rows.
 //!
-//! A family whose keys begin with the run leaves in key order by itself, because runs are folded in the order of their
-//! keys. The rows of all other families are sorted apart.
+//! A bulk fold folds one run after another, in key order, so families whose keys begin with the run are written in key
+//! order. The rows of all other families are collected and sorted.
 
 use super::{scan::PARTITION, sorter::SUFFIX_BYTES};
 use crate::index::store::{FAMILIES_MAX, INDICES, INDICES_MAX, KeyPart, RowFamily};
 
-/// How the rows of a family leave.
+/// The order in which the rows of a family are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FamilyOrder {
     /// In key order.
     ByRun,
-    /// In any order. So many last bytes of a key are the suffix for the sorter: a position of one length.
+    /// In any order. The number is the length of the key's suffix for the sorter, bytes: 0, or a position of fixed length.
     Apart(usize),
 }
 
@@ -20,7 +20,7 @@ pub(super) enum FamilyOrder {
 pub(super) struct RowOrder([[FamilyOrder; FAMILIES_MAX]; INDICES_MAX]);
 
 impl RowOrder {
-    /// By the families' keys.
+    /// Derives each family's order from its key parts.
     pub(super) fn new() -> Self {
         let mut orders = [[FamilyOrder::Apart(0); FAMILIES_MAX]; INDICES_MAX];
         for index in INDICES {
@@ -31,15 +31,15 @@ impl RowOrder {
         Self(orders)
     }
 
-    /// That of the family of a key.
+    /// The order of a key's family.
     pub(super) fn of(&self, key: &[u8]) -> FamilyOrder {
         let (Some(index), Some(family)) = (key.first(), key.get(1)) else { return FamilyOrder::Apart(0) };
         let families = self.0.get(usize::from(*index));
         families.and_then(|families| families.get(usize::from(*family))).copied().unwrap_or(FamilyOrder::Apart(0))
     }
 
-    /// Whether a key that is read or written while `run` is folded is of this run; a family that is not keyed by run is
-    /// never read, except by the partition's own records.
+    /// Whether the fold of `run` may read a key: it must belong to the run. In a family that is not keyed by run, only the
+    /// fold of the partition's own records may read.
     pub(super) fn is_of(&self, key: &[u8], run: &[u8]) -> bool {
         match self.of(key) {
             FamilyOrder::ByRun => key[2..].starts_with(run),

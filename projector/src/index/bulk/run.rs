@@ -1,4 +1,4 @@
-//! The rows of one run while it is folded: in memory, or, where there are too many, in a temporary store.
+//! The rows of one run during its fold: in memory, or in a temporary store if they are too large.
 
 use super::order::RowOrder;
 use crate::index::store::{Budget, Commit, Error, Folder, Memory, Rows, Store, Visit};
@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 /// The memory of a temporary store, bytes.
 const STORE_BYTES: usize = 32 << 20;
-/// Rows moved to a temporary store at once, bytes.
+/// The size of one commit when rows move to a temporary store, bytes.
 const MOVED_BYTES: usize = 4 << 20;
 
 /// The committed rows of one run, or of the partition itself.
@@ -16,12 +16,12 @@ pub(super) struct RunRows<'o> {
     /// The run's part of a key.
     run: Vec<u8>,
     memory: Memory,
-    /// All of the rows, once there is one.
+    /// The temporary store, if there is one. It contains all rows.
     store: Option<(Store, Folder)>,
 }
 
 impl<'o> RunRows<'o> {
-    /// No rows.
+    /// Creates an empty set of rows.
     pub(super) fn new(order: &'o RowOrder, run: Vec<u8>) -> Self {
         Self { order, run, memory: Memory::default(), store: None }
     }
@@ -31,7 +31,7 @@ impl<'o> RunRows<'o> {
         &self.run
     }
 
-    /// Whether nothing was committed.
+    /// Whether no row was committed.
     pub(super) fn is_empty(&self) -> bool {
         self.store.is_none() && self.memory.bytes() == 0
     }
@@ -59,7 +59,8 @@ impl<'o> RunRows<'o> {
         Ok(())
     }
 
-    /// The fold of a run reads no rows of others, which would not be there: a wrong row would follow from it.
+    /// Asserts that the fold of a run reads only the run's own rows. Other rows are absent here, so reading them would
+    /// result in wrong rows.
     fn check(&self, key: &[u8]) {
         assert!(self.order.is_of(key, &self.run), "the fold of a run reads the row {key:?}, which is not the run's");
     }

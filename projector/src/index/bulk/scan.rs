@@ -1,16 +1,16 @@
-//! The reading of a partition's log: of every record the envelope is decoded, what concerns the partition as a whole is
-//! collected, and the records are sorted by run.
+//! Reads a partition's log for a bulk fold: decodes the envelope of every record, collects the partition's own records that
+//! decide where the fold ends, and sorts all others by run.
 //!
 //! ```text
-//!   log ─▶ decode ─┬─ genesis ─▶ the journal's
+//!   log ─▶ decode ─┬─ genesis ─▶ checked
 //!                  ├─ skip ─▶ who voids what          ─┐
 //!                  ├─ unknown schema ─▶ may be a stop  ├─▶ where the fold ends, and what is voided
 //!                  └─ all others ─▶ sorter ────────────┘
 //! ```
 //!
-//! The result is a state of the live fold after all skips that it meets: the state at the first stop that no skip voids,
-//! or at the end. That fold reads a log in order, voids a record that blocks it if any later skip names it, and begins
-//! again for a skip that names an earlier record, which counts from then on.
+//! The result is a state of the live fold after all skips that it reads: at the first stop that no skip voids, or at the
+//! log's end. The live fold reads a log in order, and voids a blocking record if any later skip names it. If a skip names
+//! an earlier record, the live fold starts again, with that record voided.
 
 use super::sorter::{Sorted, Sorter};
 use crate::index::{
@@ -33,55 +33,56 @@ use tokio::time::Instant;
 
 /// Records read at once.
 const BATCH: usize = 4096;
-/// How long a read of records that are known to be there may take.
+/// The time limit of a read; the log is known to have the records.
 const READ_WAIT: Duration = Duration::from_secs(30);
-/// The pause after a read that may succeed when it is tried again.
+/// The pause before a failed read is retried.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// How long to wait for the registry to resolve a schema.
+/// How long a record waits for the registry to resolve its schema.
 const SCHEMA_WAIT: Duration = Duration::from_secs(30);
-/// How long at a time.
+/// How long one wait for the schema registry lasts.
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
-/// The skips and the unknown schemas that are collected; the reading ends at the next one.
+/// The most skips, and the most records with an unknown schema. The scan ends before the next one.
 const COLLECTED_MAX: usize = 100_000;
 /// The sorter's prefix of a partition's own records: no escaped run id begins with it, and it sorts before all of them.
 pub(super) const PARTITION: [u8; 2] = [0, 0];
 
-/// What is read.
+/// The input of a scan.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) shared: &'a Shared,
     pub(super) partition: PartitionId,
-    /// Records from here on are not read.
+    /// The end of the scan, exclusive.
     pub(super) to: Offset,
-    /// The offsets that are voided, whatever the log says.
+    /// Offsets that are voided from the start, independent of the log.
     pub(super) voided: BTreeMap<Offset, meta::SkipRow>,
     pub(super) skips: Skips,
 }
 
-/// Which skips count.
+/// The skips that a scan obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Skips {
-    /// Those of the log too.
+    /// The known skips and the log's skips.
     OfLog,
-    /// Only those that are known already. A record that blocks is an error.
+    /// Only the known skips. A blocking record is then an error.
     Known,
 }
 
-/// What was read.
+/// The result of a scan.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// By run and offset, the partition's own first. With what is voided, and what lies beyond `end`.
+    /// All records by run and offset, the partition's own records first. Includes voided records, and records from `end`
+    /// on.
     pub(super) records: Sorted,
     /// The fold's position: the next offset to apply.
     pub(super) end: Offset,
     /// The last record below `end`.
     pub(super) last: Option<meta::Last>,
     pub(super) voided: BTreeMap<Offset, meta::SkipRow>,
-    /// How many records were read.
+    /// The number of records read.
     pub(super) read: u64,
 }
 
-/// A record of an unknown schema.
+/// A record with an unknown schema, which blocks the fold.
 #[derive(Debug)]
 struct Block {
     offset: Offset,
@@ -89,17 +90,17 @@ struct Block {
     why: Unreadable,
 }
 
-/// A skip of the log.
+/// A skip in the log.
 #[derive(Debug)]
 struct Found {
     at: Offset,
     of: Offset,
     row: meta::SkipRow,
-    /// Whether it is voided by a known skip. Then it voids only a record that blocks.
+    /// Whether a known skip voids it. Then it voids only a blocking record.
     is_voided: bool,
 }
 
-/// A reading under way.
+/// A scan in progress.
 struct Scan<'a> {
     source: Source<'a>,
     records: Sorter,
@@ -111,21 +112,22 @@ struct Scan<'a> {
     read: u64,
 }
 
-/// Whether the reading goes on.
+/// Whether the scan continues after a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goes {
     On,
-    /// Before the record: what is before it is a state of the fold, too.
+    /// The scan ends before the record. The state before it is a state of the live fold, too.
     Ends,
-    /// The log does not begin with the journal's genesis: not a matter for this reading.
+    /// The log does not begin with the journal's genesis. The live fold reports that.
     Foreign,
 }
 
-/// Reads a partition's log from its first record on. None if it does not begin with the journal's genesis; with known
-/// skips there may be no record at all.
+/// Reads a partition's log from its first record. Returns `None` if the log does not begin with the journal's genesis. With
+/// [`Skips::Known`] it may also find no record at all.
 ///
-/// Errors: the log's, also if it ends before `to`; `Unavailable` if it does not deliver in time or the service is ending; with known skips
-/// `Unavailable` for a schema that the registry does not resolve in time, and `Internal` for a record that blocks.
+/// Errors: the log's errors, also if the log ends before `to`; `Unavailable` if the log does not deliver in time or the
+/// server shuts down. With [`Skips::Known`] also `Unavailable` for a schema that the registry does not resolve in time, and
+/// `Internal` for a blocking record.
 pub(super) fn scan(source: Source<'_>, records: Sorter) -> Result<Option<Scanned>, Error> {
     let (next, last, has_begun, blocks, found, read) = (Offset::ZERO, None, false, Vec::new(), Vec::new(), 0);
     let mut scan = Scan { source, records, next, last, has_begun, blocks, found, read };
@@ -166,7 +168,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The next records; none if the reader only passed offsets that have none.
+    /// The next records; none if the reader only passed offsets without a record.
     fn poll(&self, reader: &mut dyn Reader) -> Result<Vec<Delivery>, Error> {
         let Source { shared, partition, .. } = self.source;
         let (executor, before) = (&shared.config.executor, reader.position(partition));
@@ -180,7 +182,7 @@ impl Scan<'_> {
                 Err(error) if error.kind() == Kind::Retry && Instant::now() < until => executor.block(RETRY_AFTER),
                 Err(error) => return Err(error.into()),
                 Ok(_) => {
-                    // A log that ends before the index lost records. Another try does not bring them back.
+                    // Fails if the log ends before `to`: it has lost records, and a retry would not find them.
                     shared.log.reader(&[(partition, self.source.to)])?;
                     let message =
                         format!("partition {partition} delivered no record from offset {} in time; retry", self.next);
@@ -196,7 +198,8 @@ impl Scan<'_> {
             return Ok(Goes::On);
         }
         let (framed, reframed) = resolved(delivery, &*self.source.shared.config.schemas);
-        // The payload of a run's record is read when the run is folded. What is found unreadable then is a dead letter all the same.
+        // The fold of a run decodes the payloads of its records. An unreadable payload makes the record a dead letter
+        // there, too.
         let read = reframed.and_then(|()| match codec::read_envelope(&framed)? {
             record if record.run_id.is_some() && !record.kind.of_partition() => Ok(record),
             _ => codec::read(&framed),
@@ -230,7 +233,7 @@ impl Scan<'_> {
         Ok(Goes::On)
     }
 
-    /// Notes a skip. One that voids nothing is a record without effect.
+    /// Collects a record if it is a skip of the log. A skip that voids no record has no effect.
     fn skip(&mut self, record: &Envelope<'_>, at: Offset, is_voided: bool) -> Goes {
         if self.source.skips == Skips::Known || record.kind != RecordKind::Skip {
             return Goes::On;
@@ -246,7 +249,7 @@ impl Scan<'_> {
     fn blocked(&mut self, offset: Offset, why: &Unreadable) -> Result<Goes, Error> {
         if self.source.skips == Skips::Known {
             let Stop { error, .. } = fold::stop(self.source.partition, offset, why);
-            let message = format!("the rebuild stopped where the index did not: {error}");
+            let message = format!("the rebuild stopped at a record that did not stop the index: {error}");
             return Err(Error::new(ErrorKind::Internal, message));
         }
         if self.blocks.len() >= COLLECTED_MAX {
@@ -257,7 +260,7 @@ impl Scan<'_> {
         Ok(Goes::On)
     }
 
-    /// Says where the fold ends and what is voided there.
+    /// Determines the fold's end and the voided offsets.
     fn finish(self) -> Result<Scanned, Error> {
         let Self { source, records, next, last, blocks, found, read, .. } = self;
         let (mut end, mut last, mut voided) = (next, last.as_ref().map(last_of), source.voided);
@@ -271,7 +274,8 @@ impl Scan<'_> {
                 }
                 None => {
                     tracing::info!(partition = %source.partition, offset = %block.offset, why = %block.why, "a record blocks");
-                    // As the fold's: offsets without a record before it are not passed.
+                    // Equals the live fold's position: the offset after its last record, even if the log has no records in
+                    // between.
                     end = block.before.as_ref().map_or(Offset::ZERO, |last| last.offset.saturating_add(1));
                     last = block.before;
                     break;
@@ -296,7 +300,7 @@ fn last_of(delivery: &Delivery) -> meta::Last {
     meta::Last { offset: delivery.offset, hash: Sha256::of(&delivery.value) }
 }
 
-/// The delivered bytes as a single object, waiting for schemas that the registry has to name again.
+/// The delivered bytes as an Avro single object. Waits for schemas that the registry has not resolved yet.
 fn resolved<'d>(delivery: &'d Delivery, schemas: &dyn Schemas) -> (std::borrow::Cow<'d, [u8]>, Result<(), Unreadable>) {
     let mut until = None;
     loop {

@@ -5,7 +5,7 @@
 //!   entry   = length of the key (4) ∣ length of the value (4) ∣ key ∣ value
 //! ```
 //!
-//! The checksum guards against a disk that gives other bytes than were written: they would become rows.
+//! The checksum detects bytes that the disk has changed; otherwise they would become rows.
 
 use crate::index::store::Error;
 use std::{
@@ -18,7 +18,7 @@ use std::{
 
 /// A block ends with the entry that reaches this, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Of an entry's lengths, bytes.
+/// The size of an entry's two lengths, bytes.
 const LENGTHS: usize = 8;
 
 fn temporary(path: &Path, source: io::Error) -> Error {
@@ -47,7 +47,7 @@ impl SegmentWriter {
         Ok(Self { path, file: BufWriter::new(file), block: Vec::with_capacity(BLOCK_BYTES) })
     }
 
-    /// Adds an entry; the caller sorts.
+    /// Adds an entry. The caller must add entries in key order.
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         for length in [key.len(), value.len()] {
             self.block.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -66,7 +66,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the rest and returns the file. It is not synced: nobody reads it after a crash.
+    /// Writes the rest and returns the file. Does not sync it, because it is not used after a crash.
     pub(super) fn finish(mut self) -> Result<PathBuf, Error> {
         if !self.block.is_empty() {
             self.end_block()?;
@@ -76,7 +76,7 @@ impl SegmentWriter {
     }
 }
 
-/// Reads a segment, at one of its entries.
+/// A reader of a segment, positioned at one of its entries.
 #[derive(Debug)]
 struct SegmentReader {
     path: PathBuf,
@@ -87,7 +87,7 @@ struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// At the first entry; none if there is none.
+    /// Opens a segment at its first entry; none if it is empty.
     fn open(path: PathBuf) -> Result<Option<Self>, Error> {
         let file = File::open(&path).map_err(|source| temporary(&path, source))?;
         let mut reader = Self { path, file, block: Vec::new(), key: 0..0, value: 0..0 };
@@ -98,7 +98,7 @@ impl SegmentReader {
         &self.block[self.key.clone()]
     }
 
-    /// Goes on to the next entry. Says whether there is one.
+    /// Moves to the next entry. Returns whether there is one.
     fn advance(&mut self) -> Result<bool, Error> {
         let mut at = self.value.end;
         if at == self.block.len() {
@@ -138,10 +138,10 @@ impl SegmentReader {
     }
 }
 
-/// The merge of segments, at the entry with the least key.
+/// The merge of segments, positioned at the entry with the least key.
 #[derive(Debug)]
 pub(super) struct Merge {
-    /// By their current keys, greatest first.
+    /// The readers by their current keys, greatest first.
     readers: Vec<SegmentReader>,
 }
 
@@ -159,7 +159,7 @@ impl Merge {
         self.readers.last().map(|reader| (reader.key(), &reader.block[reader.value.clone()]))
     }
 
-    /// Goes on to the next entry.
+    /// Moves to the next entry.
     pub(super) fn advance(&mut self) -> Result<(), Error> {
         let Some(mut reader) = self.readers.pop() else { return Ok(()) };
         if reader.advance()? {

@@ -1,4 +1,4 @@
-//! An external sort: entries come in any order and leave in key order, with bounded memory.
+//! An external sort: accepts entries in any order and returns them in key order, with bounded memory.
 //!
 //! ```text
 //!   push ─▶ memory ─▶ sort ─┬─ everything fits ───────────────▶ Sorted
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A key is a prefix, of which there are few, and a suffix of at most [`SUFFIX_BYTES`] bytes, mostly an offset. Prefixes
-//! are numbered, and entries are sorted by numbers, which is several times faster than by their bytes. This is key order
-//! because no prefix that is pushed may be the beginning of another one.
+//! are numbered, and entries are sorted by these numbers, which is several times faster than by bytes. The result is in key
+//! order, because no prefix may be the beginning of another one.
 
 use super::segment::{Merge, SegmentWriter};
 use crate::index::store::Error;
@@ -16,15 +16,16 @@ use std::{collections::HashMap, path::PathBuf};
 
 /// The longest suffix, bytes.
 pub(super) const SUFFIX_BYTES: usize = 12;
-/// Address space for values that is reserved at once, bytes: to grow would copy them. Only what is written takes memory.
+/// Address space reserved for values, bytes, so that the buffer need not grow, which copies it. Only written pages use
+/// memory.
 const RESERVED_MAX: usize = 128 << 20;
-/// Bytes counted for a prefix beside its own, which are held twice.
+/// Bytes counted for a prefix in addition to twice its length: it is stored twice.
 const PREFIX_BYTES: usize = 64;
 
-/// Entries that are being collected.
+/// Collects entries.
 #[derive(Debug)]
 pub(super) struct Sorter {
-    /// Where segments go, and how their names begin.
+    /// The path of the segments, without their number.
     file: PathBuf,
     bytes_max: usize,
     collected: Collected,
@@ -41,7 +42,7 @@ struct Collected {
     prefix_bytes: usize,
 }
 
-/// In the order of its fields once the prefixes are ranked.
+/// An entry. Entries sort by their fields, after the prefixes' numbers are replaced by ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     /// The prefix's number; its rank once sorted.
@@ -70,7 +71,7 @@ impl Sorter {
         if self.collected.bytes() >= self.bytes_max { self.spill() } else { Ok(()) }
     }
 
-    /// Writes what is in memory to a segment.
+    /// Writes the entries in memory to a segment.
     fn spill(&mut self) -> Result<(), Error> {
         let mut name = self.file.clone().into_os_string();
         name.push(format!(".{}", self.segments.len()));
@@ -85,7 +86,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// All entries in key order. If any were written to segments, all are, so that the memory is free.
+    /// All entries in key order. If there are segments, writes the remaining entries to one too, which frees their memory.
     pub(super) fn finish(mut self) -> Result<Sorted, Error> {
         if self.segments.is_empty() {
             return Ok(Sorted::Memory(self.collected.sort()));
@@ -144,7 +145,7 @@ impl Collected {
     }
 }
 
-/// Sorted entries in memory, at one of them.
+/// Sorted entries in memory, positioned at one of them.
 #[derive(Debug)]
 pub(super) struct InMemory {
     values: Vec<u8>,
@@ -166,7 +167,8 @@ impl InMemory {
         self.form_key();
     }
 
-    /// Nothing, with the memory of these entries: to clear pages anew for each segment would take a tenth of a build.
+    /// Removes the entries and keeps their memory. Allocating it anew for each segment would take a tenth of a build,
+    /// because the system clears its pages.
     fn emptied(mut self) -> Collected {
         self.values.clear();
         self.entries.clear();
@@ -184,12 +186,12 @@ impl InMemory {
     }
 }
 
-/// Sorted entries, at one of them.
+/// Sorted entries, positioned at one of them.
 #[derive(Debug)]
 pub(super) enum Sorted {
-    /// All of them fitted in memory.
+    /// All entries are in memory.
     Memory(InMemory),
-    /// They are in segments.
+    /// All entries are in segments.
     Merge(Merge),
 }
 
@@ -202,7 +204,7 @@ impl Sorted {
         }
     }
 
-    /// Goes on to the next entry.
+    /// Moves to the next entry.
     pub(super) fn advance(&mut self) -> Result<(), Error> {
         match self {
             Self::Memory(sorted) => sorted.advance(),
@@ -240,7 +242,7 @@ mod tests {
             }
             let mut wanted: Vec<_> = expected.iter().map(|(key, _, value)| (key.clone(), value.to_vec())).collect();
             wanted.sort();
-            // Equal keys, of which only a few suffixes allow for, are in no order.
+            // Equal keys are in no order; only a few suffixes result in them.
             assert!(found.is_sorted_by(|a, b| a.0 <= b.0));
             found.sort();
             assert_eq!(found, wanted, "with {bytes_max} bytes");

@@ -42,14 +42,14 @@ symbols! {
     }
 }
 
-/// Why a partition stopped, and at which record.
+/// The record at which a partition stopped, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// The offset of the record that was not applied.
     pub offset: Offset,
-    /// Why, as an operator acts on it.
+    /// The reason, by the operator's response.
     pub kind: StopKind,
-    /// What failed, on what, and what to do.
+    /// The message: the failure, its subject and the remedy.
     pub error: String,
 }
 
@@ -70,7 +70,7 @@ pub enum Step {
         at: Offset,
         /// The voided offset.
         offset: Offset,
-        /// Who voided it.
+        /// The skip's author and reason.
         row: meta::SkipRow,
     },
 }
@@ -89,7 +89,7 @@ pub struct Fold<S = Store> {
     /// Resolves the ids of the Confluent framing.
     pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<Offset>,
-    /// The journal's genesis is applied.
+    /// Whether the journal's genesis is applied.
     begun: bool,
     /// Whether the store may have records that were refused for their content.
     refusals: bool,
@@ -114,7 +114,7 @@ impl<S: Commit> Fold<S> {
         Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, new_runs, failpoints })
     }
 
-    /// Calls `failpoints` at the points of [`failpoint`].
+    /// Sets the functions to call at the points of [`failpoint`].
     #[must_use]
     pub fn failing(self, failpoints: Failpoints) -> Self {
         Self { failpoints, ..self }
@@ -291,7 +291,7 @@ pub(crate) fn apply<R: Rows>(
     Ok(())
 }
 
-/// The stop at a record that cannot be read.
+/// The stop at an unreadable record.
 pub(crate) fn stop(partition: PartitionId, offset: Offset, why: &Unreadable) -> Stop {
     let error = format!("record at partition {partition}, offset {offset}: {why}");
     let kind = match why {
@@ -316,7 +316,7 @@ pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
     Ok(skip_rows_of(rows)?.into_keys().collect())
 }
 
-/// The skipped offsets that a store has recorded, and who skipped them.
+/// The skipped offsets that a store has recorded, with the author and the reason of each skip.
 pub fn skip_rows_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, meta::SkipRow>, store::Error> {
     let mut skips = BTreeMap::new();
     rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, row| {

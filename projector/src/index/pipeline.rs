@@ -37,7 +37,7 @@ mod stops;
 const POLL_RECORDS_MAX: usize = 4096;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
-/// How long a poll waits while jobs run, which may need the reader.
+/// How long a poll waits while jobs run: a job may end and need a seek.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 /// The records in one partition's queue.
 const QUEUE_RECORDS: usize = 4096;
@@ -45,17 +45,17 @@ const QUEUE_RECORDS: usize = 4096;
 const QUEUES_BYTES: usize = 32 << 20;
 const QUEUE_BYTES_MIN: usize = 1 << 20;
 const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// After this a job counts as stuck: it no longer delays the reader, and another thread replaces its thread.
+/// The duration after which a job counts as stuck: it no longer delays the reader, and another thread replaces its thread.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// How long the shutdown waits for the jobs in progress.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// A partition as the loop begins.
+/// A partition at the start of the loop.
 #[derive(Debug)]
 pub struct Start {
     /// Its fold.
     pub fold: Fold,
-    /// Why it is not read.
+    /// The stop of a partition that the loop must not read.
     pub stopped: Option<Stop>,
     /// Its index is built in bulk up to this offset before it is read.
     pub build: Option<Offset>,
@@ -113,8 +113,8 @@ impl Pipeline {
     /// applied when this returns.
     pub(crate) fn turn(&mut self, records_max: usize) -> usize {
         caught(|| self.turn_uncaught(records_max)).unwrap_or_else(|why| {
-            tracing::error!("the projection loop panicked and begins again: {why}");
-            self.all_again(StopKind::Panic, &format!("the projection loop panicked and begins again: {why}"));
+            tracing::error!("the projection loop panicked and restarts: {why}");
+            self.all_again(StopKind::Panic, &format!("the projection loop panicked and restarts: {why}"));
             0
         })
     }
@@ -188,7 +188,7 @@ impl Pipeline {
                     waiting = true;
                     continue;
                 }
-                tracing::warn!(partition = %id, next = %partition.next(), "the partition's index is slow, reading pauses");
+                tracing::warn!(partition = %id, next = %partition.next(), "the partition's index is slow, pausing its reads");
                 partition.pause();
                 drop(partition);
                 if let Err(error) = self.reader.release(id) {

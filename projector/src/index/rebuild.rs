@@ -39,7 +39,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// The store, for its rows of [`meta`].
+    /// The store, to read its rows of [`meta`].
     pub fn store(&self) -> &Store {
         match self {
             Self::Current(store) | Self::Older(store) => store,
@@ -103,7 +103,7 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget)?);
     let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
-    // The replaced store may itself still be behind the store of an older layout.
+    // The replaced store may not have reached the offset of a store of an older layout either.
     if let Some(until) = fold.store.row(meta::older().bytes())? {
         store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;
     }

@@ -22,18 +22,18 @@ use tokio::time::Instant;
 
 /// The pause before a partition whose store failed is retried.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The pause of a partition that waits for a schema, which takes milliseconds as a rule.
+/// The pause of a partition that waits for a schema; resolving one usually takes milliseconds.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
-/// How long a build that waits for a permit pauses between attempts.
+/// The pause between a build's attempts to get a permit.
 const BUILD_LOOK: Duration = Duration::from_millis(100);
-/// How long the check of a partition's last record waits for the log.
+/// The time limit of a check of a partition's last record.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
 
 /// What a worker does for a partition.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) fold: Fold,
-    /// Why the partition is stopped: the job then searches its records for the skip that voids the blocking record.
+    /// The partition's stop, if any: the job then searches its records for the skip that voids the blocking record.
     pub(super) stopped: Option<Stop>,
     pub(super) work: Work,
 }
@@ -43,7 +43,7 @@ pub(super) struct Job {
 pub(super) enum Work {
     /// Apply these records.
     Records(Vec<Delivery>),
-    /// Compare the last record that was applied with the log's.
+    /// Compare the last applied record with the log's record at the same offset.
     Check,
     /// Build the empty index in bulk up to this offset.
     Build(Offset),
@@ -62,18 +62,18 @@ pub(super) struct Done {
 /// How the partition continues.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// With the records after these; if it is stopped, to find the skip.
+    /// Reads the next records; a stopped partition searches them for the skip.
     Continue,
-    /// With a reread from its committed offset after a pause. Meanwhile it reports the error, if there is one.
+    /// Rereads from its committed offset after a pause. Meanwhile it reports the error, if there is one.
     Retry { pause: Duration, error: Option<Stop> },
-    /// With the bulk build of its index, which is empty, up to this offset.
+    /// Builds its empty index in bulk up to this offset (exclusive).
     Build(Offset),
-    /// Not before a restart.
+    /// Stops until a restart.
     Close(Stop),
 }
 
 impl Next {
-    /// An immediate reread from the committed offset.
+    /// Rereads from the committed offset at once.
     const AGAIN: Self = Self::Retry { pause: Duration::ZERO, error: None };
 }
 
@@ -140,8 +140,8 @@ impl Job {
         Ok(())
     }
 
-    /// Folds the records. If that panics, folds them one by one and stops at the record that panics, of which it commits no
-    /// row. The other partitions continue.
+    /// Folds the records. After a panic folds them one by one, and stops at the record that panics without writing any of
+    /// its rows. The other partitions continue.
     fn take(&mut self, records: &[Delivery]) -> Result<Step, store::Error> {
         if let Ok(step) = caught(|| self.fold.take(records)) {
             return step;
@@ -178,7 +178,7 @@ impl Job {
                 };
             }
         };
-        tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
+        tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition continues");
         // Flushes the skip before the partition continues: a client that sees progress may rely on the skip.
         if let Err(error) = self.fold.void(offset, &row).and_then(|()| self.fold.store.flush()) {
             return self.store_failed(error);
@@ -207,7 +207,7 @@ impl Job {
             Err(error) if error.kind() == Kind::OutOfRange => {
                 let error = format!(
                     "cannot rebuild: the log no longer starts at offset 0 ({error}). The skip at partition {partition}, offset \
-                     {at} voids the applied record at offset {offset}; skip that skip to keep the record and go on"
+                     {at} voids the applied record at offset {offset}; skip that skip to keep the record and continue"
                 );
                 // The skip that voids this skip may be among the later records.
                 self.stop(shared, Stop { offset: at, kind: StopKind::CannotRebuild, error }, records)
@@ -216,8 +216,8 @@ impl Job {
         }
     }
 
-    /// Builds the index in bulk. After a failure the store is unchanged and the loop applies the records one by one; it then
-    /// meets the same failure at its record and reports it.
+    /// Builds the index in bulk. After a failure the store is unchanged, and the loop applies the records one by one. The
+    /// loop then fails at the same record and reports it.
     fn build(&mut self, shared: &Shared, to: Offset) -> Next {
         let partition = self.fold.partition;
         let permit = loop {
@@ -249,7 +249,7 @@ impl Job {
                 Next::AGAIN
             }
             Err(error) => {
-                tracing::error!(%partition, %error, "the index does not say how far it is built");
+                tracing::error!(%partition, %error, "cannot read the index's position after a bulk build, will retry");
                 shared.config.executor.block(RETRY_AFTER);
                 Next::Build(to)
             }
@@ -277,16 +277,16 @@ impl Job {
     }
 }
 
-/// Runs `work` and returns the message of its panic as an error.
+/// Runs `work`. Returns a panic's message as an error.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // Sound to catch: a fold changes itself and its store only after a batch is complete.
+    // Catching the panic is sound: a fold changes itself and its store only after a batch is complete.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
     })
 }
 
-/// The reason for a fold that cannot continue: the log no longer has the last record that it applied.
+/// Returns the stop of a fold whose last applied record is no longer in the log.
 fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, runlog_log::Error> {
     let progress: Option<meta::Progress> = fold.store.get(&meta::progress()).unwrap_or_default();
     let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
@@ -352,8 +352,8 @@ mod tests {
         let found = |last: &Last| has(&log, ZERO, last, Duration::ZERO).unwrap();
         assert!(found(&last(1, "last")));
         assert!(!found(&last(1, "another")));
-        assert!(!found(&last(2, "behind the end")), "the log ends before it");
+        assert!(!found(&last(2, "after the end")), "the log ends before it");
         log.truncate_before(ZERO, 1.into());
-        assert!(!found(&last(0, "first")), "the log starts behind it");
+        assert!(!found(&last(0, "first")), "the log starts after it");
     }
 }

@@ -44,9 +44,10 @@ pub(super) struct Partition {
     capacity: Capacity,
     /// The reader's position: all records below it are in `records`, in a job or applied.
     read: Offset,
-    /// Why it does not continue. Unless it is closed, its jobs search further records for the skip that voids this record.
+    /// The reason for a stop. Unless the partition is closed, its jobs search later records for the skip that voids this
+    /// record.
     stopped: Option<Stop>,
-    /// When it is read again from `next`. Until then deliveries are dropped.
+    /// The time of the reread from `next`. Until then deliveries are dropped.
     retry_at: Option<Instant>,
     /// It is not read again before a restart.
     closed: bool,
@@ -119,7 +120,7 @@ impl Partition {
         self.stopped.is_some()
     }
 
-    /// When it is read again from `next`, if it is.
+    /// The time of the reread from `next`, if one is planned.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -300,7 +301,7 @@ impl Partition {
         let mut told = false;
         if !self.closed {
             if was_stalled {
-                tracing::warn!(partition = %self.id, next = %self.next, "the index's write returned, the partition goes on");
+                tracing::warn!(partition = %self.id, next = %self.next, "the index's write returned, the partition continues");
             }
             told = stopped.is_some() && stopped != self.stopped;
             self.stopped = stopped;

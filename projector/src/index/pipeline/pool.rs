@@ -1,4 +1,4 @@
-//! The threads that run the partitions' jobs: as many as there are cores, and one more for each that is stuck in a write.
+//! The threads that run the partitions' jobs: one per core, and one more for each thread that is stuck in a write.
 //!
 //! A partition with work is in the queue once. A worker takes the first partition, runs one of its jobs, and queues it again
 //! at the end if it has more work. So partitions take turns, and a stuck partition delays no other.
@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-/// The pool. Without threads if the caller runs everything: then [`Pool::run_all`] does the work.
+/// The thread pool. It has no threads if the caller runs everything: then [`Pool::run_all`] runs the jobs.
 #[derive(Debug)]
 pub(super) struct Pool {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
-    /// How many jobs can run at one time: a partition has one, and each takes a core.
+    /// The most jobs that run at one time: one per partition, and one per core.
     at_once: usize,
 }
 
@@ -48,7 +48,7 @@ struct State {
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>, partitions: BTreeMap<PartitionId, Mutex<Partition>>) -> Self {
         let (state, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
-        // Called once: the system reads files to answer it.
+        // Called once, because the system reads files for it.
         let at_once = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len());
         Self { inner: Arc::new(Inner { shared, partitions, state, work, ended }), threads: Vec::new(), at_once }
     }
@@ -134,12 +134,12 @@ impl Pool {
         let waited = self.inner.ended.wait_timeout_while(state, wait, |state| state.threads > 0);
         let stuck = waited.map_or_else(|error| error.into_inner().0.threads, |(state, _)| state.threads);
         if stuck > 0 {
-            tracing::error!("{stuck} writes of indices do not return; what was committed is intact");
+            tracing::error!("{stuck} index writes do not return; committed rows are intact");
             return;
         }
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a thread that applies records had panicked; its committed state is intact");
+                tracing::error!("a thread that applies records panicked earlier; its committed state is intact");
             }
         }
     }
@@ -162,13 +162,13 @@ impl Inner {
         self.ended.notify_all();
     }
 
-    /// Waits for a partition with work. `None` if the thread is to end, which is then no longer counted.
+    /// Waits for a partition with work. Returns `None` if the thread must end, and no longer counts it.
     fn next(&self) -> Option<PartitionId> {
         let mut state = self.state();
         loop {
             if state.ending || state.threads > state.wanted {
                 state.threads -= 1;
-                // It may have been woken for work.
+                // Wakes another thread, because this one may have been woken for work.
                 self.work.notify_one();
                 return None;
             }

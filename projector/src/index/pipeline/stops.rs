@@ -1,4 +1,4 @@
-//! What the loop does when the log fails: stops the partitions that it concerns, or reads them again.
+//! Handles failures of the log: stops the affected partitions, or reads them again.
 
 use super::{POLL_WAIT, Pipeline, job::RETRY_AFTER};
 use crate::index::fold::{Stop, StopKind};
@@ -17,7 +17,7 @@ impl Pipeline {
                 self.shared.config.executor.block(RETRY_AFTER);
             }
             Kind::Fatal => {
-                tracing::error!("the log's reader has failed, a new one takes its place: {error}");
+                tracing::error!("the log's reader failed for good, replacing it: {error}");
                 self.all_again(StopKind::Log, &error.to_string());
                 self.lost = true;
             }
@@ -42,7 +42,7 @@ impl Pipeline {
 
     /// Compares each partition's last record with the log's: those that differ stop, the others are read again.
     fn check_all(&mut self, error: &runlog_log::Error) {
-        tracing::error!("the log lost records; looking which partitions are affected: {error}");
+        tracing::error!("the log lost records; checking which partitions are affected: {error}");
         for id in self.pool.ids() {
             let Some(mut partition) = self.pool.partition(id).filter(|partition| !partition.is_closed()) else {
                 continue;

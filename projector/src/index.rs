@@ -1,5 +1,5 @@
-//! The indices: what the log says, kept in RocksDB, and every question to them. Knows nothing of HTTP, and appends
-//! nothing but a new journal's first record.
+//! The indices: the log's content as RocksDB rows, and all queries of them. This module knows no HTTP, and appends only the
+//! first record of a new journal.
 //!
 //! ```text
 //!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
@@ -7,7 +7,7 @@
 //!   answers ◀── query ◀── views of one position (or as_of: a run as of an offset) ◀──────────┘
 //! ```
 //!
-//! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]; [`projector`] puts them together.
+//! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]. [`projector`] combines them.
 
 pub mod as_of;
 pub mod bulk;

@@ -6,8 +6,8 @@
 //!    └──── appends ─────┘
 //! ```
 //!
-//! Two layers: the [`index`] reads the log and answers; the [`server`] appends, and speaks HTTP. The index never calls the
-//! server. [`open`] puts an index over a folder or a Kafka topic.
+//! Two layers: the [`index`] reads the log and answers queries; the [`server`] appends records and serves HTTP. The index
+//! never calls the server. [`open`] opens an index over a folder or a Kafka topic.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Opening a journal where it is: a folder, or a Kafka topic.
+//! Opens a journal in a folder or a Kafka topic.
 
 use crate::index::{Config, Error, Projector};
 use runlog_content::{self as content, Store};
@@ -13,19 +13,22 @@ use runlog_log::{
 use runlog_schemas::answer::ErrorKind;
 use std::{path::Path, sync::Arc};
 
-/// Partitions of a topic that this process creates.
+/// Partitions of a topic that this process creates, unless the configuration names another number.
 pub const KAFKA_PARTITIONS: u32 = 16;
 
-/// In the data folder: the settings of its topic that were accepted although they can lose records, `TOPIC NAME=VALUE` a line.
+/// A file in the data folder: the topic's settings that can lose records and were accepted, one `TOPIC NAME=VALUE` a line.
 const ACCEPTED: &str = "accepted-topic-settings";
 
-/// A projector over the local log in `config.dir/log`, with its content in `config.dir/content` unless another store is
-/// given. One process at a time: the folder is locked.
+/// Opens a projector over the local log in `config.dir/log`. Its content is in `config.dir/content`, unless the
+/// configuration names another store. Locks the folder: only one process can open it.
 pub async fn local(mut config: Config) -> Result<Projector, Error> {
     if config.content.is_none() {
         let folder = config.dir.join("content");
         let url = folder.to_str().map(|folder| format!("file:{folder}")).ok_or_else(|| {
-            let message = format!("the folder {} is not named in UTF-8; name a content store", folder.display());
+            let message = format!(
+                "the path {} is not UTF-8, so it cannot be the content store's URL; configure a content store",
+                folder.display()
+            );
             Error::new(ErrorKind::Usage, message)
         })?;
         config.content = Some(Store::open(&content::Config::new(url))?);
@@ -38,11 +41,11 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
     Projector::start(config, Arc::new(log?)).await
 }
 
-/// A projector over a Kafka topic. Creates the topic if it is missing, as `docs/operate.md` ("Kafka") describes, and logs
-/// each setting of an existing one that is weaker.
+/// Opens a projector over a Kafka topic. Creates a missing topic as `docs/operate.md` ("Kafka") describes, and logs each
+/// weaker setting of an existing topic.
 ///
-/// Errors: `Invalid` for a topic that can lose records of the journal, unless `config.accept_lossy_topic` or an earlier start
-/// of the same folder accepted the same settings.
+/// Errors: `Invalid` for a topic that can lose records of the journal, unless `config.accept_lossy_topic` is set or an
+/// earlier start with the same folder accepted the same settings.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
     let opened = config.executor.run(move || -> Result<KafkaLog, Error> {
@@ -70,7 +73,7 @@ pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Erro
     Projector::start(config, log).await
 }
 
-/// The topic as it was found; `None` where it is created here, as a journal needs it.
+/// Returns the existing topic's settings, or `None` after creating the topic with the settings that a journal needs.
 fn found_or_created(kafka: &KafkaConfig, partitions: Option<u32>) -> Result<Option<TopicInfo>, Error> {
     if let Some(info) = admin::describe(kafka)? {
         return Ok(Some(info));
@@ -80,9 +83,9 @@ fn found_or_created(kafka: &KafkaConfig, partitions: Option<u32>) -> Result<Opti
     if admin::create_topic(kafka, partitions)? {
         return Ok(None);
     }
-    // Another server made it just now, or the broker that was asked had not heard of it.
+    // Another server has just created the topic, or the broker's metadata was out of date.
     let gone = || {
-        let message = format!("topic {} was found, and is gone now: start again", kafka.topic);
+        let message = format!("topic {} disappeared during the start; start again", kafka.topic);
         Error::new(ErrorKind::Unavailable, message)
     };
     Ok(Some(admin::describe_existing(kafka)?.ok_or_else(gone)?))
@@ -99,7 +102,7 @@ fn refuse_lossy(dir: &Path, accept: bool, kafka: &KafkaConfig, info: &TopicInfo)
     }
     if accept {
         return std::fs::write(&file, lines.join("\n") + "\n").map_err(|error| {
-            let message = format!("cannot remember in {} that the topic's settings are accepted", file.display());
+            let message = format!("cannot write the accepted topic settings to {}", file.display());
             Error::new(ErrorKind::Unavailable, message).because(error)
         });
     }

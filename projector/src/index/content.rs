@@ -1,7 +1,7 @@
 //! Fetches and verifies payloads from the content store for one query, and reports missing ones.
 //!
-//! Queries hold a view of one position and are not asynchronous, so these calls block. With a content store, queries must run
-//! where blocking is allowed. All of a query's calls share one deadline, all queries the store's own bounds.
+//! Queries read a view of one position and are not asynchronous, so these calls block. With a content store, queries must
+//! run on a thread that may block. All calls of a query share one deadline; all queries share the store's own limits.
 
 use crate::index::{Error, query::TopicPartition};
 use futures_util::future::join_all;
@@ -15,52 +15,52 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// Where a query's content comes from.
+/// The content store of one query, with its deadline.
 #[derive(Debug)]
 pub struct Contents {
     store: Option<Store>,
     until: Instant,
 }
 
-/// Content that could not be had.
+/// Content that a query could not get.
 #[derive(Debug)]
 pub struct Lost {
-    /// What it is, and why it could not be had.
+    /// The content and the reason, for an answer that lists missing content.
     pub missing: MissingContent,
-    /// The same as an error, for answers that are nothing without it.
+    /// The same as an error, for an answer that needs the content.
     pub error: Error,
 }
 
 impl Lost {
-    /// Whether the store may have it all the same: nothing can be concluded.
+    /// Whether the store could not be read: the content may still exist.
     pub fn unknown(&self) -> bool {
         self.error.kind() == ErrorKind::Unavailable
     }
 }
 
-/// A record that names content.
+/// A record whose payload is in the content store.
 #[derive(Clone, Debug)]
 pub struct Named<'a> {
     /// The record.
     pub record_id: RecordId<&'a str>,
-    /// Where it stands: offset and index.
+    /// The record's offset and index.
     pub at: (Offset, u32),
-    /// What it names.
+    /// The record's claim check.
     pub stored: &'a StoredPayload,
 }
 
 impl Contents {
-    /// Content of `store`, which is asked no longer than `wait` from now, all calls together.
+    /// Content of `store`. All calls together wait at most `wait` from now.
     pub fn new(store: Option<Store>, wait: Duration) -> Self {
         Self { store, until: Instant::now() + wait }
     }
 
-    /// For journals whose payloads are all in their records.
+    /// No content store: for journals whose payloads are all in their records.
     pub fn none() -> Self {
         Self::new(None, Duration::ZERO)
     }
 
-    /// The payload, brought back where it is a claim check. Blocking then.
+    /// The payload. A claim check is replaced by the payload that the store has, which blocks.
     pub fn open(
         &self,
         place: TopicPartition<'_>,
@@ -74,9 +74,9 @@ impl Contents {
         handle.block_on(store.resolve(&stored)).map_err(|error| failed(place, &named, &error))
     }
 
-    /// Those whose content is not there, in their order; content itself is not read. Blocking.
+    /// Lists the records whose content is missing or corrupt, in the order of `named`. Does not read content. Blocking.
     ///
-    /// Errors: `Unavailable` where the store does not say of one of them.
+    /// Errors: `Unavailable` if the store cannot report on one of them.
     pub fn missing(&self, place: TopicPartition<'_>, named: &[Named<'_>]) -> Result<Vec<MissingContent>, Error> {
         if named.is_empty() {
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ impl Contents {
             return Err(Error::new(ErrorKind::Unavailable, message));
         };
         let handle = Handle::try_current().map_err(|error| {
-            Error::new(ErrorKind::Internal, "a query of content runs outside of a runtime").because(error)
+            Error::new(ErrorKind::Internal, "content was queried outside of an async runtime").because(error)
         })?;
         Ok((store.within(self.until.saturating_duration_since(Instant::now())), handle))
     }
@@ -117,7 +117,7 @@ impl Contents {
 fn failed(place: TopicPartition<'_>, named: &Named<'_>, error: &runlog_content::Error) -> Box<Lost> {
     let reason = match error.kind() {
         Kind::Missing => ContentLoss::Missing,
-        // Longer than anything that was ever stored: no record of ours names it.
+        // Too large: no writer stores content of this size, so the object is not the named content.
         Kind::Corrupt | Kind::TooLarge => ContentLoss::Corrupt,
         Kind::Unavailable | Kind::Invalid => ContentLoss::Unavailable,
     };

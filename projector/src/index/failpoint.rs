@@ -1,33 +1,33 @@
-//! Named points of the projector, so that a test can stop it, or look at what it left on disk, exactly there.
+//! Named points in the projector's code, at which a test can stop it or inspect its files.
 
 use std::{fmt, sync::Arc};
 
-/// A store was opened, and nothing is read yet.
+/// A partition's store is open; its rows are not read yet.
 pub const STORE_OPENED: &str = "store_opened";
-/// A batch is folded, nothing is written.
+/// A batch is folded; its rows are not committed yet.
 pub const BATCH_FOLDED: &str = "batch_folded";
-/// A batch is written, waiters are not notified yet.
+/// A batch is committed; waiters are not notified yet.
 pub const BATCH_COMMITTED: &str = "batch_committed";
-/// A partition stopped, waiters are notified.
+/// A partition stopped; its waiters are notified.
 pub const STOP_TOLD: &str = "stop_told";
-/// The skip of the record that stopped a partition is written, the partition does not read on yet.
+/// The skip of the record that stopped a partition is on disk; the partition does not continue yet.
 pub const SKIP_VOIDED: &str = "skip_voided";
-/// The empty store of a rebuild exists and has the skips.
+/// The empty store of a rebuild exists and contains the skips.
 pub const REBUILD_BEGUN: &str = "rebuild_begun";
-/// A rebuilt store has reached the live one, and is not marked live yet.
+/// A rebuilt store has reached the live store's offset; it is not marked live yet.
 pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
-/// It is marked live, the old one still answers queries.
+/// A rebuilt store is marked live; the old store still answers queries.
 pub const REBUILD_MARKED: &str = "rebuild_marked";
-/// It answers queries, the old one is still on disk.
+/// A rebuilt store answers queries; the old store is still on disk.
 pub const REBUILD_SWAPPED: &str = "rebuild_swapped";
-/// A verification has folded a partition again, and compares nothing yet.
+/// A verification has folded a partition again; it has not read the live rows yet.
 pub const VERIFY_BUILT: &str = "verify_built";
-/// A partition is folded in bulk: its tables are written, and none is in its store.
+/// A partition is folded in bulk: its tables are written, but not yet added to its store.
 pub const BULK_FOLDED: &str = "bulk_folded";
-/// They are all in its store.
+/// All tables of a partition's bulk build are in its store.
 pub const BULK_INGESTED: &str = "bulk_ingested";
 
-/// Every point.
+/// All points.
 pub const ALL: [&str; 12] = [
     STORE_OPENED,
     BATCH_FOLDED,
@@ -48,7 +48,7 @@ pub const ALL: [&str; 12] = [
 pub struct Failpoints(Arc<dyn Fn(&'static str) + Send + Sync>);
 
 impl Failpoints {
-    /// Calls `call`.
+    /// Calls `call` at each point.
     pub fn new(call: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }

@@ -1,4 +1,4 @@
-//! The projector as a value: it owns the indices, runs the loop on threads of its own, and answers queries.
+//! The projector: owns the indices, runs the loop on its own threads, and answers queries.
 
 use crate::index::{
     bulk,
@@ -31,22 +31,22 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How long the end waits for the rows to be on disk.
+/// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
 
-/// How fresh an answer must be.
+/// The freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Whatever has been applied.
+    /// All records applied so far.
     Eventual,
-    /// Everything up to this offset of this partition, inclusive.
+    /// All records of this partition up to this offset (inclusive).
     AtLeast(PartitionId, Offset),
-    /// Everything that was in the log when the question arrived.
+    /// All records that the log contained when the query arrived.
     Latest,
 }
 
 impl Consistency {
-    /// Reads `eventual`, `latest` or `at-least=P:O`.
+    /// Parses `eventual`, `latest` or `at-least=P:O`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "eventual" => Some(Self::Eventual),
@@ -59,14 +59,14 @@ impl Consistency {
     }
 }
 
-/// Who runs the loop.
+/// The thread that runs the loop.
 #[derive(Debug)]
 enum Runner {
-    /// A thread.
+    /// A thread of the projector.
     Thread(JoinHandle<()>),
-    /// The caller, by [`Projector::step`].
+    /// The caller's thread, in [`Projector::step`].
     Caller(Box<Pipeline>),
-    /// Nobody: it is paused or has ended.
+    /// None: the projector is paused or has ended.
     Nobody,
 }
 
@@ -75,9 +75,9 @@ enum Runner {
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
-    /// By run id.
+    /// Locks by run id.
     pub(crate) run_locks: Locks<OfLockedRun>,
-    /// By the record id of a claim.
+    /// Locks by the record id of a claim.
     pub(crate) claim_locks: Locks<()>,
     /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
@@ -86,8 +86,8 @@ pub struct Projector {
 impl Projector {
     /// Opens the journal and its indices, checks each against the log, and starts the loop.
     ///
-    /// A partition whose index does not match the log (truncated, diverged, another journal) stops alone; its rows are
-    /// kept and answer at `eventual`.
+    /// A partition whose index does not match the log (truncated, diverged, another journal) stops; the others continue.
+    /// Its rows are kept and still answer at `eventual`.
     pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
         let journal = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
@@ -119,9 +119,9 @@ impl Projector {
         Ok(Self { shared, runner, run_locks: Locks::default(), claim_locks: Locks::default(), appends })
     }
 
-    /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not
-    /// return by then is left to its thread. Then flushes the indices, for at most 5 s: what is not on disk by then is folded
-    /// again at the next start.
+    /// Ends the loop and waits for it: at most one poll's wait, and one second for the writes in progress. A write that
+    /// does not return in time stays with its thread. Then flushes the indices, for at most 5 s. The next start applies the
+    /// records again whose rows are not on disk.
     pub fn end(&self) {
         self.shared.ending.store(true, Ordering::Release);
         let runner = std::mem::replace(&mut *self.runner(), Runner::Nobody);
@@ -130,7 +130,7 @@ impl Projector {
             Runner::Caller(_) => {}
             Runner::Thread(thread) => {
                 if thread.join().is_err() {
-                    tracing::error!("the projection loop had panicked; its committed state is intact");
+                    tracing::error!("the projection loop panicked earlier; its committed state is intact");
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Projector {
             let all = PartitionId::all(shared.journal.partitions).collect();
             shared.config.executor.each(all, shared.builds_max, |partition| {
                 if let Err(error) = shared.store(partition).flush() {
-                    tracing::error!(%partition, %error, "the index is not flushed; the next start folds its last records again");
+                    tracing::error!(%partition, %error, "the index is not flushed; the next start applies its last records again");
                 }
             });
         };
@@ -154,12 +154,13 @@ impl Projector {
         let (done, ended) = mpsc::channel();
         let thread = Executor::thread("runlog-flush", move || {
             flush();
-            // The caller may be about to close the stores: not on this thread, and not later.
+            // Drops the stores before the caller continues: the caller may close them next, which must not happen later on
+            // this thread.
             drop(flush);
             done.send(()).ok();
         });
         if thread.is_err() || ended.recv_timeout(END_FLUSH_WAIT).is_err() {
-            tracing::error!("flushing the indices takes too long; the next start folds their last records again");
+            tracing::error!("the indices are not flushed in time; the next start applies their last records again");
         }
     }
 
@@ -191,7 +192,7 @@ impl Projector {
         &self.shared.journal
     }
 
-    /// Whether records may name the state of their effect: a server writes schema version 3.
+    /// Whether records may name the state of their effect, which needs schema version 3.
     pub fn writes_basis(&self) -> bool {
         self.shared.config.writes_basis()
     }
@@ -208,7 +209,7 @@ impl Projector {
         &self.shared.config.executor
     }
 
-    /// Whether it consumes nothing.
+    /// Whether the projector is paused: it reads no records.
     pub fn paused(&self) -> bool {
         self.shared.config.paused
     }
@@ -218,7 +219,7 @@ impl Projector {
         self.shared.config.content.as_ref()
     }
 
-    /// Access to the content for one query, which may wait this long for it.
+    /// Access to the content for one query, which may wait this long in all.
     pub fn contents(&self, wait: Duration) -> Contents {
         Contents::new(self.content().cloned(), wait)
     }
@@ -233,13 +234,13 @@ impl Projector {
         self.shared.progress(partition)
     }
 
-    /// Waits until `reached` holds for the progress of `partition`, and returns that progress. Never returns if it
-    /// never holds. Those who wait for one partition are woken in the order in which they began to wait.
+    /// Waits until `reached` holds for the progress of `partition`, and returns that progress. Never returns if it never
+    /// holds. The waiters of a partition wake in the order in which they began to wait.
     pub async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
         self.shared.wait_until(partition, reached).await
     }
 
-    /// The store that answers for `partition`. Each view of it is of one log position.
+    /// The store that answers queries of `partition`. Each view of it shows one log position.
     pub fn store(&self, partition: PartitionId) -> Arc<Store> {
         self.shared.store(partition)
     }
@@ -249,14 +250,15 @@ impl Projector {
         Position { topic: self.shared.log.topic().to_owned(), partition, offset, index }
     }
 
-    /// The partition's bounds in the log, asked for now.
+    /// Requests the partition's bounds from the log.
     pub async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
         let bounds = self.shared.log.bounds(partition, deadline).await?;
         self.shared.flushes.saw_log_start(partition, bounds.start, Instant::now());
         Ok(bounds)
     }
 
-    /// The end of the partition in the log, asked for now. Its start is asked for with it where it was not asked of late.
+    /// Requests the partition's end offset from the log. Also requests its start offset if the last answer is older than a
+    /// second.
     async fn log_end(&self, partition: PartitionId, deadline: Duration) -> Result<Offset, Error> {
         if self.shared.flushes.knows_log_start(partition, Instant::now()) {
             return Ok(self.shared.log.end(partition, deadline).await?);
@@ -264,11 +266,12 @@ impl Projector {
         Ok(self.bounds(partition, deadline).await?.end)
     }
 
-    /// Waits until `partition` is as fresh as `consistency` asks. An index that is being rebuilt and has not yet
-    /// reached an older version's progress waits even at `eventual`. `latest` asks the log for its end offset after
-    /// this call began. After the deadline the error is `Stale` with the lag. On a stopped partition it is
-    /// `PartitionStopped` at once, even if the index is far enough: it may have been built from another log than the
-    /// one that was asked.
+    /// Waits until `partition` is as fresh as `consistency` requires. `latest` requests the log's end offset after this
+    /// call began. `eventual` waits only for an index that is being rebuilt, until it has reached the offset of the older
+    /// layout's index.
+    ///
+    /// Errors: `Stale` with the lag, after the deadline; `PartitionStopped` at once on a stopped partition, except at
+    /// `eventual` without such a rebuild. A stopped partition may have applied enough records, but of another log.
     pub async fn wait(
         &self,
         partition: PartitionId,
@@ -279,8 +282,8 @@ impl Projector {
     }
 
     /// Waits until the record at `offset`, which the log has acknowledged, is applied, and `partition` is as fresh as
-    /// `consistency` asks: side by side, since the question for the log's end needs only the acknowledgement. At `latest` an end
-    /// that is not beyond the record is `Unavailable`, as in [`Projector::wait`]: it is that of a deposed leader.
+    /// `consistency` requires. Both waits run concurrently: the request for the log's end needs only the acknowledgement.
+    /// At `latest`, an end offset that does not include the record is `Unavailable`, because a deposed leader reported it.
     pub async fn wait_past(
         &self,
         partition: PartitionId,
@@ -293,7 +296,7 @@ impl Projector {
         tokio::try_join!(applied, fresh).map(drop)
     }
 
-    /// As [`Projector::wait`]; the log is known to have all offsets below `known`.
+    /// Like [`Projector::wait`]. The log is known to have all offsets below `known`.
     async fn wait_knowing(
         &self,
         partition: PartitionId,
@@ -305,7 +308,7 @@ impl Projector {
         let (partition, target) = match consistency {
             Consistency::Eventual => match self.shared.older(partition) {
                 None => return Ok(()),
-                // An answer from less than the older layout's index knew would be a wrong "not done yet".
+                // Waits for the older layout's offset: an answer from fewer records would be a wrong "not done yet".
                 Some(until) => (partition, until),
             },
             Consistency::AtLeast(partition, offset) => {
@@ -336,7 +339,7 @@ impl Projector {
         }
     }
 
-    /// Refuses a partition that is stopped.
+    /// Returns `PartitionStopped` for a stopped partition.
     pub(crate) fn running(&self, partition: PartitionId) -> Result<(), Error> {
         self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(self.stopped(partition, stop)))
     }
@@ -344,7 +347,7 @@ impl Projector {
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {
         let answers = match self.shared.older(partition) {
             None => "`eventual` still answers",
-            Some(_) => "its index is not built yet, so nothing answers",
+            Some(_) => "its index is not built yet, so no query is answered",
         };
         let why = &stop.error;
         Error::new(
@@ -361,8 +364,8 @@ impl Drop for Projector {
     }
 }
 
-/// Opens the partition's store. A store of an older layout remains beside a new one that is built from the log; if the
-/// log cannot rebuild it, it is left unchanged.
+/// Opens the partition's store. If it has an older layout, creates an empty store beside it, which is built from the log.
+/// If the log cannot rebuild the index, the older store stays unchanged and this fails.
 async fn open(
     config: &Config,
     log: &Arc<dyn Log>,
@@ -371,7 +374,7 @@ async fn open(
     budget: &Budget,
 ) -> Result<Store, Error> {
     let index = config.index();
-    // Of a build that did not end.
+    // Removes the temporary files of an unfinished build.
     bulk::folder(&index, partition).remove();
     let older = match rebuild::open(&index, partition, budget)? {
         Found::Current(store) => return Ok(store),
@@ -379,7 +382,7 @@ async fn open(
     };
     let of: Option<meta::Journal> = older.get(&meta::journal())?;
     if let Some(other) = of.filter(|of| of != journal) {
-        // Built from this log, the new index would answer that the runs of the older one do not exist.
+        // An index built from this log would answer that the other journal's runs do not exist.
         let why = format!("it is of journal {}, the log of journal {}", other.journal_id, journal.journal_id);
         return Err(older.outgrown(why)?.into());
     }
@@ -395,11 +398,11 @@ async fn open(
     Ok(rebuild::beside(&index, partition, &older, budget)?)
 }
 
-/// The message for a log whose end offset is below what was applied from it.
+/// The message for a log whose end offset is below the applied offset.
 pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> String {
     format!(
         "the log of partition {partition} ends at offset {end}, and records up to {applied} were applied from it: a deposed \
-         leader answered, or the topic was deleted and created again; retry, and restart the server if it stays so"
+         leader answered, or the topic was deleted and created again; retry; if the error persists, restart the server"
     )
 }
 
@@ -414,10 +417,11 @@ fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, E
         .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
 }
 
-/// How long the first read of a partition may take at start.
+/// The time limit of a partition's first read at start.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
-/// Why a fold cannot continue against this log, if it cannot, and up to where its index is first built in bulk, if it is.
+/// Returns the stop of a fold that cannot continue on this log, and the offset (exclusive) for a bulk build of an empty
+/// index.
 async fn begins(
     log: &Arc<dyn Log>,
     fold: &Fold,
@@ -430,9 +434,9 @@ async fn begins(
     Ok((stop, build.then_some(bounds.end)))
 }
 
-/// Why a fold cannot continue against this log, if it cannot.
+/// Returns the stop of a fold that cannot continue on this log.
 ///
-/// Errors: `Unavailable` if the log did not answer in time, which says nothing about its records.
+/// Errors: `Unavailable` if the log did not answer in time: its records are unknown.
 async fn check_against_log(
     log: &Arc<dyn Log>,
     fold: &Fold,

@@ -1,6 +1,6 @@
-//! Proof that the indices are what the log says: the log is folded again in bulk, from its first record to one pinned
-//! offset per partition, by the live fold's code, and the digests of its rows are compared with those of the live rows.
-//! No second database is written.
+//! Proves that the indices equal the log. A verification folds the log again in bulk, from the first record to one pinned
+//! offset per partition, with the live fold's code. Then it compares the digests of the folded rows with the digests of the
+//! live rows. It writes no second database.
 
 use crate::index::{
     Error, Projector,
@@ -16,13 +16,13 @@ use runlog_schemas::{
 use std::sync::Arc;
 
 impl Projector {
-    /// Compares every index of every partition with a rebuild from the log. Queries and the loop go on meanwhile.
-    /// Blocking: takes as long as reading the whole log. `seconds` in the answer is left 0 for the caller's clock.
+    /// Compares every index of every partition with a rebuild from the log, while queries and the loop continue. Blocking:
+    /// takes as long as reading the whole log. `seconds` in the answer is 0; the caller sets it.
     pub fn verify(&self) -> Result<Verification, Error> {
         let config = &self.shared.config;
         let folder = Folder::new(config.storage.clone(), config.dir.join(format!("verify-{}", (config.ids)())));
         let result = verify_in(&self.shared, &folder);
-        // A copy: if its removal fails, it only takes disk space.
+        // Contains only temporary files: a failed removal costs only disk space.
         folder.remove();
         result
     }

@@ -1,4 +1,4 @@
-//! `anomalies`: what was refused, and why.
+//! `anomalies`: refused records and the reasons.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -8,9 +8,9 @@ use crate::index::store::{
 };
 use runlog_schemas::judge::{FirstJudgement, Reason};
 
-/// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that
-/// the same again is a repeat; where the id already stands for another record, by id and content. The judgement of a
-/// record that was numbered again replaces the one before.
+/// Stores a refused record's position, reason and writer. A record that was refused for its content is also stored by id,
+/// so that the same record again is a repeat. If another record already has the id, it is stored by id and content. The
+/// judgement of a renumbered record replaces its earlier judgement.
 pub fn refused<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -34,7 +34,7 @@ pub fn refused<R: Rows>(
     Ok(())
 }
 
-/// Keeps what a record repeats that was refused.
+/// Stores the refusal that a record repeats, if it repeats one.
 pub fn repeated<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

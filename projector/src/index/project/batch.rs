@@ -32,7 +32,7 @@ pub(super) fn record<R: Rows>(
     changes.begin();
     records::batch(batch, at, changes);
     for (index, part) in (0..).zip(&parts) {
-        // All of them are of the batch's run.
+        // All records of a batch belong to the batch's run.
         let Some(part) = RunRecord::new(part) else { continue };
         let framed = part.framed();
         let effect = one(part, RecordContext { index, framed: &framed, ..at }, changes)?;
@@ -46,7 +46,7 @@ pub(super) fn record<R: Rows>(
     Ok(Effect::Applied)
 }
 
-/// Stores a batch's refusal, caused by the record at `fault`, and keeps its results, each for itself.
+/// Stores a batch's refusal, caused by the record at `fault`, and keeps each result in it.
 fn refused<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,

@@ -1,5 +1,4 @@
-//! Rows as they will be once the collected changes are written, so that each record of a batch sees the writes of the
-//! ones before it.
+//! Overlays collected changes on stored rows, so that each record of a batch reads the writes of the records before it.
 
 use super::NewRuns;
 use crate::index::store::{self, Key, Rows, beginning};
@@ -9,22 +8,22 @@ use std::{
     ops::ControlFlow,
 };
 
-/// A row as it is to be, or none where it is removed.
+/// The new row; none if the row is removed.
 type Changed = Option<Vec<u8>>;
 
-/// Rows that a record writes, about.
+/// The approximate number of rows that a record writes.
 const ROWS_PER_RECORD: usize = 6;
 
-/// Rows as they will be once the collected changes are written.
+/// Stored rows, and the changes collected over them.
 pub struct Changes<'a, R> {
     rows: &'a R,
     pending: HashMap<Vec<u8>, Changed, foldhash::fast::RandomState>,
     bytes: usize,
     /// Whether a record may have been refused for its content.
     refusals: bool,
-    /// Runs that the store had nothing of when they began.
+    /// Runs that had no rows in the store when they began.
     new_runs: Option<NewRuns>,
-    /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
+    /// The earlier changes of the keys that changed since [`Changes::begin`], oldest first.
     undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
 
@@ -35,25 +34,25 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 }
 
 impl<'a, R: Rows> Changes<'a, R> {
-    /// Nothing changed yet.
+    /// Creates an overlay without changes.
     pub fn new(rows: &'a R) -> Self {
         Self { rows, pending: HashMap::default(), bytes: 0, refusals: true, new_runs: None, undo: None }
     }
 
-    /// For rows that are known to have no record, or to have some, that was refused for its content; and for about so many
-    /// records to come. `new_runs` began over these rows and no others.
+    /// Creates an overlay for about `count` records. `refusals`: whether the rows may have a record that was refused for
+    /// its content. All of `new_runs` must have begun over these rows.
     pub(crate) fn of_records(rows: &'a R, count: usize, refusals: bool, new_runs: NewRuns) -> Self {
         let pending = HashMap::with_capacity_and_hasher(count * ROWS_PER_RECORD, Default::default());
         Self { pending, refusals, new_runs: Some(new_runs), ..Self::new(rows) }
     }
 
-    /// The runs that began over these rows until now.
+    /// Returns the runs that began over these rows.
     pub(crate) fn into_new_runs(self) -> Option<NewRuns> {
         self.new_runs
     }
 
-    /// Under this key, a run's, there is no row: the run begins. Unless it is asked for again after [`Changes::begin`]: its batch
-    /// is written before its first record.
+    /// Records that a run begins: its own row, under this key, does not exist. Does nothing after [`Changes::begin`],
+    /// because the batch's row is written before the run's first record.
     pub(super) fn begins(&mut self, key: &Key) {
         if let Some(new_runs) = self.new_runs.as_mut().filter(|_| self.undo.is_none()) {
             new_runs.begins(key.bytes());
@@ -64,27 +63,27 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.new_runs.as_ref().is_some_and(|new_runs| new_runs.lacks(key.bytes()))
     }
 
-    /// Whether a record may have been refused for its content: otherwise none has to be looked up.
+    /// Whether a record may have been refused for its content. If not, such records need not be looked up.
     pub(crate) fn refusals(&self) -> bool {
         self.refusals
     }
 
-    /// A record is refused for its content.
+    /// Records that a record is refused for its content.
     pub(super) fn refuses(&mut self) {
         self.refusals = true;
     }
 
-    /// From here on changes can be taken back.
+    /// Makes later changes revocable by [`Changes::rollback`].
     pub(super) fn begin(&mut self) {
         self.undo = Some(Vec::new());
     }
 
-    /// What changed since [`Changes::begin`] stays.
+    /// Keeps the changes since [`Changes::begin`].
     pub(super) fn keep(&mut self) {
         self.undo = None;
     }
 
-    /// Takes back what changed since [`Changes::begin`].
+    /// Reverts the changes since [`Changes::begin`].
     pub(super) fn rollback(&mut self) {
         for (key, before) in self.undo.take().unwrap_or_default().into_iter().rev() {
             match before {
@@ -148,7 +147,7 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.set(key.into_bytes(), Some(row.to_bytes()));
     }
 
-    /// Sets a row that is encoded.
+    /// Sets an encoded row.
     pub fn put_encoded(&mut self, key: Key, row: Vec<u8>) {
         self.set(key.into_bytes(), Some(row));
     }
@@ -163,12 +162,12 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.set(key.into_bytes(), None);
     }
 
-    /// What changed, in no order.
+    /// The changes, in no order.
     pub fn unordered(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref()))
     }
 
-    /// What changed, in key order.
+    /// The changes, in key order.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let sorted = self.pending.iter().map(|(key, row)| (beginning(key), key.as_slice(), row.as_deref()));
         let mut rows: Vec<_> = sorted.collect();
@@ -176,17 +175,17 @@ impl<'a, R: Rows> Changes<'a, R> {
         rows.into_iter().map(|(_, key, row)| (key, row))
     }
 
-    /// Bytes of all keys and rows that were set, also of those that were replaced or taken back since.
+    /// Bytes of all keys and rows that were set, including replaced and reverted ones.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many rows changed.
+    /// The number of changed rows.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether nothing changed.
+    /// Whether no row changed.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

@@ -18,7 +18,7 @@ mod list;
 
 pub(super) use list::bytes_of;
 
-/// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
+/// Projects a checkpoint or a prune of checkpoints. Must follow `runs`, which counts the record.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -28,7 +28,7 @@ pub fn applied<R: Rows>(
     match record.kind {
         RecordKind::CheckpointPrune => return prune(record.run_id, facts, changes),
         RecordKind::LoopCheckpoint => {}
-        // The contract's own checkpoints are records like any other: they hold no messages to go on from.
+        // The contract's own checkpoints contain no messages to resume from, so they need no row here.
         _ => return Ok(()),
     }
     let (Some(id), Some(covers)) = (&facts.checkpoint_id, facts.covers_journal_seq) else { return Ok(()) };
@@ -57,9 +57,9 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-/// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
-/// that is another size is not kept, and no list with that message is ever valid. Where the payload is in the content
-/// store, which is not asked here, the rows say which message of which record they are.
+/// Adds a checkpoint's own messages to the run's array. The facts contain their number and their sizes. A text of another
+/// size is not stored, and a list with that message is never valid. If the payload is in the content store, which is not
+/// read here, the rows name the record and the message within it.
 fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
     if record.facts.message_bytes.is_empty() {
         return;
@@ -81,7 +81,7 @@ fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut Ar
     }
 }
 
-/// The list that a checkpoint's spans make, which the judge found to be within its base and its own messages.
+/// The list that a checkpoint's spans describe. The judge has checked that they are within its base and its own messages.
 fn made<R: Rows>(
     run_id: RunId<&str>,
     facts: &Facts,
@@ -106,8 +106,9 @@ fn made<R: Rows>(
     Ok(maker.finish())
 }
 
-/// Hides the checkpoints that cover less than the facts say, but for the latest terminal one where that is to stay.
-/// Their rows by id stay: their ids are taken, and so are pages and messages, which others may share.
+/// Hides the checkpoints that cover less than the prune's `covers_journal_seq`, except the latest terminal one if the prune
+/// preserves it. Their rows by id remain, because the ids stay in use. Pages and messages remain too, because other lists
+/// may share them.
 fn prune<R: Rows>(run_id: RunId<&str>, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default().get());
     let mut ranks = Vec::new();

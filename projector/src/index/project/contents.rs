@@ -1,4 +1,4 @@
-//! `contents`: what is named, whether it is there or not.
+//! `contents`: the content store objects that records name, whether they exist or not.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -6,7 +6,7 @@ use crate::index::store::{
     contents::{ContentRow, key},
 };
 
-/// Takes in the claim check of a record that is kept, applied or as evidence.
+/// Stores the claim check of a record that is kept, applied or as evidence.
 pub fn kept<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     if let Some(stored) = record.stored() {
         let (record_id, logged_at_millis) = (record.record_id.to_owned(), at.logged_at_millis);

@@ -17,14 +17,14 @@ pub struct RecordContext<'a> {
     pub offset: Offset,
     /// The index within the batch at that offset; 0 outside a batch.
     pub index: u32,
-    /// When the log took it, milliseconds since the Unix epoch.
+    /// The log's timestamp, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
     /// The record as an Avro single object; for a dead letter, the delivered bytes.
     pub framed: &'a [u8],
 }
 
 impl RecordContext<'_> {
-    /// The record's bytes, to be kept in a row.
+    /// A copy of the record's bytes, for a row.
     pub(super) fn row_bytes(&self) -> Bytes {
         Bytes(self.framed.to_vec())
     }
@@ -39,7 +39,7 @@ pub struct RunRecord<'e, 'd> {
 }
 
 impl<'e, 'd> RunRecord<'e, 'd> {
-    /// None for a record that belongs to its partition.
+    /// `None` for a record of the partition itself.
     pub fn new(record: &'e Envelope<'d>) -> Option<Self> {
         record.run_id.map(|run_id| Self { run_id, record })
     }

@@ -1,4 +1,4 @@
-//! `dead_letters`: bytes that nobody can read.
+//! `dead_letters`: unreadable records.
 
 use super::{Changes, RecordContext};
 use crate::index::store::{
@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 use runlog_schemas::{codec::Unreadable, datum::Sha256};
 
-/// Keeps the origin, the reason and the hash.
+/// Stores the offset, the reason and the hash.
 pub fn unreadable<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
     let row = DeadLetterRow {
         reason: why.reason().to_owned(),

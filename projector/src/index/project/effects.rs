@@ -19,7 +19,7 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 
-/// Projects a request, an attempt, a result or a decision. Of a request `call` is what it made.
+/// Projects a request, an attempt, a result or a decision. `call` is the call that a request created.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -43,7 +43,7 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-/// Projects an answer to the pending effect `row`, which counts it already.
+/// Projects an answer to the pending effect `row`, whose revision already counts it.
 fn answered<R: Rows>(
     record: RunRecord<'_, '_>,
     (id, at): (RecordId<&str>, RecordContext<'_>),
@@ -195,7 +195,7 @@ pub(super) fn stepped<R: Rows>(
     Ok(())
 }
 
-/// Updates the run's number of tool calls that must be decided: [`EffectRow::undecided_since`] of one changed.
+/// Updates the run's number of undecided tool calls, after [`EffectRow::undecided_since`] of one may have changed.
 fn count_undecided<R: Rows>(
     run_id: RunId<&str>,
     before: Option<Epoch>,
@@ -259,8 +259,8 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
     }
 }
 
-/// Whether a result that is refused for this reason is evidence while its effect is pending. A transition is not: another record
-/// of its batch is at fault. Nor is a conflict, because its id finds another record.
+/// Whether a result that is refused for this reason is evidence while its effect is pending. `Transition` is not, because
+/// another record of its batch is at fault. `Conflict` is not, because its id finds another record.
 fn is_evidence(reason: Reason) -> bool {
     matches!(reason, Reason::Fenced | Reason::Ended)
 }
@@ -330,7 +330,7 @@ fn evidence<R: Rows>(
     change_call(record.run_id, row.kind, id, |call| call.has_evidence = true, changes)
 }
 
-/// Changes the row of the tool call that the effect is, if it is one.
+/// Changes the tool call's row, if the effect is a tool call.
 fn change_call<R: Rows>(
     run_id: RunId<&str>,
     kind: EffectKind,

@@ -1,4 +1,4 @@
-//! `events`: applied records by the summary that they bring for event streams.
+//! `events`: applied records by their summary for event streams.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -7,9 +7,9 @@ use crate::index::store::{
 };
 use runlog_schemas::{codec::Entity, refs::EntityKind};
 
-/// Takes in a record's summary.
+/// Stores a record's summary.
 pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
-    // The record was read to its last byte before: there is always a summary.
+    // The whole record was decoded before, so its summary decodes too.
     let Ok(event) = record.event() else { return };
     let run_id = record.run_id.to_owned();
     let mut put = |of: Key| changes.put(events::at(of, at.offset, at.index), &run_id);

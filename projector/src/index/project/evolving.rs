@@ -11,7 +11,7 @@ use runlog_schemas::{
     judge::lifecycle::{Family, State, StateChange, StatusReport},
 };
 
-/// The index of a family; none for effects, whose rows are other ones.
+/// The index of a family; none for effects, which have other rows.
 pub(super) fn index(family: Family) -> Option<Index> {
     INDICES.into_iter().find(|index| index.lifecycle == Some(family))
 }
@@ -55,7 +55,7 @@ pub(super) fn said<R: Rows>(
     changes.put(fact(index, record.run_id, &step.key, at.offset, at.index), &row);
 }
 
-/// Moves a row to the open or the ended ones.
+/// Moves a row to the open or to the ended rows.
 pub(super) fn put<R: Rows>(
     index: Index,
     run_id: RunId<&str>,

@@ -1,4 +1,4 @@
-//! Statements of evolving facts that the facts' own indices do not hold.
+//! Statements of evolving facts that are not in the facts' own indices.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -43,7 +43,7 @@ pub fn retracted<R: Rows>(
     let place = (seen.offset, seen.index);
     let row: Option<RecordRow> = changes.get(&records::key(record.run_id, place.0, place.1))?;
     let Some(row) = row else { return Ok(()) };
-    // The id of a batch stands for the place of its first record.
+    // A batch's id has the position of its first record.
     let Some(stated) = codec::read(&row.framed.0).ok().filter(|stated| stated.record_id == id) else { return Ok(()) };
     let Some(about) = facts::of(&stated) else { return Ok(()) };
     if about.0 == Family::ToolCall && !is_of_call(record, about.1, place, changes)? {
@@ -53,8 +53,8 @@ pub fn retracted<R: Rows>(
     state(record, at, about, "retracted", validity, changes)
 }
 
-/// Whether the record at a place is about a call: a decision may be about an effect of another kind, or the id that it
-/// names became a request's later.
+/// Whether the record at a position is about a call. A decision may be about an effect of another kind, or its id may have
+/// become a request's id only later.
 fn is_of_call<R: Rows>(
     record: RunRecord<'_, '_>,
     request: &str,

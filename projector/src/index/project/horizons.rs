@@ -1,4 +1,4 @@
-//! `horizons`: content is taken away by leaving it out of answers, so that no other row changes.
+//! `horizons`: deletes content by omitting it from answers, so that no other row changes.
 
 use super::{Changes, RecordContext};
 use crate::index::store::{
@@ -10,7 +10,7 @@ use runlog_schemas::{
     payload::{Payload, lifetime::RetentionHorizon},
 };
 
-/// Takes in a horizon of the partition.
+/// Projects a horizon of the partition.
 pub fn applied<R: Rows>(
     record: &Envelope<'_>,
     at: RecordContext<'_>,

@@ -1,4 +1,4 @@
-//! `recovery_markers`: where a run's recovery markers are.
+//! `recovery_markers`: the positions of a run's recovery markers.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -6,7 +6,7 @@ use crate::index::store::{
     markers::{MarkerRow, key},
 };
 
-/// Takes in a marker.
+/// Stores a marker.
 pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let row = MarkerRow { record_id: record.record_id.to_owned(), journal_seq: record.journal_seq };
     changes.put(key(record.run_id, at.offset, at.index), &row);

@@ -1,52 +1,53 @@
-//! Runs that began under this fold, and which of their rows there are. That a record's id, or a call, is new is what is
-//! asked most: without an answer from here, each such question goes to the filter of every table.
+//! Remembers the runs that began in this fold, and the keys written for them. Most lookups of the judge are for new record
+//! ids and new calls. This module answers them without a lookup in the filter of every table.
 
 use crate::index::store::{Index, checkpoints, effects, records, text_end, tool_calls};
 use std::{collections::HashSet, hash::BuildHasher};
 
-/// The indices that are asked: a run without a row of its own has no row in any of them.
+/// The indices whose lookups it answers: a run without a row of its own has no row in any of them.
 const ASKED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
-/// Bytes of a generation, of which a partition has two: so many for all partitions together, and within these bounds.
+/// The memory of one generation, bytes: this for all partitions together, within the bounds for each partition. A partition
+/// has two generations.
 const ALL_BYTES: usize = 16 << 20;
 const BYTES_MIN: usize = 64 << 10;
 const BYTES_MAX: usize = 2 << 20;
-/// Bytes of a hash in its table, and of a run beside its key's part: tables are half full.
+/// Bytes counted for a hash, and for a run in addition to its key part: hash tables are half full.
 const KEY_BYTES: usize = 18;
 const RUN_BYTES: usize = 96;
 
 type Hasher = foldhash::fast::RandomState;
 
-/// Runs whose first record was projected here, and the keys written for them since; of the latest such runs.
+/// The latest runs whose first record this fold projected, and the keys written for them since.
 ///
-/// A run is forgotten with all that is known of it, and not in part: it is kept in the generation in which it began, so its
-/// keys are in that one or in a younger one. This needs that it begins before anything of it is written, and not again.
+/// A run is forgotten completely or not at all: it stays in the generation in which it began, so its keys are in that
+/// generation or in a younger one. A run must therefore begin before its first row is written, and only once.
 #[derive(Debug)]
 pub(crate) struct NewRuns {
     young: Generation,
     old: Generation,
     hasher: Hasher,
-    /// Of a generation.
+    /// The limit of a generation, bytes.
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// Their part of a key. Whole: two runs with one hash would be taken for one.
+    /// The runs' key parts. They are stored whole, because a hash could confuse two runs.
     runs: HashSet<Vec<u8>, Hasher>,
-    /// Hashes of keys. With one in common, a key that was not written is looked for.
+    /// Hashes of written keys. An unwritten key with the same hash is looked up in the store.
     keys: HashSet<u64, Hasher>,
-    /// Of both.
+    /// Bytes of both.
     bytes: usize,
 }
 
 impl NewRuns {
-    /// None, of one of so many partitions.
+    /// No runs, for one of `partitions` partitions.
     pub(crate) fn of_one_of(partitions: u32) -> Self {
         let bytes_max = (ALL_BYTES / partitions.max(1) as usize).clamp(BYTES_MIN, BYTES_MAX);
         Self { young: Generation::default(), old: Generation::default(), hasher: Hasher::default(), bytes_max }
     }
 
-    /// The run of this key has no row of its own, so none in an index that is asked.
+    /// Records that a run begins: its own row, under this key, does not exist, so it has no row in the [`ASKED`] indices.
     pub(super) fn begins(&mut self, key: &[u8]) {
         if let Some(run) = run(key)
             && !self.knows(run)
@@ -56,7 +57,7 @@ impl NewRuns {
         }
     }
 
-    /// A row is written, and perhaps taken back.
+    /// Records that a row is written, even if the write is rolled back later.
     pub(super) fn writes(&mut self, key: &[u8]) {
         if is_asked(key)
             && run(key).is_some_and(|run| self.knows(run))
@@ -66,7 +67,7 @@ impl NewRuns {
         }
     }
 
-    /// Whether there is no row under this key, and none has to be looked for.
+    /// Whether the row under this key is known to be absent, so that no lookup is needed.
     pub(super) fn lacks(&self, key: &[u8]) -> bool {
         is_asked(key) && run(key).is_some_and(|run| self.knows(run)) && !self.may_have(self.hasher.hash_one(key))
     }
@@ -91,7 +92,7 @@ fn is_asked(key: &[u8]) -> bool {
     ASKED.iter().any(|index| key.first() == Some(&index.byte))
 }
 
-/// The part of a key that names its run, in an index whose keys begin with it: its first string.
+/// The part of a key that names its run: its first string, in an index whose keys begin with the run.
 fn run(key: &[u8]) -> Option<&[u8]> {
     key.get(2..text_end(key, 2)?)
 }
@@ -136,7 +137,7 @@ mod tests {
         let full = new_runs.bytes_max / KEY_BYTES;
         assert!((full..=2 * full).contains(&written), "{written}");
         assert!(!new_runs.lacks(before.bytes()));
-        // Of the run that began last, all is known still, or nothing.
+        // The run that began last is still known completely, or not at all.
         assert!(!new_runs.lacks(record("young", "0").bytes()));
     }
 

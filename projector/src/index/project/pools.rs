@@ -1,4 +1,4 @@
-//! `pools`: which pools a run is in, and which runs a pool has.
+//! `pools`: the pools of a run, and the runs of a pool.
 
 use super::{Changes, RecordContext, RunRecord, evolving};
 use crate::index::store::{
@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport};
 
-/// Takes in what a record says of a pool.
+/// Projects a record about a pool.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,

@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 use runlog_schemas::{id::ContentHash, judge::FirstJudgement};
 
-/// Keeps the record and remembers its id. Returns its content hash.
+/// Stores the record and its id. Returns its content hash.
 pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) -> ContentHash {
     let row = RecordRow::encode(at.logged_at_millis, at.framed);
     changes.put_encoded(key(record.run_id, at.offset, at.index), row);
@@ -17,7 +17,7 @@ pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, change
     content_hash
 }
 
-/// Remembers the id of a batch, whose place is that of the first of its records: these are kept, each for itself.
+/// Stores the id of a batch, with the position of its first record. The records of the batch are stored one by one.
 pub fn batch<R: Rows>(batch: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let seen = FirstJudgement { content_hash: batch.content_hash(), offset: at.offset, index: 0, refused: None };
     changes.put(by_id(batch.run_id, batch.record_id), &seen);

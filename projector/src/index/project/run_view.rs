@@ -1,4 +1,4 @@
-//! What the judge reads of a run.
+//! The judge's view of a run.
 
 use super::{Changes, checkpoints, effects, evolving};
 use crate::index::store::{
@@ -13,11 +13,11 @@ use runlog_schemas::{
     },
 };
 
-/// The judge's questions, answered from the rows of one run.
+/// Answers the judge's lookups from the rows of one run.
 pub(super) struct RunView<'v, 'a, R> {
     pub(super) run_id: RunId<&'v str>,
     pub(super) changes: &'v mut Changes<'a, R>,
-    /// The call that was asked for last.
+    /// The call that the judge read last.
     pub(super) call: Option<store::tool_calls::CallRow>,
 }
 

@@ -1,4 +1,4 @@
-//! `runs`: the head behind each record.
+//! `runs`: each run's head after its last record.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 use runlog_schemas::judge::Head;
 
-/// The run's head moves with every applied record.
+/// Stores the run's head after an applied record.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -24,8 +24,9 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-/// A repeat or a refusal may consume numbers; says whether it did. Then the run's writer sent it, and is alive. A run that nothing was
-/// applied to gets no row unless it does.
+/// Stores the run's head if a repeat or a refusal consumed a number; returns whether it did. The run's writer sent such a
+/// record, unless it is of a kind that needs no claim, so the writer is alive. A run without applied records gets a row
+/// only in this case.
 pub fn numbered<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

@@ -1,5 +1,5 @@
-//! One record, alone or of a batch: judged, then given to the index files. The order of the calls is the only coupling
-//! between indices. A new index is called here.
+//! Judges one record, alone or in a batch, and updates the indices. The order of the calls is the only coupling between
+//! indices. A new index is called here.
 
 use super::{
     Changes, Effect, RecordContext, RunRecord, anomalies, checkpoints, contents, effects, events, evolving, facts,
@@ -16,7 +16,7 @@ use runlog_schemas::{
     record::RecordKind,
 };
 
-/// Projects a record, alone or of a batch.
+/// Judges and projects a record, alone or in a batch.
 pub(super) fn one<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -28,7 +28,7 @@ pub(super) fn one<R: Rows>(
     settle(record, at, verdict, call, changes)
 }
 
-/// Projects a judged record by its verdict. `call` is the one that it answers, as the judge read it.
+/// Projects a judged record by its verdict. `call` is the call that it answers, as the judge read it.
 pub(super) fn settle<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

@@ -1,4 +1,4 @@
-//! `tool_calls`: a request makes a call, an answer ends it.
+//! `tool_calls`: a request creates a call, an answer ends it.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -13,8 +13,8 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 
-/// Takes in a request, a result, or a resolution that ends a call. `call` is the one that it answers, if that was read
-/// before. Returns the call that a request makes.
+/// Projects a request, a result, or a resolution that ends a call. `call` is the answered call, if the judge has read it.
+/// Returns the call that a request creates.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -48,7 +48,7 @@ fn requested<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     let run = record.run_id;
-    // Bytes that name none were never read as a request.
+    // The codec does not decode a request without a fingerprint.
     let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(None) };
     let count = count(run, fingerprint.borrow());
     let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
@@ -77,7 +77,7 @@ fn requested<R: Rows>(
     Ok(Some(row))
 }
 
-/// What an answering record ends its call as; none where it does not end it.
+/// The status with which a record ends its call; none if it does not end the call.
 pub fn ended_as<R: Rows>(
     record: RunRecord<'_, '_>,
     changes: &Changes<'_, R>,

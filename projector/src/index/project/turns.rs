@@ -6,7 +6,7 @@ use crate::index::store::{
     turns::{TurnRow, key},
 };
 
-/// Takes in a turn.
+/// Projects a turn.
 pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let Some(message_id) = record.facts.key.as_deref() else { return };
     let validity = facts::validity(&record);

@@ -1,4 +1,4 @@
-//! `write_backs`: what is staged, until it is committed or rejected.
+//! `write_backs`: staged operations, until they are committed or rejected.
 
 use super::{Changes, RecordContext, RunRecord, evolving};
 use crate::index::store::{
@@ -8,10 +8,11 @@ use crate::index::store::{
 };
 use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport, write_back_of};
 
-/// Takes in what a record says of a transaction.
+/// Projects a record about a transaction.
 ///
-/// A rejection of what its own epoch did not stage rejects the newest open one of that number of an earlier epoch: so a
-/// successor gives up what a dead writer left. Where there is none it stands as evidence, for itself.
+/// A rejection of a number that its own epoch did not stage rejects the newest open operation with this number of an
+/// earlier epoch. A successor thus gives up the operations of a dead writer. Without such an operation, the rejection gets
+/// a row of its own.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
@@ -34,7 +35,7 @@ pub fn applied<R: Rows>(
     evolving::applied(INDEX, record, step, at, changes)
 }
 
-/// What an earlier epoch staged under the number that `step` names and left open: the newest.
+/// The newest open operation of an earlier epoch with the number that `step` names.
 fn left<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,

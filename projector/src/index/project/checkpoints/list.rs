@@ -1,8 +1,8 @@
-//! Making a list out of parts of another one and of new messages, and sharing the pages that do not change.
+//! Builds a list from parts of another list and from new messages. Shares the pages that do not change.
 //!
-//! Every page but those of a list that is being made has from [`PAGE_RANGES`] / 2 to [`PAGE_RANGES`] ranges, so a list
-//! of n ranges has at the most 2n / [`PAGE_RANGES`] pages, and an edit makes two or three new ones at the most. The
-//! last ranges stand in the list itself: a run that only appends never makes a page.
+//! Every page has from [`PAGE_RANGES`] / 2 to [`PAGE_RANGES`] ranges. A list of n ranges thus has at most 2n /
+//! [`PAGE_RANGES`] pages, and an edit makes at most two or three new ones. The last ranges are in the list itself, so a run
+//! that only appends makes no page.
 
 use super::super::Changes;
 use crate::index::store::{
@@ -11,16 +11,16 @@ use crate::index::store::{
 };
 use runlog_schemas::id::RunId;
 
-/// Ranges of a page at the most.
+/// The most ranges of a page.
 pub(super) const PAGE_RANGES: usize = 128;
 
-/// A part of a list: a whole page of it, or neighbours in the array.
+/// A part of a list: a whole page, or consecutive messages of the array.
 enum Part {
     Page(PageRef),
     Range(Range),
 }
 
-/// Bytes of the `count` messages from index `from` on of a list.
+/// Bytes of `count` messages of a list, from index `from`.
 pub(in crate::index::project) fn bytes_of<R: Rows>(
     changes: &Changes<'_, R>,
     run_id: RunId<&str>,
@@ -41,8 +41,8 @@ pub(in crate::index::project) fn bytes_of<R: Rows>(
     Ok(bytes)
 }
 
-/// Visits the parts of `list` from index `from` on: one step per page of the list, and the rows of the pages at both
-/// ends.
+/// Visits the parts of `count` messages of `list`, from index `from`: one step per page of the list, and the rows of the
+/// pages at both ends.
 fn slice<R: Rows>(
     changes: &Changes<'_, R>,
     run_id: RunId<&str>,
@@ -65,8 +65,7 @@ fn slice<R: Rows>(
     cut(changes, run_id, &list.tail, (start, from, end), visit)
 }
 
-/// Visits what of `ranges`, the first of which is at index `start` of the list, is between the indices `from` and
-/// `end`.
+/// Visits the parts of `ranges` between the indices `from` and `end`. The first range is at index `start` of the list.
 fn cut<R: Rows>(
     changes: &Changes<'_, R>,
     run_id: RunId<&str>,
@@ -89,11 +88,11 @@ fn cut<R: Rows>(
     Ok(())
 }
 
-/// Bytes of the array's messages before a number.
+/// Bytes of the array's messages before the message with a number.
 fn before<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, number: u64) -> Result<u64, store::Error> {
     match changes.get::<MessageRow>(&message(run_id, number))? {
         Some(row) => Ok(row.bytes_before),
-        // StateChange the last one.
+        // No message has this number yet: counts all messages.
         None => Ok(changes.get::<ArrayRow>(&array(run_id))?.unwrap_or_default().bytes),
     }
 }
@@ -102,13 +101,13 @@ fn ranges<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, at: &PageRef) 
     Ok(changes.get(&page(run_id, at.page))?.unwrap_or_default())
 }
 
-/// Makes a list from its first message to its last.
+/// Builds a list from its first message to its last.
 pub(super) struct Maker<'m, 'c, R> {
     run_id: RunId<&'m str>,
     end: &'m mut ArrayRow,
     changes: &'m mut Changes<'c, R>,
     pages: Vec<PageRef>,
-    /// The ranges behind the last page.
+    /// The ranges after the last page.
     open: Vec<Range>,
 }
 
@@ -117,7 +116,7 @@ impl<'m, 'c, R: Rows> Maker<'m, 'c, R> {
         Self { run_id, end, changes, pages: Vec::new(), open: Vec::new() }
     }
 
-    /// Adds the `count` messages from index `from` on of `base`.
+    /// Adds `count` messages of `base`, from index `from`.
     pub(super) fn keep(&mut self, base: &List, from: u64, count: u64) -> Result<(), store::Error> {
         let mut parts = Vec::new();
         slice(self.changes, self.run_id, base, from, count, &mut |part| parts.push(part))?;
@@ -129,7 +128,7 @@ impl<'m, 'c, R: Rows> Maker<'m, 'c, R> {
                     self.close();
                     self.pages.push(page);
                 }
-                // Too few for a page of their own: they share one with what follows.
+                // The open ranges are too few for a page, so this page's ranges are added to them.
                 Part::Page(page) => {
                     ranges(self.changes, self.run_id, &page)?.into_iter().for_each(|range| self.add(range));
                 }
@@ -138,7 +137,7 @@ impl<'m, 'c, R: Rows> Maker<'m, 'c, R> {
         Ok(())
     }
 
-    /// Adds neighbours in the array.
+    /// Adds consecutive messages of the array.
     pub(super) fn add(&mut self, range: Range) {
         match self.open.last_mut() {
             Some(last) if last.from + last.count == range.from => {
@@ -149,7 +148,7 @@ impl<'m, 'c, R: Rows> Maker<'m, 'c, R> {
         }
     }
 
-    /// Makes pages of all open ranges, of about the same size.
+    /// Makes pages of all open ranges, of about equal size.
     fn close(&mut self) {
         let open = std::mem::take(&mut self.open);
         let each = open.len().div_ceil(open.len().div_ceil(PAGE_RANGES));

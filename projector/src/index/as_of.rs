@@ -29,7 +29,7 @@ use runlog_schemas::{
 use std::{collections::VecDeque, ops::ControlFlow};
 use tokio::time::Instant;
 
-/// Most memory of one run, bytes of its keys and rows.
+/// The most memory of one run, bytes of its keys and rows.
 pub const BYTES_MAX: usize = 256 << 20;
 /// Bytes read ahead of the fold; exceeded by at most one record.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -201,7 +201,7 @@ pub enum RunRows<'a> {
     Live(View<'a>),
     /// The run as of an offset.
     AsOf(RunAsOf),
-    /// No rows: the run does not exist for whoever asks.
+    /// No rows: for the caller, the run does not exist.
     Absent,
 }
 

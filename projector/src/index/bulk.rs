@@ -1,4 +1,4 @@
-//! The fold of a whole partition, run by run: for an index that is built from the log's beginning, and for its proof.
+//! Folds a whole partition, run by run: to build an index from the log's beginning, or to verify one.
 //!
 //! ```text
 //!   log ─▶ scan: decode, sort by run ─▶ fold each run in memory ─┬─ families keyed by run ──────────▶ ┐
@@ -7,11 +7,11 @@
 //!   sink: tables that a store ingests at once (build), or digests (verify), which take all rows at once and in any order
 //! ```
 //!
-//! The live fold would give the same rows: a run's rows follow from its own records in log order, and no fold of a run
-//! reads a row of another one (`order`).
+//! The result equals the rows of the live fold: a run's rows depend only on its own records in log order, and the fold of a
+//! run reads no rows of other runs (`order`).
 //!
-//! Memory: [`Limits::memory_bytes`] for what is sorted and folded; beside it a block for each segment, and for each
-//! family a table's buffers. Disk: the records once more, and for tables the rows that are sorted apart, until the end.
+//! Memory: [`Limits::memory_bytes`] for sorting and folding; in addition a block per segment, and a table's buffers per
+//! family. Disk: a copy of the records and, for tables, of the rows that need sorting, until the end.
 
 mod digest;
 mod order;
@@ -42,26 +42,26 @@ use scan::{Scanned, Skips, Source};
 use sorter::{Sorted, Sorter};
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-/// Changes of a run are committed with the record that reaches this, bytes: the reading of a prefix looks at all changes
-/// that are not. Less where there is less memory.
+/// Changes of a run are committed after the record that reaches this size, bytes, because a prefix read visits all
+/// uncommitted changes. Less with less memory.
 const CHANGES_BYTES: usize = 1 << 20;
-/// The sizes of tables, bytes before compression. Less where there is less memory.
+/// The sizes of tables, bytes before compression. Less with less memory.
 const FAMILY_BYTES_MIN: usize = 256 << 10;
 const TABLE_BYTES_MAX: usize = 128 << 20;
 const TABLE_BYTES_MIN: usize = 16 << 10;
-/// A proof takes this part of the memory that a build has: the server answers beside it.
+/// A verification uses this part of a build's memory, because the server answers queries at the same time.
 const PROOF_PART: usize = 4;
-/// Records, and rows, between two looks at whether the service is ending.
+/// Records, and rows, between two checks for a shutdown.
 const LOOK_EVERY: u64 = 1024;
 /// Bytes of an offset and of a timestamp.
 const NUMBER: usize = 8;
 
-/// When partitions are built in bulk, and with how much memory.
+/// Limits of bulk builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The least number of offsets that is worth it; fewer are folded as they are read.
+    /// The least number of offsets for a bulk build. Fewer records are applied one by one.
     pub offsets_min: u64,
-    /// Memory for what is sorted and folded, bytes, all partitions together.
+    /// Memory for sorting and folding, bytes, of all partitions together.
     pub memory_bytes: usize,
 }
 
@@ -71,12 +71,12 @@ impl Default for Limits {
     }
 }
 
-/// Where rows go.
+/// The destination of rows.
 pub(crate) trait Sink {
-    /// Whether the rows of a family have to come in key order; families alternate.
+    /// Whether the rows of a family must come in key order. Families may alternate.
     const IN_KEY_ORDER: bool;
 
-    /// Takes a row.
+    /// Adds a row.
     fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error>;
 }
 
@@ -89,10 +89,10 @@ impl Sink for Tables<'_> {
 }
 
 /// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
-/// partition. False if the loop must apply the records instead: the store is in memory or not empty, or the log does not begin
-/// with the journal's genesis. The caller must resume the fold from the store, also after an error.
+/// partition. Returns false if the loop must apply the records instead: the store is in memory or not empty, or the log
+/// does not begin with the journal's genesis. The caller must resume the fold from the store, also after an error.
 ///
-/// Whenever the process ends, the store has all rows of the build or none. Blocking.
+/// After a crash the store has all rows of the build or none. Blocking.
 pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {
     let fold = &fold.resumed()?;
     if !fold.store.takes_tables() || fold.next != Offset::ZERO {
@@ -138,8 +138,8 @@ fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result
     Ok(true)
 }
 
-/// Folds a partition up to `end` (exclusive), with exactly the `voided` offsets voided, into a sink. Returns it with how
-/// many records were read. Temporary files go to `folder`. Blocking.
+/// Folds a partition up to `end` (exclusive), with exactly the `voided` offsets voided, into a sink. Returns the sink and
+/// the number of records read. Temporary files are in `folder`. Blocking.
 pub(crate) fn replay<S: Sink>(
     shared: &Shared,
     partition: PartitionId,
@@ -170,7 +170,7 @@ struct Bulk<'a> {
     journal: &'a meta::Journal,
     order: RowOrder,
     folder: &'a Folder,
-    /// Of a run's rows in memory, and of its changes that are not committed.
+    /// The limits of a run's rows in memory and of its uncommitted changes, bytes.
     run_bytes_max: usize,
     changes_bytes_max: usize,
     /// The rows whose families are not keyed by run.
@@ -178,7 +178,7 @@ struct Bulk<'a> {
     watch: Watch<'a>,
 }
 
-/// Ends the work when the service ends.
+/// Ends the work at a shutdown.
 struct Watch<'a> {
     shared: &'a Shared,
     steps: u64,
@@ -266,7 +266,7 @@ impl<'a> Bulk<'a> {
     fn project<R: Rows>(&self, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
         let (logged_at, bytes) = value.split_at(NUMBER);
         let logged_at_millis = number(logged_at).cast_signed();
-        // Framed as a single object, except what is too large: such bytes are not looked into.
+        // The scan has reframed the record as a single object, unless the record is too large to be decoded.
         let (framed, reframed) = fold::reframed(bytes, &NoRegistry);
         let partition = self.partition;
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };

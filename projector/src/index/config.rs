@@ -1,4 +1,4 @@
-//! What a projector is made of.
+//! The configuration of a projector.
 
 use crate::index::{
     bulk,
@@ -16,48 +16,50 @@ use std::{path::PathBuf, sync::Arc};
 /// Milliseconds since the Unix epoch.
 pub type Clock = fn() -> u64;
 
-/// What a projector is made of.
+/// The configuration of a projector.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Holds `index/`.
+    /// The data folder, which contains `index/`.
     pub dir: PathBuf,
-    /// Where the indices are kept: on disk, or, for simulations, in memory. Default on disk.
+    /// Where the indices are stored: on disk or, for simulations, in memory. Default on disk.
     pub storage: Storage,
-    /// RocksDB's cache and memtables, all partitions together, bytes. Default 128 MiB.
+    /// Memory of RocksDB's cache and memtables, all partitions together, bytes. Default 128 MiB.
     pub memory_bytes: usize,
-    /// Serve the index and consume nothing. Default false.
+    /// Serve the index without reading the log. Default false.
     pub paused: bool,
     /// Serve a Kafka topic although its settings can lose records of the journal. Remembered in `dir`. Default false.
     pub accept_lossy_topic: bool,
-    /// The count that the caller expects; none takes the journal's.
+    /// The expected number of partitions; none accepts the journal's number.
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
     pub ids: fn() -> String,
     /// The clock, for records that the projector itself writes.
     pub clock: Clock,
-    /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
+    /// The store of payloads that are too large for a record. Default none; a local journal then uses its `content/`
+    /// folder.
     pub content: Option<runlog_content::Store>,
-    /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
+    /// The schema registry: resolves schema ids, and determines the framing of records that the projector writes. Default:
+    /// none.
     pub schemas: Arc<dyn Schemas>,
-    /// The newest schema version that is written. Default [`WRITTEN_BY_DEFAULT`]: an older server stops at the first record of
-    /// a version that it does not know.
+    /// The newest schema version that is written. Default [`WRITTEN_BY_DEFAULT`], because an older server stops at the
+    /// first record of a version that it does not know.
     pub write_schema: u16,
     /// Called at the points that [`failpoint`](crate::index::failpoint) names. Default: does nothing.
     pub failpoints: Failpoints,
-    /// Who runs the loop, the reads and the appends. Default: threads.
+    /// Runs the loop, the reads and the appends. Default: threads.
     pub executor: Executor,
-    /// When partitions are built in bulk, and with how much memory.
+    /// The limits of bulk builds.
     pub bulk: bulk::Limits,
-    /// When rows go from memory to disk: what a crash may take, to be folded again.
+    /// The limits of rows that are only in memory: after a crash their records are applied again.
     pub flush: flush::Limits,
     /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
     pub appends_max: usize,
 }
 
-/// Appends in progress at the same time when nobody says otherwise.
+/// Default of [`Config::appends_max`].
 pub const APPENDS_MAX: usize = 512;
 
-/// Memory for RocksDB when nobody says otherwise, bytes.
+/// Default of [`Config::memory_bytes`].
 pub const MEMORY_BYTES: usize = 128 << 20;
 
 impl Config {
@@ -86,7 +88,7 @@ impl Config {
             appends_max: APPENDS_MAX,
         }
     }
-    /// Whether a basis may be written.
+    /// Whether records may contain a basis: the state of their effect, as their writer knew it.
     pub(crate) fn writes_basis(&self) -> bool {
         self.write_schema >= BASIS_SINCE
     }

@@ -1,4 +1,4 @@
-//! One error for everything that a projector answers; its kind is what callers act on.
+//! The projector's error. Callers act on its kind.
 
 use crate::index::store;
 use runlog_schemas::{
@@ -8,7 +8,7 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// Why a call was not answered.
+/// The failure of a call.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -23,51 +23,51 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind`; the message says what, where and what to do.
+    /// An error of `kind`. The message names the problem, its subject and the remedy.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let subject = Box::default();
         Self { kind, message: message.into(), subject, lag: None, reason: None, retry_after: None, source: None }
     }
 
-    /// A decision about an effect whose process may still be running it.
+    /// The error for a decision about an effect that its process may still be running.
     pub fn active(message: impl Into<String>) -> Self {
         Self { reason: Some(ProblemReason::Active), ..Self::new(ErrorKind::Conflict, message) }
     }
 
-    /// Says when what was refused may be tried again.
+    /// Sets the wait before a retry.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// After which time it may be tried again, as far as it is known.
+    /// The wait before a retry, if known.
     pub fn wait(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Names the cause.
+    /// Sets the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Sets all that it is about.
+    /// Sets the whole subject.
     #[must_use]
     pub fn about(mut self, subject: Subject) -> Self {
         *self.subject = subject;
         self
     }
 
-    /// Names the partition that it is about.
+    /// Sets the partition of the subject.
     #[must_use]
     pub fn in_partition(mut self, partition: PartitionId) -> Self {
         self.subject.partition = Some(partition);
         self
     }
 
-    /// Names the topic, partition and offset that it is about.
+    /// Sets the topic, partition and offset of the subject.
     #[must_use]
     pub fn at(mut self, position: &Position) -> Self {
         let Subject { topic, partition, offset, .. } = position.subject();
@@ -75,7 +75,7 @@ impl Error {
         self
     }
 
-    /// Names the record that it is about, if one is given.
+    /// Sets the record of the subject, if there is one.
     #[must_use]
     pub fn about_record<'a>(mut self, record_id: impl Into<Option<RecordId<&'a str>>>) -> Self {
         if let Some(record_id) = record_id.into() {
@@ -84,8 +84,8 @@ impl Error {
         self
     }
 
-    /// A partition is applied up to `applied` (exclusive), and `target` names it and the offset up to which it had to be
-    /// (exclusive).
+    /// The error for a partition that is applied up to `applied` (exclusive). `target` is the partition and the required
+    /// offset (exclusive).
     pub fn stale(applied: Offset, target: &Position) -> Self {
         let Position { partition, offset, .. } = target;
         let lag = offset.since(applied);
@@ -96,27 +96,27 @@ impl Error {
         Self { lag: Some(lag), ..Self::new(ErrorKind::Stale, message).at(target) }
     }
 
-    /// An append that the log did not acknowledge: `Overloaded` where nothing was appended and the same append may
-    /// succeed later, otherwise the kind of [`kind_of`].
+    /// The error for an append that the log did not acknowledge: `Overloaded` if nothing was appended and the same append
+    /// may succeed later, otherwise the kind of [`kind_of`].
     pub fn of_append(source: runlog_log::Error) -> Self {
         let untouched = source.kind() == runlog_log::Kind::Retry;
         let error = Self::from(source);
         if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
     }
 
-    /// The same error of a request of which a part was done: no longer `Overloaded`, which says that nothing happened.
+    /// The same error for a request that was partly done: not `Overloaded`, which would mean that nothing was done.
     #[must_use]
     pub fn after_a_part(self) -> Self {
         let kind = if self.kind == ErrorKind::Overloaded { ErrorKind::Unavailable } else { self.kind };
         Self { kind, ..self }
     }
 
-    /// What callers act on.
+    /// The kind, which callers act on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The record or the place in the log that it is about, as far as it is known.
+    /// The record or log position that it concerns, as far as known.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -143,7 +143,7 @@ impl Error {
 impl From<store::Error> for Error {
     fn from(source: store::Error) -> Self {
         let kind = match source {
-            // It may have room again.
+            // The disk may have space again later.
             store::Error::Full { .. } => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
@@ -170,7 +170,7 @@ impl From<runlog_log::Error> for Error {
     }
 }
 
-/// The kind of a log's error, as servers and commands name it.
+/// The kind for an error of the log, as servers and commands name it.
 pub fn kind_of(kind: runlog_log::Kind) -> ErrorKind {
     use runlog_log::Kind;
     match kind {

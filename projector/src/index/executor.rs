@@ -1,13 +1,13 @@
-//! Who runs the projector's loop, its reads and its appends: threads, or the caller, one step at a time.
+//! Runs the projector's loop, its reads and its appends: on threads, or on the caller's thread, one step at a time.
 //!
 //! ```text
 //!              Threads                        Caller
-//!   loop       threads of its own             Projector::step
-//!   reads      tokio's blocking threads,      the task that asks, after one yield
+//!   loop       its own threads                Projector::step
+//!   reads      tokio's blocking threads,      the calling task, after one yield
 //!              some on a few of their own;
-//!              from memory alone: the task
-//!   appends    tokio::spawn                   the function that the caller gave
-//!   waits      block the thread               none; what has to wait sleeps on tokio's clock
+//!              only from memory: the task
+//!   appends    tokio::spawn                   the caller's function
+//!   waits      block the thread               none; waiting tasks sleep on tokio's clock
 //! ```
 
 #![allow(clippy::disallowed_methods, reason = "this is where threads and tasks are started")]
@@ -28,19 +28,19 @@ use tokio::{
 /// A future that its executor runs to its end.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Who runs the work of a projector, and of the server over it. Default: threads.
+/// Runs the work of a projector, and of the server over it. Default: threads.
 #[derive(Clone, Default)]
 pub enum Executor {
-    /// Its own threads and the tokio runtime's.
+    /// The projector's own threads and the tokio runtime's.
     #[default]
     Threads,
-    /// The caller, so that one thread can run several servers in an order that it chooses: the projector starts no
-    /// thread and blocks none. The caller calls [`Projector::step`](crate::Projector::step) whenever the loop is to go
-    /// on, and polls each task that is given to the function. To drop such a task is to kill the process in the middle
+    /// The caller, so that one thread can run several servers in an order that it chooses. The projector starts no thread
+    /// and blocks none. The caller calls [`Projector::step`](crate::Projector::step) for each iteration of the loop, and
+    /// polls each task that the function receives. Dropping such a task has the effect of killing the process in the middle
     /// of it.
     ///
-    /// With tokio's `current_thread` runtime and its clock paused, the same calls give the same answers. This needs a
-    /// log that does not block (`MemoryLog`), no registry and no content store.
+    /// With tokio's `current_thread` runtime and a paused clock, the same calls have the same results. This needs a log
+    /// that does not block (`MemoryLog`), no registry and no content store.
     Caller(Arc<dyn Fn(Task) + Send + Sync>),
 }
 
@@ -50,10 +50,10 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// Why work that was started gave no result.
+/// The reason why started work has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NoResult {
-    /// The runtime ended it, or it panicked.
+    /// The runtime cancelled it, or it panicked.
     #[error(transparent)]
     Joined(#[from] JoinError),
     /// The caller dropped its task.
@@ -62,7 +62,7 @@ pub enum NoResult {
 }
 
 impl NoResult {
-    /// Whether it was ended from outside; otherwise it panicked.
+    /// Whether the work was cancelled; otherwise it panicked.
     pub(crate) fn is_cancelled(&self) -> bool {
         match self {
             Self::Joined(error) => error.is_cancelled(),
@@ -77,12 +77,12 @@ impl Executor {
         matches!(self, Self::Caller(_))
     }
 
-    /// Runs a read that may block a thread. Cancelled, it is not run or runs to its end unseen.
+    /// Runs a read that may block a thread. A cancelled read does not start, or it finishes and its result is dropped.
     pub async fn run<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> Result<T, NoResult> {
         match self {
             Self::Threads => Ok(tokio::task::spawn_blocking(read).await?),
             Self::Caller(_) => {
-                // Others may act here, as they may while a thread reads.
+                // Lets other tasks run, as they may while a thread reads.
                 tokio::task::yield_now().await;
                 Ok(read())
             }
@@ -110,7 +110,7 @@ impl Executor {
         }
     }
 
-    /// Runs work that may block a thread and that nobody waits for.
+    /// Runs work that may block a thread, without waiting for it.
     pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
         match (self, Handle::try_current()) {
             (Self::Threads, Ok(runtime)) => drop(runtime.spawn_blocking(work)),
@@ -137,7 +137,7 @@ impl Executor {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // If it cannot start, the other threads do its part.
+                // If a thread cannot start, the others do its part.
                 drop(std::thread::Builder::new().spawn_scoped(scope, worker));
             }
             worker();
@@ -147,7 +147,7 @@ impl Executor {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// How long a thread may be blocked that would wait for `wait`.
+    /// How long a thread may block in a wait of `wait`: not at all if the caller runs everything.
     pub(crate) fn blocking_wait(&self, wait: Duration) -> Duration {
         if self.is_caller() { Duration::ZERO } else { wait }
     }
@@ -160,16 +160,16 @@ impl Executor {
     }
 }
 
-/// A few threads for reads of one kind. None where the caller runs everything, or they cannot be started: the executor then
-/// runs these reads as all others.
+/// A few threads for reads of one kind. None if the caller runs everything, or if they cannot be started: the executor then
+/// runs these reads like all others.
 ///
-/// An allocator keeps for a thread what that thread freed. Reads that take much memory, on whichever thread of the runtime is
-/// free, leave some of it with every one of these.
+/// The allocator keeps freed memory for each thread. Reads that use much memory would leave some of it with every thread of
+/// the runtime.
 #[derive(Debug)]
 pub(crate) struct Few(Option<Runtime>);
 
 impl Few {
-    /// At most `threads`, named `name`, of which each ends when it had nothing to do for 10 s.
+    /// At most `threads` threads named `name`. A thread ends after 10 s without work.
     pub(crate) fn new(executor: &Executor, name: &str, threads: usize) -> Self {
         if executor.is_caller() {
             return Self(None);
@@ -177,13 +177,13 @@ impl Few {
         match Builder::new_current_thread().max_blocking_threads(threads).thread_name(name).build() {
             Ok(runtime) => Self(Some(runtime)),
             Err(error) => {
-                tracing::warn!("cannot start the threads {name}; others do their work: {error}");
+                tracing::warn!("cannot start the threads {name}, using the runtime's threads: {error}");
                 Self(None)
             }
         }
     }
 
-    /// As [`Executor::run`], on one of these threads. To be called on a runtime, whose timers and tasks `read` may use.
+    /// Like [`Executor::run`], on one of these threads. Must be called on a runtime, whose timers and tasks `read` may use.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         executor: &Executor,
@@ -205,7 +205,7 @@ impl Few {
 
 impl Drop for Few {
     fn drop(&mut self) {
-        // To wait for reads would block the thread that drops this, which tokio forbids where tasks run.
+        // Does not wait for the reads: that would block the dropping thread, which tokio forbids in tasks.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

@@ -1,5 +1,5 @@
-//! Locks of runs, under which this process numbers their records, and of claims: appends of one run, and copies of one claim,
-//! follow one another.
+//! Locks for runs and for claims. This process numbers a run's records under the run's lock, so the appends of one run are
+//! sequential. The copies with one claim are sequential under the claim's lock.
 
 use super::error::Error;
 use runlog_schemas::{answer::ErrorKind, id::RunId, partition::murmur2};
@@ -9,45 +9,46 @@ use tokio::{
     time::Instant,
 };
 
-/// Ids that can be locked at the same time.
+/// The number of locks, and so of ids that can be locked at the same time.
 const LOCKS: usize = 1024;
 
-/// How long records are numbered at `latest` after a number was taken. Every number that is taken leaves a refused record in
-/// the log, so a run that keeps being written through several servers is left at `latest` for longer and longer.
+/// How long a run's records are numbered at `latest` after a conflict: another record already had the number. Every
+/// conflict leaves a refused record in the log, so the pause grows for a run that several servers keep writing.
 const PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// When the first pause is as short again. Longer than the longest pause: after that a record has to be numbered early.
+/// The time after which a conflict starts with the first pause again. It is longer than the longest pause, so that records
+/// are numbered early in between.
 const FORGET: Duration = Duration::from_secs(2 * 3600);
 
 /// Locks by a hash of an id: several ids may share a lock.
 #[derive(Debug)]
 pub(crate) struct Locks<T>(Vec<Mutex<T>>);
 
-/// What is guarded by the lock of a run: `numbered` is the run that was numbered last of those that share the lock, `taken` is of
-/// all of them.
+/// The state under a lock of runs. `numbered` is the last numbered run of those that share the lock; `taken` applies to all
+/// of them.
 #[derive(Debug, Default)]
 pub(crate) struct OfLockedRun {
-    /// The run of which this server numbered the last record, and of which it has appended none since that is not judged. The
-    /// index then has the run's next numbers, unless somebody else has appended to the run.
+    /// The run whose last record this server numbered, unless this server has since appended a record of it that is not
+    /// judged. The index then has the run's next numbers, unless another process has appended to the run.
     pub(crate) numbered: Option<RunId>,
     taken: Option<NumberTaken>,
 }
 
-/// A number that this server gave out, and that the log had given to another record.
+/// A conflict: this server gave a record a number that the log had already given to another record.
 #[derive(Debug)]
 struct NumberTaken {
     at: Instant,
-    /// How long records are numbered at `latest` since then.
+    /// How long records are numbered at `latest` after it.
     pause: Duration,
 }
 
 impl OfLockedRun {
-    /// Whether a number was taken so recently that records are numbered at `latest`.
+    /// Whether the last conflict is so recent that records are numbered at `latest`.
     pub(crate) fn is_contended(&self) -> bool {
         self.taken.as_ref().is_some_and(|taken| taken.at.elapsed() < taken.pause)
     }
 
-    /// A number was taken: of a record that was numbered `early`, without asking the log for its end, or at `latest`.
+    /// Records a conflict of a record that was numbered `early`, without a request for the log's end, or at `latest`.
     pub(crate) fn number_taken(&mut self, early: bool) {
         let lately = self.taken.as_ref().filter(|taken| taken.at.elapsed() < FORGET);
         let pause = match lately.map(|taken| taken.pause) {
@@ -66,7 +67,7 @@ impl<T: Default> Default for Locks<T> {
 }
 
 impl<T> Locks<T> {
-    /// Waits until nobody else holds the lock of this id. `earlier` names what holds it.
+    /// Waits until the lock of this id is free, and locks it. `earlier` describes the current holder, for the error.
     ///
     /// Errors: `Overloaded` after `wait`.
     pub(crate) async fn lock(
@@ -88,9 +89,11 @@ impl<T> Locks<T> {
 }
 
 impl Locks<OfLockedRun> {
-    /// Records of this run that bring their own numbers are appended, and may not be judged yet when the next one is numbered.
+    /// Forgets that this server numbered the run's last record. Records with their own numbers are being appended, and may
+    /// not be judged before the next record is numbered.
     pub(crate) fn forget_numbered(&self, run_id: RunId<&str>) {
-        // Where another append holds the lock, it is numbering a record now. If these records take that number, it is numbered again.
+        // An append that holds the lock is numbering a record now. If these records take its number, the append numbers it
+        // again.
         if let Ok(mut locked) = self.of(run_id.as_str()).try_lock() {
             locked.numbered = None;
         }
@@ -105,7 +108,8 @@ mod tests {
     async fn each_number_that_is_taken_early_again_doubles_the_pause_until_two_hours_pass_without_one() {
         let mut run = OfLockedRun::default();
         assert!(!run.is_contended());
-        // Whether the number was given early, the seconds of the pause after it, and those from there to the next one.
+        // Whether the number was given early, the seconds of the pause after it, and the seconds from then to the next
+        // number.
         let taken = [
             (true, 60, 0),
             (true, 120, 0),

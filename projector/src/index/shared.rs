@@ -1,4 +1,4 @@
-//! What the loop, the followers and the queries share.
+//! The state that the loop, the followers and the queries share.
 
 use crate::index::{
     config::Config,
@@ -15,10 +15,10 @@ use std::sync::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-/// Followers of one projector at a time: each has a consumer of its own.
+/// The most followers of one projector at a time: each has its own consumer.
 pub const FOLLOWERS_MAX: usize = 16;
-/// Reads at the same time; further ones wait. The allocator keeps for each thread that reads what it once freed. A bound of the
-/// runtime's threads would not do: a read of content waits for another one of them.
+/// The most reads at the same time; further ones wait. The allocator keeps freed memory for each thread that reads. A limit
+/// on the runtime's threads would not work, because a read of content waits for another one of them.
 const READS_MAX: usize = 32;
 
 /// A partition's progress, which queries wait for.
@@ -26,11 +26,11 @@ const READS_MAX: usize = 32;
 pub struct Progress {
     /// Every record below this offset is reflected in the index.
     pub applied: Offset,
-    /// Why it stopped, if it did.
+    /// The stop, if the partition is stopped.
     pub stopped: Option<Stop>,
 }
 
-/// What the loop and the queries share.
+/// The state that the loop, the followers and the queries share.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) log: Arc<dyn Log>,
@@ -41,7 +41,7 @@ pub struct Shared {
     pub(crate) config: Config,
     /// Permits for bulk builds, which share their memory.
     pub(crate) builds: Semaphore,
-    /// How many partitions are folded in bulk at a time.
+    /// The most partitions that are folded in bulk at the same time.
     pub(crate) builds_max: usize,
     /// Permits for followers of the log.
     pub(crate) followers: Arc<Semaphore>,
@@ -54,17 +54,17 @@ pub struct Shared {
 struct Partition {
     store: RwLock<Arc<Store>>,
     progress: Mutex<Progress>,
-    /// Wakes all that wait for progress, in the order in which they began to. Tokio's `watch` wakes them in a random
-    /// order, which no simulation repeats.
+    /// Wakes all waiters in the order in which they began to wait. Tokio's `watch` wakes them in a random order, which a
+    /// simulation could not repeat.
     progressed: Notify,
     /// The applied offset of the older-layout store that this one replaces, until it has reached it.
     older: Mutex<Option<Offset>>,
 }
 
-/// A partition as it starts.
+/// A partition at the start.
 #[derive(Debug)]
 pub struct Start {
-    /// The store that answers.
+    /// The store that answers queries.
     pub store: Arc<Store>,
     /// Its progress.
     pub progress: Progress,
@@ -96,12 +96,13 @@ impl Shared {
         Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
     }
 
-    /// Runs a read that may block a thread, when its turn comes.
+    /// Runs a read that may block a thread, as soon as there is a permit.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoResult> {
-        // It is never closed. The thread that reads has the turn, since it goes on when the client disconnects.
+        // The semaphore is never closed. The reading thread owns the permit, because it continues after the client
+        // disconnects.
         let turn = self.reads.clone().acquire_owned().await.ok();
         let read = move || {
             let _turn = turn;
@@ -119,12 +120,12 @@ impl Shared {
     pub(crate) fn build_bytes(&self) -> usize {
         match self.config.storage {
             Storage::Disk => self.config.bulk.memory_bytes / self.builds_max,
-            // No files where there is no disk.
+            // Writes no temporary files if there is no disk.
             Storage::Memory(_) => usize::MAX,
         }
     }
 
-    /// The store that answers for `partition`, which must be one of the journal's.
+    /// The store that answers queries of `partition`, which must be a partition of the journal.
     pub(crate) fn store(&self, partition: PartitionId) -> Arc<Store> {
         self.partitions[partition.index()].store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -146,7 +147,7 @@ impl Shared {
         self.partitions[partition.index()].progress().clone()
     }
 
-    /// Waits until the progress of `partition` is as `reached` says.
+    /// Waits until `reached` holds for the progress of `partition`.
     pub(crate) async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
         let partition = &self.partitions[partition.index()];
         loop {

@@ -1,7 +1,7 @@
-//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content
+//! Queries: each reads one view of one partition. A query writes nothing, and waits only for content
 //! ([`Contents`](crate::index::Contents)).
 //!
-//! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It survives writes, since
+//! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It survives writes, because
 //! keys do not change.
 
 use crate::index::{
@@ -36,9 +36,9 @@ pub mod standing;
 pub mod timeline;
 pub mod visible;
 
-/// Rows of a page by default.
+/// Default number of a page's rows.
 pub const LIMIT: usize = 100;
-/// Rows of a page at the most.
+/// The most rows of a page.
 pub const LIMIT_MAX: usize = 1000;
 
 /// The topic and partition of an answer's positions.
@@ -154,13 +154,13 @@ pub(crate) fn dropped(
     }
 }
 
-/// The error of a question that is answered with content that is missing.
+/// The error for a query whose answer needs missing content.
 pub(crate) fn missing_content(what: &str, missing: &MissingContent) -> Error {
     let what = format!("{what}; content {} is {}", missing.sha256, missing.reason);
     Error::new(ErrorKind::MissingContent, what).at(&missing.position).about_record(missing.record_id.borrow())
 }
 
-/// Decodes the stored record at an offset. All access to content goes through here, so that no answer has dropped
+/// Decodes the stored record at an offset. All access to content uses this function, so that no answer contains dropped
 /// content.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
     decode_framed(&row.framed.0, row.logged_at_millis, offset, horizons)
@@ -271,9 +271,9 @@ impl Span<'_> {
     }
 }
 
-/// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
-/// item, or into none. Returns the next page's cursor, if any: the key of the page's last item. So neither a cursor nor
-/// that there is one says anything of rows that `take` leaves out.
+/// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` converts a row to an
+/// item, or omits it. Returns the next page's cursor, if any: the key of the page's last item. A cursor, or its absence,
+/// therefore reveals nothing about omitted rows.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows, T>(
@@ -286,7 +286,7 @@ pub fn page<R: Rows, T>(
     page_of(rows, Span { prefix, end: None, cursor, order: Order::Asc }, |items| items == limit, take)
 }
 
-/// Like [`page`], of a span, and until `full`, which is given the count of items and is true of no empty page.
+/// Like [`page`], for a span. The page ends when `full` returns true for its number of items; it must be false for 0.
 fn page_of<R: Rows, T>(
     rows: &R,
     span: Span<'_>,

@@ -1,4 +1,4 @@
-//! Anomalies: refused records.
+//! Lists anomalies: refused records.
 
 use super::{TopicPartition, visible::Visible};
 use crate::index::{
@@ -15,11 +15,11 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// The newest refused records of a run that [`has_fenced`] reads.
+/// The most refused records of a run that [`has_fenced`] reads, newest first.
 pub const FENCED_READ_MAX: usize = 4096;
 
-/// Whether a record with this id is among the run's newest [`FENCED_READ_MAX`] refused records, as fenced. One seek, and a step and
-/// a get for each of them.
+/// Whether the run's newest [`FENCED_READ_MAX`] refused records contain a fenced record with this id. One seek, and a step
+/// and a get for each of them.
 pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<bool, Error> {
     let prefix = run_prefix(run_id);
     let (mut found, mut read) = (false, 0);
@@ -35,8 +35,8 @@ pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&s
     Ok(found)
 }
 
-/// A page of this partition's anomalies, of one run or all that are visible, in log order: one seek, a step each (and a get
-/// for a run's).
+/// A page of this partition's anomalies, of one run or of all visible runs, in log order: one seek, a step each (and a get
+/// each for one run).
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -1,4 +1,4 @@
-//! Checkpoints of an agent's loop.
+//! Finds and loads checkpoints of an agent's loop.
 
 use super::{Content, Order, Span, TopicPartition, missing_content};
 use crate::index::{
@@ -21,7 +21,7 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Invalid checkpoints read before the search ends; each costs as much as a valid one.
+/// The most invalid checkpoints that a search reads; each costs as much as a valid one.
 const INVALID_MAX: usize = 64;
 
 /// The latest valid checkpoint, and the missing content of later ones.
@@ -35,10 +35,12 @@ pub struct Latest {
     pub gave_up: bool,
 }
 
-/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two
-/// gets, a seek from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that
-/// this build knows, its content and that of its messages neither missing nor dropped, the hash right, and no more
-/// covered than the run has. Each later one whose own content was dropped costs a step and a get.
+/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list. A valid
+/// checkpoint is not pruned, has a schema version that this build knows, and covers no more than the run has. Its content
+/// and its messages' content are neither missing nor dropped, and its hash is right.
+///
+/// Cost: two gets, a seek from the end, and the cost of [`load`] per checkpoint. A step and a get for each later checkpoint
+/// whose own content was dropped.
 ///
 /// Errors: `Unavailable` if the content store does not answer: an older checkpoint would be a wrong answer then.
 pub fn latest<R: Rows>(
@@ -76,8 +78,8 @@ pub fn latest<R: Rows>(
 
 /// The answer to a search.
 ///
-/// Errors: `NotFound` if the run has no valid checkpoint there; `MissingContent` if the content of one is missing,
-/// `Internal` if too many are invalid: in both cases a valid one may exist.
+/// Errors: `NotFound` if the run has no valid checkpoint there. `MissingContent` if content of a checkpoint is missing,
+/// `Internal` if too many are invalid: in both cases an older one may be valid.
 pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
     if let Some((row, checkpoint)) = latest.found {
         return Ok(answer(place, &row, checkpoint, true));
@@ -88,16 +90,16 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
     }
     if latest.gave_up {
         let what =
-            format!("the latest {INVALID_MAX} checkpoints of run {run_id} are not valid; ask for one at or before");
+            format!("the latest {INVALID_MAX} checkpoints of run {run_id} are not valid; query an older position");
         return Err(Error::new(ErrorKind::Internal, what));
     }
     Err(Error::new(ErrorKind::NotFound, none))
 }
 
-/// The checkpoint with an id, whole. Cost: that of [`load`].
+/// The checkpoint with an id, whole. Cost: see [`load`].
 ///
-/// Errors: `NotFound` if the run has no valid one with that id; `MissingContent`, or `Unavailable`, if its content cannot
-/// be read.
+/// Errors: `NotFound` if the run has no valid checkpoint with that id; `MissingContent` or `Unavailable` if its content
+/// cannot be read.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -114,9 +116,9 @@ pub fn one<R: Rows>(
     }
 }
 
-/// A page of a run's checkpoints, newest first: in the order in which [`latest`] tries them, which is by what they cover
-/// and then by number. None for a run without applied records. Those that are pruned, or whose own content was dropped,
-/// are left out; whether the others are valid is only known once they are loaded.
+/// A page of a run's checkpoints, newest first: in the order in which [`latest`] tries them, by covered number and then by
+/// checkpoint number. None for a run without applied records. Omits checkpoints that are pruned or whose own content was
+/// dropped. The others may still be invalid, which only loading them shows.
 ///
 /// Cost: a get, a seek from the end, and a step and a get per checkpoint. No record is read.
 pub fn newest_first<R: Rows>(
@@ -185,14 +187,14 @@ fn ids<R: Rows>(
     Ok(ids)
 }
 
-/// The result of loading a checkpoint.
+/// The result of [`load`].
 #[derive(Debug)]
 pub enum Loaded {
     /// Its row, and the checkpoint with its whole message list and no base.
     Valid(CheckpointRow, Box<LoopCheckpoint>),
     /// It does not exist, or is not valid.
     Invalid,
-    /// Its content, or that of one of its messages, is missing.
+    /// Its content, or one of its messages' content, is missing.
     Lost(Box<Lost>),
 }
 
@@ -232,7 +234,7 @@ pub fn load<R: Rows>(
 /// An answer, or the missing content.
 type OrLost<T> = Result<T, Box<Lost>>;
 
-/// Reads messages. Caches the last payload from the content store, since adjacent messages share it.
+/// Reads messages. Caches the last payload from the content store, because adjacent messages share it.
 struct MessageReader<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
@@ -273,7 +275,7 @@ impl<R: Rows> MessageReader<'_, R> {
     }
 }
 
-/// The messages of a checkpoint, `own` being those in its record; none if one is missing, or has another size than in
+/// The messages of a checkpoint; `own` are the messages in its record. None if one is missing, or has another size than in
 /// the facts that the judge used.
 fn list<R: Rows>(
     reader: &mut MessageReader<'_, R>,
@@ -297,7 +299,7 @@ fn list<R: Rows>(
     Ok(Ok(complete.then_some(messages)))
 }
 
-/// Reads the messages of a range: those before `own_from` from the run's array, the others from `own`.
+/// Reads the messages of a range: messages before `own_from` from the run's array, the others from `own`.
 fn read<R: Rows>(
     reader: &mut MessageReader<'_, R>,
     own_from: u64,

@@ -1,13 +1,13 @@
-//! What a copy of a run takes over: its checkpoints and prunes, messages, turns, retractions and host payloads. Claims, calls,
-//! effects and everything else with a state stay where they are, so that a copy answers no call and has nothing pending.
+//! Plans the copy of a run: its checkpoints and prunes, messages, turns, retractions and host payloads. Claims, calls,
+//! effects and all other records with a lifecycle are not copied. A copy therefore answers no call and has nothing pending.
 //!
 //! ```text
 //!   source   claim · turn 1 · call 2 · result 3 · host payload 4 · checkpoint, covers 4
 //!   copy             turn 1                       host payload 2 · checkpoint, covers 2
 //! ```
 //!
-//! A copied record keeps its id, time and content. Its number is its place among the copied ones, and a number that its
-//! payload names is translated likewise.
+//! A copied record keeps its id, time and content. Copied records are numbered anew in their order, and numbers in their
+//! payloads are translated.
 
 use super::{Content, Order, Span, Stored, TopicPartition, missing_content};
 use crate::index::{
@@ -30,9 +30,9 @@ use std::{
     ops::ControlFlow,
 };
 
-/// Records of a source, those that stay where they are included.
+/// The most records of a source, including records that are not copied.
 pub const RECORDS_MAX: u64 = 100_000;
-/// Bytes of a source's copied records, with their content.
+/// The most bytes of a source's copied records, with their content.
 pub const BYTES_MAX: u64 = 256 << 20;
 
 /// A record that is copied.
@@ -40,26 +40,26 @@ pub const BYTES_MAX: u64 = 256 << 20;
 pub struct Chosen {
     /// Its offset and index.
     pub at: (Offset, u32),
-    /// With its content.
+    /// Its size with its content.
     pub bytes: u64,
 }
 
-/// What is copied of a run, in log order.
+/// The records of a run to copy, in log order.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The records.
     pub records: Vec<Chosen>,
-    /// Records that stay where they are.
+    /// The number of records that are not copied.
     pub left_out: u64,
-    /// The numbers of those that are copied and numbered, growing.
+    /// The source's numbers of the copied and numbered records, ascending.
     numbers: Vec<JournalSeq>,
-    /// What checkpoints cover.
+    /// The source's numbers that checkpoints cover.
     covers: BTreeSet<JournalSeq>,
-    /// For each prune, by its offset and index, the first number of the copy whose checkpoints stay.
+    /// For each prune, by its offset and index, the copy's number for `prune_covered_before`.
     prunes: HashMap<(Offset, u32), JournalSeq>,
 }
 
-/// Whether records with payloads of a type are copied.
+/// Whether records with this payload type are copied.
 fn is_copied(payload_type: PayloadType) -> bool {
     matches!(
         payload_type,
@@ -74,8 +74,8 @@ fn is_copied(payload_type: PayloadType) -> bool {
 
 /// Plans a copy of a run as of an offset (inclusive). One seek, and a step and a decode per record.
 ///
-/// Errors: `TooLarge` beyond [`RECORDS_MAX`] or [`BYTES_MAX`]; `MissingContent` where retention removed the content of a record
-/// that would be copied; `Invalid` where it is encrypted.
+/// Errors: `TooLarge` beyond [`RECORDS_MAX`] or [`BYTES_MAX`]; `MissingContent` if retention removed the content of a
+/// record to copy; `Invalid` if its content is encrypted.
 pub fn plan<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, as_of: Offset) -> Result<Plan, Error> {
     let (prefix, horizons) = (records::prefix(run_id), Horizons::of(rows)?);
     let end = prefix.clone().offset(as_of.saturating_add(1));
@@ -109,7 +109,7 @@ fn check_size(run_id: RunId<&str>, records: u64, bytes: u64) -> Result<(), Error
 }
 
 impl Plan {
-    /// Adds a record if it is copied: its bytes.
+    /// Adds a record if it must be copied, and returns its bytes.
     fn add(
         &mut self,
         place: TopicPartition<'_>,
@@ -148,29 +148,30 @@ impl Plan {
         Ok(bytes)
     }
 
-    /// The number that the last copied record up to a number of the source (inclusive) has in the copy; 0 if there is none.
+    /// Translates a number of the source: the copy's number of the last copied record up to it (inclusive); 0 if there is
+    /// none.
     fn number(&self, of_source: JournalSeq) -> Result<JournalSeq, Error> {
         let count = self.numbers.partition_point(|number| *number <= of_source);
         JournalSeq::try_from(count as u64)
-            .map_err(|error| Error::new(ErrorKind::Internal, "too many numbers").because(error))
+            .map_err(|error| Error::new(ErrorKind::Internal, "the copy has too many records to number").because(error))
     }
 
-    /// The first number of the copy whose checkpoints stay, where in the source it is `of_source` and the records so far are
-    /// those before the prune. Nothing is hidden that stays in the source. A hidden checkpoint stays, too, if only records that
-    /// are not copied distinguish it from one that stays.
+    /// Translates a prune's first kept number from the source, when exactly the records before the prune are planned. The
+    /// copy hides no checkpoint that the source keeps. It keeps a checkpoint that the source hides, if only records that
+    /// are not copied distinguish it from a kept checkpoint.
     fn first_kept(&self, of_source: JournalSeq) -> Result<JournalSeq, Error> {
         let number = self.number(of_source)?;
         if self.numbers.binary_search(&of_source).is_ok() {
             return Ok(number);
         }
-        // The copy does not distinguish the checkpoints that cover `of_source` or more, up to the next copied record, from those
-        // that cover less, down to the one before.
+        // In the copy, checkpoints that cover `of_source` up to the next copied record equal checkpoints that cover less,
+        // down to the previous copied record.
         let next = self.numbers.get(self.numbers.partition_point(|number| *number <= of_source));
         let stays = self.covers.range(of_source..).next().is_some_and(|covers| next.is_none_or(|next| covers < next));
         Ok(if stays { number } else { number.saturating_add(1) })
     }
 
-    /// The copied record at a place, as the run `target` has it. Blocking where its content is stored.
+    /// Returns the record at a position as a record of the run `target`. Blocks if its content is in the content store.
     ///
     /// Errors: `MissingContent`, or `Unavailable`, if its content cannot be read.
     pub fn copied<R: Rows>(
@@ -182,7 +183,7 @@ impl Plan {
         at: (Offset, u32),
     ) -> Result<JournalRecord, Error> {
         let gone = || {
-            let message = format!("run {run_id} changed while it was copied; copy it again");
+            let message = format!("run {run_id} changed during the copy; copy it again");
             Error::new(ErrorKind::Unavailable, message).at(&place.position(at.0, at.1))
         };
         let Stored { place: mut sequencing, mut body, payload } =
@@ -217,7 +218,7 @@ impl Plan {
     }
 }
 
-/// What a record says of its own run, its copy says of the copy.
+/// Replaces a reference to the record's own run by a reference to the copy.
 fn rename(entity: &mut EntityRef, run_id: RunId<&str>, target: RunId<&str>) {
     if entity.kind == EntityKind::Run && entity.id == run_id.as_str() {
         target.as_str().clone_into(&mut entity.id);

@@ -18,9 +18,9 @@ pub const COUNT_MAX: u64 = 10_000;
 /// Counts of effects without a recorded end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingCounts {
-    /// The process that started it last has the run and wrote to it a moment ago.
+    /// Effects whose last starting process still has the run and has written to it recently.
     pub running: u64,
-    /// The others: they wait for a decision, or for a process that runs them again.
+    /// The other effects: they wait for a decision, or for a process that runs them again.
     pub waiting: u64,
 }
 
@@ -56,9 +56,11 @@ impl AddAssign for Counts {
     }
 }
 
-/// Counts the visible runs of a partition as of `now`, milliseconds since the Unix epoch by the log's clock: two seeks for each
-/// prefix of run ids and two more, at most [`COUNT_MAX`] steps and one more for each of the four lists, and a get for each pending
-/// effect. Anomalies and dead letters are not kept by run, and are 0 unless all runs are visible.
+/// Counts the visible runs' rows of a partition as of `now`, milliseconds since the Unix epoch by the log's clock.
+/// Anomalies and dead letters are not stored by run, so their counts are 0 unless all runs are visible.
+///
+/// Cost: two seeks for each prefix of visible run ids and two more, at most [`COUNT_MAX`] steps and one more for each of
+/// the four lists, and a get for each pending effect.
 pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     let mut of_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {

@@ -1,4 +1,4 @@
-//! Dead letters: unreadable records.
+//! Lists dead letters: unreadable records.
 
 use super::TopicPartition;
 use crate::index::{
@@ -26,7 +26,7 @@ pub fn page<R: Rows>(
     })
 }
 
-/// One dead letter and what was wrong with it.
+/// One dead letter with the reason.
 pub fn one<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

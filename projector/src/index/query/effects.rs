@@ -1,4 +1,4 @@
-//! Effects: pending ones may have happened outside the journal.
+//! Lists effects. A pending effect may have happened outside the journal.
 
 use super::{
     Content, Order, Span, TopicPartition,
@@ -29,8 +29,9 @@ use std::ops::ControlFlow;
 /// A page of a run's pending effects, by request within the page, with the content of their evidence unmasked. One seek, a
 /// step each, and a decode per piece of evidence. With `contents`, evidence is also read from the content store.
 ///
-/// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. Of the content store it reads as much, and one content
-/// more. `now` is the log's time, milliseconds since the Unix epoch; without it, the state of effects is unknown.
+/// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. It reads as many bytes from the content store,
+/// exceeded by at most one content. `now` is the log's time, milliseconds since the Unix epoch; without it, the state of
+/// effects is unknown.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn pending<R: Rows>(
@@ -87,7 +88,7 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
     Ok(found)
 }
 
-/// The status of the effect that a decision on `id` is about: of the first kind that has the id. Two gets per kind.
+/// The status of the effect that a decision on `id` concerns: the first kind that has the id decides. Two gets per kind.
 pub fn status<R: Rows>(
     rows: &R,
     run_id: RunId<&str>,
@@ -104,22 +105,22 @@ pub fn status<R: Rows>(
     Ok(None)
 }
 
-/// Which effects a page lists.
+/// The effects that a page lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// All, pending before ended.
+    /// All effects, pending before ended.
     All,
-    /// Those without a recorded end.
+    /// Effects without a recorded end.
     Pending,
-    /// Pending ones that must not run again before a decision.
+    /// Pending effects that must not run again before a decision.
     Unsafe,
-    /// Ended ones that a later result contradicts.
+    /// Ended effects that a later result contradicts.
     Contradicted,
 }
 
-/// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says. The page
-/// ends after the effect whose evidence and records spend the budget. `now` is the log's time, milliseconds since the Unix epoch. A
-/// seek and a step for each effect, and two or three gets.
+/// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says.
+/// The page ends after the effect whose evidence and records exceed the budget. `now` is the log's time, milliseconds since
+/// the Unix epoch. A seek and a step for each effect, and two or three gets.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
@@ -182,7 +183,7 @@ pub fn page<R: Rows>(
     Ok((found, None))
 }
 
-/// What a pending effect is doing.
+/// The state of a pending effect.
 pub(super) fn state(run: &RunRow, row: &EffectRow, now: i64) -> PendingState {
     if run.runs_effects_of(row.last_started_in, now) { PendingState::Running } else { PendingState::Waiting }
 }
@@ -266,7 +267,7 @@ fn answer(
     })
 }
 
-/// Like [`super::page`], until the budget is over, which `take` takes from.
+/// Like [`super::page`], but ends when the budget is exceeded. `take` must deduct from it.
 fn bounded_page<R: Rows, T>(
     rows: &R,
     prefix: &store::Key,
@@ -289,12 +290,12 @@ struct ShownEvidence<'a> {
     show: Show,
     /// None if evidence in the content store is shown as its claim check.
     contents: Option<&'a Contents>,
-    /// For evidence in the content store.
+    /// The budget for evidence from the content store.
     budget: &'a Budget,
 }
 
 impl ShownEvidence<'_> {
-    /// An effect's evidence, oldest first. The newest is read from the content store first, since a decision is about it.
+    /// An effect's evidence, oldest first. Reads the newest from the content store first, because a decision depends on it.
     fn all(&self, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
         let adoptable = row.adoptable(false).filter(|_| pending);
         let is_adoptable = |evidence| adoptable.is_some_and(|adoptable| std::ptr::eq(adoptable, evidence));

@@ -1,4 +1,4 @@
-//! Events: records, found by their summary for event streams.
+//! Finds records by their summary for event streams.
 
 use super::{Order, Span, TopicPartition, visible::Visible};
 use crate::index::{
@@ -17,7 +17,7 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Rows that one page reads, including those that do not match.
+/// The most rows that one page reads, including rows that do not match.
 const LOOKED_AT_MAX: usize = 5_000;
 
 /// The filter: an event must match all of it.
@@ -29,9 +29,9 @@ pub struct Filter {
     pub family: Option<String>,
     /// The kind within its family.
     pub kind: Option<String>,
-    /// What it is about.
+    /// The subject.
     pub subject: Option<(EntityKind, String)>,
-    /// What it touches.
+    /// A related reference.
     pub related: Option<(EntityKind, String)>,
     /// Correlation entries: key and value. The first is looked up, the others are compared.
     pub correlation: Vec<(String, String)>,
@@ -42,7 +42,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The key prefixes to scan, in order: those of the most selective condition.
+    /// The key prefixes to scan, in order: the prefixes of the most selective condition.
     ///
     /// Errors: `Usage` without any indexed condition.
     fn lists(&self) -> Result<Vec<Key>, Error> {
@@ -104,9 +104,10 @@ impl Filter {
     }
 }
 
-/// A page of this partition's events: one seek (two for a run as subject), or one for each million offsets if it is not among a
-/// run's records, then a step and a get per row read. It may
-/// have fewer items than `limit`, or none, and still return a cursor.
+/// A page of this partition's events. It may have fewer items than `limit`, or none, and still return a cursor.
+///
+/// Cost: one seek for a run's records (two for a run as subject), otherwise one for each million offsets; then a step and a
+/// get per row read.
 ///
 /// Errors: `Usage` for a cursor of another list, and without any indexed condition.
 pub fn page<R: Rows>(
@@ -119,8 +120,8 @@ pub fn page<R: Rows>(
     page_of(rows, filter, (cursor, Order::Asc), limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
 }
 
-/// Like [`page`], of items that `make` makes of a row's key and its record. Against log order the filter names a run, so
-/// that there is one list to scan.
+/// Like [`page`]. `make` creates an item from a row's key and its record. In reverse log order the filter must name a run,
+/// so that there is only one list to scan.
 pub(super) fn page_of<R: Rows, T>(
     rows: &R,
     filter: &Filter,
@@ -177,7 +178,7 @@ fn scan_list<R: Rows, T>(
     failed.map_or(Ok(last.filter(|_| more)), Err)
 }
 
-/// Makes an item of a row's key and its record.
+/// Creates an item from a row's key and its record.
 pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
 
 /// The record, if it matches.
@@ -186,8 +187,7 @@ fn matching(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
     Ok(matches(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
 }
 
-/// Whether a record matches. An unreadable one is an error that names it: skipping it would claim that it does not
-/// exist.
+/// Whether a record matches. An unreadable record is an error that names it, because skipping it would hide that it exists.
 pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
     let damaged = |why: &dyn std::fmt::Display| {
         let message = format!(
@@ -205,8 +205,8 @@ pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), r
 /// A run, and a record's offset, index and row.
 pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 
-/// The record of a row: a row of the records index, or of the events index, which names run, offset and index. None where
-/// its run is not visible; it is not read then.
+/// The record of a row of the records index, or of the events index, which names run, offset and index. None if the run is
+/// not visible; its record is then not read.
 fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
     let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
     let no_place = || damaged("its key names no record");
@@ -279,13 +279,13 @@ mod tests {
         };
         let row = |framed: &[u8]| RecordRow { logged_at_millis: 0, framed: Bytes(framed.to_vec()) }.to_bytes();
         assert_eq!(asked(&all, &[(of_run.bytes(), row(&good))]), Ok(1));
-        let told = asked(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
-        assert!(told.contains("run run-7 at offset 9, index 2"), "{told}");
-        let told = asked(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        let refused = asked(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
+        assert!(refused.contains("run run-7 at offset 9, index 2"), "{refused}");
+        let refused = asked(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
         let key = runlog_schemas::datum::hex(of_tag.bytes());
-        assert!(told.contains(&key) && told.contains("not there"), "{told}");
+        assert!(refused.contains(&key) && refused.contains("not there"), "{refused}");
         let short = events::of_tag("t").u32(1);
-        let told = asked(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
-        assert!(told.contains(&runlog_schemas::datum::hex(short.bytes())), "{told}");
+        let refused = asked(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        assert!(refused.contains(&runlog_schemas::datum::hex(short.bytes())), "{refused}");
     }
 }

@@ -32,7 +32,7 @@ use runlog_schemas::{
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
-/// Records that one page reads, including those that state no valid fact.
+/// The most records that one page reads, including records that state no valid fact.
 const LOOKED_AT_MAX: usize = 5_000;
 
 /// The query's parameters.
@@ -40,11 +40,11 @@ const LOOKED_AT_MAX: usize = 5_000;
 pub struct Query {
     /// The time, milliseconds since the Unix epoch, inclusive.
     pub at_millis: i64,
-    /// Facts of one family.
+    /// Only facts of this family.
     pub family: Option<Family>,
-    /// Facts of a page at the most.
+    /// The most facts of a page.
     pub limit: usize,
-    /// In log order, or against it.
+    /// Log order, or its reverse.
     pub order: Order,
 }
 
@@ -105,13 +105,13 @@ pub struct ValidFact {
     pub at: i64,
 }
 
-/// The records that state a run's facts valid at a time, in the order asked for, after `cursor` (the key of a record's row).
-/// `take` gets the row's key, the record's offset and index, its fact and its row.
+/// The records that state a run's facts valid at a time, in the given order, after `cursor` (the key of a record's row).
+/// `take` receives the row's key, the record's offset and index, its fact and its row.
 ///
-/// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000); and once per fact: for a call one get
-/// (and a seek if it has more statements than a request and an end), for a turn or proposal one seek; and a step per
-/// statement. A page may have fewer items than the limit, or none, and still return a cursor. The cursor survives
-/// writes.
+/// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000). Once per fact: for a call one get (and a
+/// seek if it has other statements than a request and an end), for a turn or proposal one seek; and a step per statement.
+///
+/// A page may have fewer items than the limit, or none, and still return a cursor. The cursor survives writes.
 pub fn valid_at<R: Rows, T>(
     rows: &R,
     run_id: RunId<&str>,
@@ -143,8 +143,8 @@ pub fn valid_at<R: Rows, T>(
         let Some(latest) = latest.filter(|latest| latest.holds && latest.place == (offset, index)) else {
             return Ok(None);
         };
-        let held = ValidFact { family: about, key: fact.to_owned(), at: latest.at };
-        take(key, (offset, index), &held, &row).map(Some)
+        let valid_fact = ValidFact { family: about, key: fact.to_owned(), at: latest.at };
+        take(key, (offset, index), &valid_fact, &row).map(Some)
     };
     span.scan(rows, &mut |key, row| {
         if found.len() == limit || looked_at == LOOKED_AT_MAX {

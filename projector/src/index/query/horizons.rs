@@ -1,4 +1,4 @@
-//! Retention horizons: they drop the content of old records of a payload type.
+//! Lists retention horizons, which drop the content of old records of a payload type.
 
 use super::{TopicPartition, time};
 use crate::index::{
@@ -59,9 +59,9 @@ pub fn page<R: Rows>(
     }
     let horizons = Horizons::of(rows)?;
     let key = |row: &HorizonRow| Key::new(INDEX, 1).text(&row.family).offset(row.offset).into_bytes();
-    let mut behind = horizons.row().iter().filter(|row| cursor.is_none_or(|cursor| key(row).as_slice() > cursor));
-    let page: Vec<&HorizonRow> = behind.by_ref().take(limit).collect();
-    let next = behind.next().and(page.last()).map(|last| key(last));
+    let mut rest = horizons.row().iter().filter(|row| cursor.is_none_or(|cursor| key(row).as_slice() > cursor));
+    let page: Vec<&HorizonRow> = rest.by_ref().take(limit).collect();
+    let next = rest.next().and(page.last()).map(|last| key(last));
     Ok((page.into_iter().map(|row| answer(place, row)).collect(), next))
 }
 

@@ -1,4 +1,4 @@
-//! "Was this done already?"
+//! Looks up a tool call: whether it was done already, and its result.
 
 use super::{Content, Stored, TopicPartition};
 use crate::index::{

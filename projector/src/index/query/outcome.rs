@@ -13,8 +13,10 @@ use runlog_schemas::{
 };
 
 /// The outcome of the record at an offset and index that the index has reached; none if the record there has another id
-/// than `record_id`. A repeat of an applied record has no row at its own offset and is found by its record id. At most
-/// seven gets, and if the first two find nothing a seek, for a batch that was refused because of another of its records.
+/// than `record_id`. A repeat of an applied record has no row at its own offset and is found by its record id.
+///
+/// Cost: at most seven gets. If the first two find no row, also a seek, for a batch that was refused because of another of
+/// its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -51,7 +53,7 @@ pub fn one<R: Rows>(
             record_id.is_none_or(|named| named == stored.record_id) || seen()?.as_ref().is_some_and(applied_here);
         return Ok(is_named.then(|| outcome(Disposition::Applied, None, (offset, index), Some(writer(&stored)))));
     }
-    // A batch at this offset was refused as a whole, also if its records were applied later elsewhere.
+    // The whole batch at this offset was refused, even if its records were applied later elsewhere.
     if let Some(found) = refused_at(rows, offset)?
         && found.1.run_id == run_id
     {
@@ -70,7 +72,7 @@ pub fn one<R: Rows>(
     Ok(Some(Outcome { journal_seq, ..repeat }))
 }
 
-/// Who wrote a stored record.
+/// The writer of a stored record.
 fn writer(envelope: &Envelope<'_>) -> Writer {
     Writer { writer_id: envelope.writer_id.into(), epoch: envelope.writer_epoch }
 }
@@ -89,7 +91,7 @@ pub fn first_one<R: Rows>(
         let stored = super::envelope(&row.framed.0)?;
         return Ok((Some(stored.journal_seq), Some(writer(&stored))));
     }
-    // A batch whose first record repeats another: it is stored whole among the deliveries.
+    // The first record of the batch is a repeat: the whole batch is stored in `deliveries`.
     let row: Option<RecordRow> = rows.get(&store::deliveries::key(run_id, *offset))?;
     let writer = row.map(|row| super::envelope(&row.framed.0).map(|stored| writer(&stored))).transpose()?;
     Ok((None, writer))
@@ -141,8 +143,8 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
     Ok(found)
 }
 
-/// Like [`one`], with the run's writer and the outcomes of the run's records at the places `also`, all of one view. One more get,
-/// and those of each place.
+/// Like [`one`], with the run's writer and the outcomes of the run's records at the positions `also`, all from one view.
+/// Cost: one more get, and the cost of [`one`] for each position.
 pub fn read_back<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -157,8 +159,8 @@ pub fn read_back<R: Rows>(
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also }))
 }
 
-/// The outcomes of a run's records at places that the index has reached, in that order; none where a place has no record of the
-/// run. Each as [`one`].
+/// The outcomes of a run's records at positions that the index has reached, in the given order; none for a position without
+/// a record of the run. Cost of each: see [`one`].
 pub fn each<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -1,4 +1,4 @@
-//! Everything that a process needs to resume a run, from one view.
+//! Collects the state that a process needs to resume a run, from one view.
 
 use super::{TopicPartition, checkpoint, effects, standing};
 use crate::index::{
@@ -30,32 +30,35 @@ pub struct Query {
     pub full: bool,
     /// Ignore checkpoints: for an agent that starts over.
     pub from_start: bool,
-    /// Read evidence from the content store, and check that the run's content is there.
+    /// Read evidence from the content store, and check that the run's content exists.
     pub content: bool,
-    /// Completed calls and open objects in one page, together.
+    /// The most completed calls and open objects of one page, in all.
     pub limit: usize,
-    /// Pending effects of one page.
+    /// The most pending effects of one page.
     pub pending: usize,
-    /// The log's time, milliseconds since the Unix epoch; none as of a position, when the state of effects is unknown.
+    /// The log's time, milliseconds since the Unix epoch. None as of a position: the state of effects is then unknown.
     pub now: Option<i64>,
 }
 
-/// Contents that one page looks up in the content store.
+/// The most contents that one page looks up in the content store.
 pub const CONTENTS_MAX: usize = 256;
-/// Pending effects in a server's page, whatever the limit, so that one page mostly has them all.
+/// The most pending effects in a server's page, independent of the limit, so that one page usually contains all of them.
 pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
 
 /// The state to resume a run from; none for a run without applied records.
 ///
-/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect
-/// and a decode per piece of its evidence, a seek plus two gets per call that the checkpoint does not cover, and a seek
-/// for each list of open objects and a step per item, at most `limit` in all; with `content`, one lookup in the content store per content, at most [`CONTENTS_MAX`].
+/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, and two steps per pending effect with a
+/// decode per piece of its evidence. Then a seek plus two gets per call that the checkpoint does not cover, and a seek for
+/// each list of open objects with a step per item, at most `limit` items in all. With `content`, one lookup in the content
+/// store per content, at most [`CONTENTS_MAX`].
+///
 /// Pages list `pending` first, then `completed`, approvals, wakes, messages, write-backs, and `missing_content`.
 /// `resumable` considers all pending effects, and the missing content of the pages read so far.
 ///
-/// A cursor is valid only while the run's last record is that of the first page, so that all pages are of one state.
+/// A cursor is valid only as long as the run has the same last record as for the first page, so that all pages show one
+/// state.
 ///
 /// Errors: `Unavailable` if the content store does not answer; `Conflict` if the run has new records since the cursor
 /// was returned: query as of [`cursor_offset`] instead.
@@ -148,7 +151,7 @@ pub fn one<R: Rows>(
     }))
 }
 
-/// The offset of the run's last applied or refused record; a refused one may be evidence.
+/// The offset of the run's last applied or refused record. Refused records count, because they may be evidence.
 fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<Offset, Error> {
     let prefix = store::anomalies::run_prefix(run_id);
     let mut last = run.offset;
@@ -232,8 +235,8 @@ impl<'a> PageState<'a> {
     }
 }
 
-/// Missing contents of a run, after `cursor`, without checkpoints (the latest was read, older ones are not needed) and
-/// without dropped content.
+/// Missing contents of a run, after `cursor`. Without checkpoints, because the latest was read and older ones are not
+/// needed, and without dropped content.
 fn missing_content_of<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -247,8 +250,8 @@ fn missing_content_of<R: Rows>(
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let family = &row.stored.payload_type;
-        let taken = horizons.dropped_by(family.as_str(), offset, row.logged_at_millis).is_some();
-        Ok((*family != PayloadType::LoopCheckpoint && !taken).then_some((row, (offset, index))))
+        let is_dropped = horizons.dropped_by(family.as_str(), offset, row.logged_at_millis).is_some();
+        Ok((*family != PayloadType::LoopCheckpoint && !is_dropped).then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found
         .iter()
@@ -268,7 +271,7 @@ fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingCont
     }
     let first = missing.first()?;
     Some(format!(
-        "content is missing, see missing_content: bring it back to the content store under its name (first {}, the {} \
+        "content is missing, see missing_content: restore it in the content store under its name (first {}, the {} \
          of record {})",
         first.sha256, first.payload_type, first.record_id
     ))

@@ -1,4 +1,4 @@
-//! Runs, by id or newest first.
+//! Lists runs, by id or newest first.
 
 use super::{TopicPartition, effects, time, visible::Visible};
 use crate::index::{
@@ -18,18 +18,18 @@ pub fn one<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, no
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row, now)))
 }
 
-/// Which runs are listed.
+/// The conditions for listed runs.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Their ids begin with this.
+    /// The beginning of their ids.
     pub prefix: String,
-    /// They have this status.
+    /// Their status.
     pub status: Option<RunStatus>,
-    /// Their last record was taken by the log at this time or later, milliseconds since the Unix epoch.
+    /// The log's time of their last record, at the earliest, milliseconds since the Unix epoch.
     pub since_millis: Option<i64>,
-    /// They are open and have a `reconcile_required` effect.
+    /// Only open runs that have a `reconcile_required` effect.
     pub stuck: bool,
-    /// They may be seen.
+    /// The runs that the caller may see.
     pub visible: Visible,
 }
 
@@ -43,10 +43,10 @@ impl Filter {
     }
 }
 
-/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek for each prefix of what is visible,
-/// a step per run read, and for `stuck` a seek per open run.
+/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek for each prefix of visible ids, a
+/// step per run read, and for `stuck` a seek per open run.
 ///
-/// Errors: `Usage` for an `after` without the filter's prefix, which is of another list.
+/// Errors: `Usage` for an `after` without the filter's prefix, which belongs to another list.
 pub fn list<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -63,7 +63,7 @@ pub fn list<R: Rows>(
     for prefix in filter.visible.prefixes(&filter.prefix) {
         let after = match &after {
             Some((id, key)) if id.starts_with(&prefix) => Some(key.as_slice()),
-            // A page after an id that is beyond them all.
+            // The previous page ended after all runs of this prefix.
             Some((id, _)) if *id > prefix.as_str() => continue,
             _ => None,
         };
@@ -107,9 +107,9 @@ pub fn newest<R: Rows>(
         let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
         let at = (Reverse(row.updated_at_millis), run_id);
-        let behind = after.is_none_or(|after| at > *after);
+        let follows = after.is_none_or(|after| at > *after);
         let among = first.len() < limit || first.last_key_value().is_some_and(|(last, _)| at < *last);
-        if behind && among && filter.matches(rows, at.1.borrow(), &row)? {
+        if follows && among && filter.matches(rows, at.1.borrow(), &row)? {
             first.insert(at, row);
             if first.len() > limit {
                 first.pop_last();

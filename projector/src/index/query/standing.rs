@@ -1,4 +1,4 @@
-//! Open objects with a lifecycle: approvals, wakes, messages, write-backs, proposals, pools.
+//! Lists open objects with a lifecycle: approvals, wakes, messages, write-backs, proposals, pools.
 
 use super::TopicPartition;
 use crate::index::{
@@ -11,7 +11,7 @@ use crate::index::{
 };
 use runlog_schemas::{answer::Standing, id::RunId, judge::lifecycle::write_back_of};
 
-/// A page, its items with their runs, and where the next one starts.
+/// A page: its items with their runs, and the next page's cursor.
 type Page = (Vec<(RunId, Standing)>, Option<Vec<u8>>);
 
 /// A page of the open (or ended) objects of a run or of all runs, in key order: one seek, a step each.

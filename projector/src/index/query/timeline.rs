@@ -19,10 +19,11 @@ use runlog_schemas::{
 use serde_json::Value;
 use std::cell::Cell;
 
-/// Records that one page reads, and content that it fetches, bytes; the page ends after the record that reaches it.
+/// The bytes of records that one page reads, and of content that it fetches. The page ends after the record that reaches
+/// the limit.
 pub const BYTES_MAX: u64 = 16 << 20;
 
-/// How much of a record a line shows.
+/// The part of a record that a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// All content masked.
@@ -38,9 +39,9 @@ pub enum Show {
 /// How records are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Showing<'k> {
-    /// How much of them.
+    /// The part of each record.
     pub show: Show,
-    /// Tells who made a decision; without it, an answer does not say.
+    /// Verifies who made a decision; without it, answers omit that.
     pub proofs: Option<&'k Proofs>,
 }
 
@@ -64,19 +65,19 @@ impl Show {
 /// The query's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'k> {
-    /// Records of a page at the most.
+    /// The most records of a page.
     pub limit: usize,
-    /// How they are shown.
+    /// How records are shown.
     pub show: Showing<'k>,
     /// As of this offset (inclusive). Applied records do not change, so the timeline as of an offset is its prefix up
     /// to it.
     pub as_of: Option<Offset>,
-    /// In log order, or against it.
+    /// Log order, or its reverse.
     pub order: Order,
 }
 
-/// A page of the timeline after `cursor`: a get, one seek, then a step and a decode per record. Unless masked, content
-/// is fetched too. The page may be shorter than the limit, where its records or their content are large.
+/// A page of the timeline after `cursor`: a get, one seek, then a step and a decode per record. Unless masked, content is
+/// fetched too. The page may be shorter than the limit if its records or their content are large.
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -88,7 +89,7 @@ pub fn page<R: Rows>(
     page_within(rows, contents, place, run_id, (query, BYTES_MAX), cursor)
 }
 
-/// Like [`page`], which ends after the record by which it has so many bytes.
+/// Like [`page`]; ends after the record that reaches `bytes_max`.
 pub fn page_within<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -103,7 +104,7 @@ pub fn page_within<R: Rows>(
     lines(contents, place, run_id, found, next, (show, bytes_max))
 }
 
-/// A page of the run's records that match `filter`, which names the run, after `cursor`. Cost: that of
+/// A page of the run's records that match `filter`, which names the run, after `cursor`. Cost: see
 /// [`events::page`](super::events::page), and a decode per line.
 pub fn selected<R: Rows>(
     rows: &R,
@@ -141,11 +142,11 @@ pub fn at_offset<R: Rows>(
     Ok(lines(contents, place, run_id, found, next, (show, BYTES_MAX))?.records)
 }
 
-/// A record that a page found.
+/// A record of a page.
 struct Found {
-    /// The key that it was found under: the next page's cursor.
+    /// The key of the row that led to it: the next page's cursor.
     key: Vec<u8>,
-    /// The key that is its line's cursor.
+    /// The key of its line's cursor.
     line: Vec<u8>,
     /// Its offset and index.
     at: (Offset, u32),
@@ -153,38 +154,38 @@ struct Found {
     logged_at_millis: i64,
     /// The size of the stored record.
     bytes: usize,
-    /// None beyond the budget: the page ends before it.
+    /// None if it exceeds the budget: the page ends before it.
     record: Option<Stored>,
 }
 
-/// The bytes that a page has read. A page is in memory as a whole, and so are the pages of other clients at the same time.
+/// The bytes that a page has read. Pages are in memory as a whole, several clients' pages at the same time.
 #[derive(Debug)]
 pub struct Budget {
     bytes: Cell<u64>,
     bytes_max: u64,
-    /// A record was found after the one that reached the bound.
+    /// Whether a record was read after the one that reached the limit.
     is_over: Cell<bool>,
 }
 
 impl Budget {
-    /// A page of at most so many bytes, and one record more.
+    /// A budget of `bytes_max`, exceeded by at most one record.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes: Cell::new(0), bytes_max, is_over: Cell::new(false) }
     }
 
-    /// Whether there is room for another record, of so many bytes.
+    /// Takes bytes for a record. Returns false if the budget was already spent.
     pub(super) fn take(&self, bytes: u64) -> bool {
         self.is_over.set(self.is_spent());
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         !self.is_over.get()
     }
 
-    /// Whether there was no room for the last record.
+    /// Whether the budget was already spent before the last record.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
-    /// Whether there is no room for another record.
+    /// Whether the budget is spent.
     pub fn is_spent(&self) -> bool {
         self.bytes.get() >= self.bytes_max
     }
@@ -224,7 +225,7 @@ fn stored<R: Rows>(
     )
 }
 
-/// A page of the records that state the facts valid at a time and match `filter`, after `cursor`. Cost: that of
+/// A page of the records that state the facts valid at a time and match `filter`, after `cursor`. Cost: see
 /// [`valid_at`](super::facts::valid_at), and a decode per line.
 pub fn held<R: Rows>(
     rows: &R,
@@ -295,7 +296,7 @@ fn lines(
 
 /// Parses a cursor of this run's timeline.
 ///
-/// Errors: `Usage` for one of another list.
+/// Errors: `Usage` for a cursor of another list.
 pub fn cursor(run_id: RunId<&str>, text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     let cursor = super::parse_cursor(text)?;
     let own = cursor.as_ref().is_none_or(|cursor| cursor.starts_with(store::records::prefix(run_id).bytes()));
@@ -344,8 +345,8 @@ fn line(
     })
 }
 
-/// Why a record cannot be shown whole: it was written before the depth limit and nests deeper than most JSON parsers
-/// accept, which would then fail on the whole page.
+/// The reason why a record cannot be shown whole: it was written before the depth limit and nests deeper than most JSON
+/// parsers accept, which would then fail on the whole page.
 fn unreadable(content: &Content<Payload>) -> Option<String> {
     match content {
         Content::Available(payload) => depth::check_payload(payload).err().map(|deep| deep.to_string()),
@@ -357,10 +358,12 @@ fn unreadable(content: &Content<Payload>) -> Option<String> {
 fn whole(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
     let Content::Available(payload) = payload else { return Ok(None) };
     let json = Json::of(&JournalRecord { place, body, payload });
-    json.map(Some).map_err(|error| Error::new(ErrorKind::Internal, format!("a record does not serialise: {error}")))
+    json.map(Some).map_err(|error| {
+        Error::new(ErrorKind::Internal, format!("a stored record cannot be converted to JSON: {error}"))
+    })
 }
 
-/// Members of payloads that are content.
+/// The payload members that are content.
 const CONTENT: [&str; 10] = [
     "arguments",
     "result",
@@ -374,8 +377,8 @@ const CONTENT: [&str; 10] = [
     "bytes",
 ];
 
-/// A record's payload as JSON, masked as `show` says. Dropped content is replaced by the horizon's
-/// position, content that nests too deep by the reason.
+/// A record's payload as JSON, masked as `show` says. The horizon's position replaces dropped content; the reason replaces
+/// content that nests too deep.
 pub(crate) fn shown(
     content: &Content<Payload>,
     privacy: PrivacyClass,
@@ -391,7 +394,7 @@ pub(crate) fn shown(
     }
 }
 
-/// Whether content of this privacy class is masked. An unknown class is.
+/// Whether content of this privacy class is masked. Content of an unknown class is masked.
 fn is_masked(privacy: PrivacyClass, show: Show) -> bool {
     match show {
         Show::Raw | Show::Whole => false,
@@ -400,8 +403,9 @@ fn is_masked(privacy: PrivacyClass, show: Show) -> bool {
     }
 }
 
-/// The arguments of a tool call's request, masked as `show` says; none if it has none, or requests no tool call. In their place
-/// stands what [`shown`] makes of dropped content and of content that nests too deep, or the claim check of stored content.
+/// The arguments of a tool call's request, masked as `show` says; none for a request without arguments, or for another
+/// request. Dropped content and content that nests too deep are replaced as by [`shown`], stored content by its claim
+/// check.
 pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) -> Result<Option<Json>, Error> {
     let (content, privacy) = (&request.payload, request.body.privacy);
     let Content::Available(payload @ Payload::ToolCallRequested(call)) = content else {
@@ -416,7 +420,7 @@ pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) ->
     }
 }
 
-/// What stands in the place of masked content.
+/// The replacement for masked content.
 fn masked(privacy: PrivacyClass) -> Value {
     serde_json::json!({ "masked": privacy.as_str() })
 }
@@ -424,7 +428,8 @@ fn masked(privacy: PrivacyClass) -> Value {
 /// The payload as JSON, its content masked as `show` says.
 fn payload(payload: &Payload, privacy: PrivacyClass, show: Show) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
-        Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
+        Error::new(runlog_schemas::answer::ErrorKind::Internal, "a stored payload cannot be converted to JSON")
+            .because(error)
     };
     if !is_masked(privacy, show) {
         return Json::of(payload).map_err(failed);

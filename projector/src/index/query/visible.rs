@@ -1,35 +1,35 @@
-//! Which runs a question may see: lists leave out all others, as if they did not exist.
+//! The runs that a query may see: lists omit all others, as if they did not exist.
 
 use runlog_schemas::id::RunId;
 use std::{fmt, str::FromStr, sync::Arc};
 
-/// Runs by their id: `*` is all runs, `acme/*` those that start with `acme/`, and `acme` the one run of that id.
+/// Selects runs by their id: `*` all runs, `acme/*` the runs that start with `acme/`, and `acme` the one run with that id.
 ///
-/// Ids are compared byte by byte: neither case nor Unicode forms are folded. What stands before a `*` ends with a
-/// separator, one of `/ : . - _ # | ~ @`, so that `acme/*` can never reach `acme2`.
+/// Ids are compared byte by byte: neither case nor Unicode forms are folded. The text before a `*` ends with a separator,
+/// one of `/ : . - _ # | ~ @`, so that `acme/*` can never match `acme2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPattern {
     text: String,
     is_prefix: bool,
 }
 
-/// What may stand before a `*`.
+/// The characters that may precede a `*`.
 const SEPARATORS: &[char] = &['/', ':', '.', '-', '_', '#', '|', '~', '@'];
 
-/// The longest pattern, bytes: that of a run id and `*`.
+/// The longest pattern, bytes: the longest run id and `*`.
 const PATTERN_BYTES_MAX: usize = 1025;
 
-/// Why a text is no pattern.
+/// The error in a text that is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Empty, or over its limit.
-    #[error("a pattern of runs has 1 to {PATTERN_BYTES_MAX} bytes")]
+    #[error("a run pattern must have 1 to {PATTERN_BYTES_MAX} bytes")]
     Length,
-    /// A star elsewhere than at the end.
-    #[error("`*` may only be the last character of a pattern of runs, not as in {0:?}")]
+    /// A star that is not the last character.
+    #[error("`*` may only be the last character of a run pattern, but the pattern is {0:?}")]
     Star(String),
     /// No separator before the star.
-    #[error("{0:?} would match neighbours with a longer name, too: put a separator before `*`, as in \"acme/*\"")]
+    #[error("{0:?} would also match runs with a longer name: put a separator before `*`, as in \"acme/*\"")]
     NoSeparator(String),
 }
 
@@ -63,12 +63,13 @@ impl RunPattern {
         self.is_prefix && self.text.is_empty()
     }
 
-    /// Whether it names this run.
+    /// Whether the pattern matches this run.
     pub fn matches(&self, run_id: RunId<&str>) -> bool {
         if self.is_prefix { run_id.as_str().starts_with(&self.text) } else { run_id.as_str() == self.text }
     }
 
-    /// The longer of the two prefixes if one starts with the other: every run with `prefix` that this matches has it.
+    /// The longer one of the two prefixes, if one starts with the other. All runs with `prefix` that this pattern matches
+    /// have it.
     fn within<'a>(&'a self, prefix: &'a str) -> Option<&'a str> {
         if self.text.starts_with(prefix) {
             Some(&self.text)
@@ -78,7 +79,7 @@ impl RunPattern {
     }
 }
 
-/// The runs that a question may see. Default: all.
+/// The runs that a query may see. Default: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visible(Option<Arc<[RunPattern]>>);
 
@@ -88,36 +89,36 @@ impl Visible {
         Self(Some(Arc::new([])))
     }
 
-    /// The runs that one of the patterns names.
+    /// The runs that match one of the patterns.
     pub fn new(patterns: impl Into<Arc<[RunPattern]>>) -> Self {
         let patterns = patterns.into();
         Self(if patterns.iter().any(RunPattern::is_all) { None } else { Some(patterns) })
     }
 
-    /// Whether all runs are seen.
+    /// Whether all runs are visible.
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The patterns that name them; `*` for all runs.
+    /// The patterns; `*` for all runs.
     pub fn patterns(&self) -> Vec<String> {
         let Some(patterns) = &self.0 else { return vec!["*".to_owned()] };
         patterns.iter().map(ToString::to_string).collect()
     }
 
-    /// Whether a run is seen.
+    /// Whether a run is visible.
     pub fn contains(&self, run_id: RunId<&str>) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(run_id)))
     }
 
-    /// Prefixes of which every visible run with `prefix` has exactly one, in order. A scan of each costs nothing for the
-    /// runs of others.
+    /// Prefixes, in order, such that every visible run with `prefix` has exactly one of them. A scan per prefix visits no
+    /// other caller's runs.
     pub fn prefixes(&self, prefix: &str) -> Vec<String> {
         let Some(patterns) = &self.0 else { return vec![prefix.to_owned()] };
         let mut found: Vec<String> =
             patterns.iter().filter_map(|pattern| pattern.within(prefix)).map(str::to_owned).collect();
         found.sort();
-        // A prefix sorts before what it starts.
+        // A prefix sorts before all texts that start with it.
         found.dedup_by(|later, earlier| later.starts_with(earlier.as_str()));
         found
     }

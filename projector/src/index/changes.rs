@@ -4,9 +4,8 @@
 //!   log, up to the applied offset ─▶ delivery ─▶ its run just before it (as_of) ─▶ project::record ─▶ rows: old, new
 //! ```
 //!
-//! Nothing is written for it, and the projection loop does not take part. A delivery's changes follow from the log and
-//! the skips alone, by the same code as the index. So a follower resumes at any offset without gap or repeat, also
-//! after a restart or rebuild.
+//! It writes nothing, and the projection loop takes no part. A delivery's changes follow only from the log and the skips,
+//! by the index's own code. So a follower resumes at any offset without gap or repeat, also after a restart or rebuild.
 //!
 //! Cost of a delivery: one fold; and if its run is not cached, a fold of the run up to it.
 
@@ -42,9 +41,9 @@ const RUN_BYTES: usize = 512;
 pub struct Changed {
     /// Its key.
     pub key: Vec<u8>,
-    /// Before; none if it did not exist.
+    /// The row before the delivery; none if it did not exist.
     pub old: Option<Vec<u8>>,
-    /// After; none if it was removed.
+    /// The row after the delivery; none if it was removed.
     pub new: Option<Vec<u8>>,
 }
 
@@ -66,7 +65,7 @@ pub struct Deltas {
 }
 
 impl Deltas {
-    /// For a journal of `partitions`, caching runs of at most `cache_bytes` in all.
+    /// For a journal of `partitions`, with a cache of runs of at most `cache_bytes` in all.
     pub fn new(partitions: u32, schemas: Arc<dyn Schemas>, cache_bytes: usize) -> Self {
         Self { partitions, schemas, cache: RunCache { bytes_max: cache_bytes, ..RunCache::default() } }
     }
@@ -86,7 +85,7 @@ impl Deltas {
                 Some(record) => self.of_run(index, record, at),
                 None => Ok(Delta::default()),
             },
-            // It was readable when it was applied: the registry is unavailable.
+            // The record was readable when it was applied, so only the registry can be unavailable.
             Err(why) if why.stops() => {
                 let Delivery { partition, offset, .. } = *delivery;
                 let subject = Subject { partition: Some(partition), offset: Some(offset), ..Subject::default() };

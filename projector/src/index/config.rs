@@ -88,7 +88,7 @@ impl Config {
             appends_max: APPENDS_MAX,
         }
     }
-    /// Whether records may contain a basis: the state of their effect, as their writer knew it.
+    /// Whether records may contain a basis, which needs schema version 3.
     pub(crate) fn writes_basis(&self) -> bool {
         self.write_schema >= BASIS_SINCE
     }

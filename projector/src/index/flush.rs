@@ -32,12 +32,12 @@ use tokio::time::Instant;
 const SMALL_PART: u64 = 32;
 /// The part of [`Limits::age_max`] after which rows are flushed if the log's retention may soon delete their records.
 const NEAR_START_PART: u32 = 10;
-/// How long a known start offset of the log counts as current.
+/// How long a reported start offset of the log counts as current.
 const LOG_START_AGE: Duration = Duration::from_secs(1);
-/// How long after the begin of a flush its partition is checked again.
+/// How long after the start of a flush its partition is checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How much a crash may lose from memory; the fold then applies it again.
+/// The limits of applied records whose rows are only in memory. After a crash the fold applies these records again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Offsets of all partitions together that are applied and not on disk. At three fifths of it the largest partitions
@@ -48,7 +48,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 50,000 records take a good second to apply again on one core, at 40,000 records a second.
+    /// 50,000 records: at 40,000 records a second on one core, applying them again takes little more than a second.
     fn default() -> Self {
         Self { records_max: 50_000, age_max: Duration::from_secs(10) }
     }

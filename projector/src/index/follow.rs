@@ -28,11 +28,11 @@ mod cursor;
 
 pub use cursor::Cursor;
 
-/// Records read at once.
+/// The most records of one poll.
 const RECORDS_MAX: usize = 256;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
-/// How long the other partitions wait for one whose records are read and not applied. Then it is paused until they are.
+/// How long a partition with unapplied records delays the others. After that it is paused until they are applied.
 const UNAPPLIED_WAIT: Duration = Duration::from_secs(1);
 /// The time limit for reading the log's bounds.
 const BOUNDS_WAIT: Duration = Duration::from_secs(10);
@@ -232,7 +232,7 @@ async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T +
 }
 
 fn shutting_down() -> Error {
-    Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor")
+    Error::new(ErrorKind::Unavailable, "the server is shutting down; resume at the last cursor")
 }
 
 /// Maps a log error to the stream's error.

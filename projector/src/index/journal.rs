@@ -1,8 +1,8 @@
-//! Which journal a topic holds: its genesis.
+//! Finds the journal of a topic by its genesis record.
 //!
-//! The first genesis record in partition 0 decides. A server that finds partition 0 empty appends one, reads back the
-//! first record (another server may have been faster), and copies that into the empty partitions. If the log's start
-//! has moved past the genesis, the indices built from it still hold its id.
+//! The first genesis record in partition 0 decides. A server that finds partition 0 empty appends one and reads back the
+//! first record, because another server may have been faster. Then it copies that record to the empty partitions. If
+//! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
 
 use crate::index::{
     Config, Error,
@@ -28,19 +28,21 @@ use tokio::time::Instant;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long one wait for the schema registry lasts.
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
-/// Memory to read one row of an index with, bytes.
+/// Memory for reading one row of an index, bytes.
 const READ_BYTES: usize = 1 << 20;
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
 
 /// Finds the journal of `log`, or creates one if the log is empty.
 ///
-/// Errors: `Invalid` if `config.partitions` is not the journal's count, if the topic has fewer partitions than its
-/// genesis says, or if it holds something else.
+/// Errors: `Invalid` if `config.partitions` is not the journal's number of partitions, if the topic has fewer partitions
+/// than its genesis names, or if the topic does not begin with a genesis.
 pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let live = log.partitions();
     let differs = |what: &str, count: u32, wanted: u32| {
-        let message = format!("{what} has {count} partitions, asked for {wanted}; a journal keeps its count for ever");
+        let message = format!(
+            "{what} has {count} partitions, configured are {wanted}; the number of a journal's partitions cannot change"
+        );
         Error::new(ErrorKind::Invalid, message)
     };
     let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
@@ -65,7 +67,7 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "journal {} was created with {count} partitions, topic {} has {live}: it is another topic",
+                "journal {} was created with {count} partitions, topic {} has {live}: this is another topic",
                 journal.journal_id,
                 log.topic()
             ),
@@ -93,7 +95,7 @@ async fn append(
     Ok(())
 }
 
-/// The journal of a log whose partition 0 no longer starts with its genesis: that of an existing index, or of another
+/// Finds the journal of a log whose partition 0 no longer starts with its genesis: in an existing index, or in another
 /// partition that still starts with it.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.index(), log.partitions());
@@ -120,8 +122,8 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     Err(Error::new(
         ErrorKind::Unavailable,
         format!(
-            "no partition of topic {} begins with its genesis any more, and no index says which journal it is; \
-             bring an index folder back",
+            "no partition of topic {} begins with its genesis any more, and no index names its journal; \
+             restore an index folder",
             log.topic()
         ),
     ))
@@ -145,7 +147,7 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
         )
     };
     let Some(record) = records.first() else {
-        return Err(Error::new(ErrorKind::Unavailable, "the log did not give its first record in time; retry"));
+        return Err(Error::new(ErrorKind::Unavailable, "the log did not deliver its first record in time; retry"));
     };
     let framed = match resolved(record.value.clone(), config).await? {
         Ok(framed) => framed,

@@ -1,14 +1,13 @@
-//! Proofs of principals: which decisions name a principal that a server authenticated. A writer that reaches the topic
-//! without a server can write any principal, but no proof.
+//! Proofs that a server authenticated the principal which a decision names. A client that writes to the topic directly can
+//! write any principal, but no proof.
 //!
 //! ```text
 //!   key   = HMAC-SHA-256(secret of the servers, KEY_PURPOSE)
 //!   proof = HMAC-SHA-256(key, PROOF_PURPOSE ‖ length of the journal id ‖ journal id ‖ content hash)
 //! ```
 //!
-//! The content hash is over all that a decision says, with its run, its record id and the principal, and not over the
-//! proof. A proof is checked when an answer is made and never when a record is projected, so that the index depends on no
-//! key.
+//! The content hash covers the whole decision with its run, its record id and the principal, but not the proof. Answers
+//! check a proof; projections never do, so the index depends on no key.
 
 use super::query::{Content, Stored};
 use ring::hmac;
@@ -19,16 +18,16 @@ use runlog_schemas::{
 };
 use std::fmt;
 
-/// Keeps this key apart from others that are derived from the same secret.
+/// Separates this key from other keys that are derived from the same secret.
 const KEY_PURPOSE: &[u8] = b"runlog principal key 1";
-/// Keeps proofs apart from whatever else the key may sign.
+/// Separates proofs from other signatures with the key.
 const PROOF_PURPOSE: &[u8] = b"runlog principal proof 1";
 
-/// What the servers of a journal prove principals with.
+/// The key that the servers of a journal use for proofs.
 #[derive(Clone)]
 pub struct PrincipalKey(hmac::Key);
 
-/// The key is a secret.
+/// Omits the key, which is a secret.
 impl fmt::Debug for PrincipalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PrincipalKey(…)")
@@ -50,31 +49,31 @@ pub struct Proofs {
     journal_id: String,
 }
 
-/// Who decided, as an answer shows it.
+/// The principal of a decision, as an answer shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The principal that the decision names.
     pub principal: Option<String>,
-    /// Whether a server with this key authenticated it. False without a principal.
+    /// Whether a server with this key authenticated the principal. False without a principal.
     pub is_verified: bool,
 }
 
 impl Proofs {
-    /// The proofs of a journal, by this key.
+    /// The proofs of a journal with this key.
     pub fn new(key: PrincipalKey, journal_id: &str) -> Self {
         Self { key, journal_id: journal_id.to_owned() }
     }
 
-    /// The proof that a server authenticated the principal of a decision, which is complete but for the proof. The same
-    /// decision has the same proof.
+    /// The proof that a server authenticated the principal of a decision. The decision must be complete except for the
+    /// proof. The same decision always has the same proof.
     pub fn prove(&self, decision: &JournalRecord) -> Sha256 {
         let mut proof = [0; 32];
         proof.copy_from_slice(hmac::sign(&self.key.0, &self.signed(decision.content_hash())).as_ref());
         Sha256(proof)
     }
 
-    /// Who made a stored decision. `None` if the record is no decision, or if its content was deleted: then it cannot be
-    /// checked.
+    /// The principal of a stored decision. `None` for any other record, and for a decision whose content was deleted,
+    /// because its proof cannot be checked.
     pub(crate) fn check(&self, record: &Stored) -> Option<Shown> {
         let Content::Available(payload) = &record.payload else { return None };
         if record.body.record_kind != RecordKind::EffectResolution {
@@ -141,7 +140,7 @@ mod tests {
             let mut forged = forged;
             assert!(!is_verified(&own, forged.clone()), "without a proof");
             forged.body.facts.principal_proof = proof;
-            assert!(!is_verified(&own, forged), "with that of another decision");
+            assert!(!is_verified(&own, forged), "with the proof of another decision");
         }
         record.body.facts.principal = Some("boss".to_owned());
         assert!(!is_verified(&own, record));

@@ -192,7 +192,7 @@ impl Projector {
         &self.shared.journal
     }
 
-    /// Whether records may name the state of their effect, which needs schema version 3.
+    /// Whether records may contain a basis, which needs schema version 3.
     pub fn writes_basis(&self) -> bool {
         self.shared.config.writes_basis()
     }

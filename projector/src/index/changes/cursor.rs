@@ -5,8 +5,8 @@
 //!                                          changes already sent, and the number of skips below it
 //! ```
 //!
-//! A stream cannot resume after a change of the row layout, or after a skip below its position: the rows already sent
-//! would no longer be those of the index.
+//! A stream cannot resume after a change of the row layout, or after a new skip below its position: the rows already sent
+//! would differ from the index.
 
 use crate::index::{
     Error, query,
@@ -27,7 +27,7 @@ pub struct At {
 }
 
 impl At {
-    /// The beginning of an offset, with the known skips.
+    /// The position before the first change of an offset, with the known skips.
     pub fn new(next: Offset, skips: &BTreeSet<Offset>) -> Self {
         Self { next, given: 0, skips: skips.range(..next).count() as u64 }
     }
@@ -43,7 +43,7 @@ impl At {
 pub struct Cursor {
     /// The index.
     pub index: Index,
-    /// By partition.
+    /// The positions, by partition.
     pub at: Vec<At>,
 }
 

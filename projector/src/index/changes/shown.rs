@@ -13,14 +13,14 @@ use crate::index::{
 use runlog_schemas::{answer::ErrorKind, datum::hex};
 use serde_json::{Map, Value, json};
 
-/// What the JSON of a record depends on besides its row.
+/// The context for a record's JSON, in addition to its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Shows<'a> {
-    /// Where the records are.
+    /// The partition of the records.
     pub place: TopicPartition<'a>,
     /// The horizons that dropped content.
     pub horizons: &'a Horizons,
-    /// Tells who made a decision, as in `runlog show`.
+    /// Verifies who made a decision, as in `runlog show`.
     pub proofs: Option<&'a Proofs>,
 }
 

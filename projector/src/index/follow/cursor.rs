@@ -5,7 +5,7 @@ use runlog_log::Delivery;
 use runlog_schemas::id::{Offset, PartitionId};
 use std::fmt;
 
-/// Distinguishes these cursors from those of a run.
+/// Distinguishes these cursors from a run's cursors.
 const PREFIX: &str = "at:";
 
 /// `at:`, then for each partition the next offset and, after a dot, the number of its items already sent (omitted if
@@ -27,7 +27,7 @@ impl Cursor {
 
     /// Parses a cursor of a journal of `partitions`.
     ///
-    /// Errors: `Usage` for one of another list or journal.
+    /// Errors: `Usage` for a cursor of another list or journal.
     pub fn parse(text: &str, partitions: u32) -> Result<Self, Error> {
         let partitions_text = text.strip_prefix(PREFIX).ok_or_else(query::foreign_cursor)?;
         let place = |text: &str| {
@@ -52,7 +52,7 @@ impl Cursor {
         place.map_or(0, |place| place.sent as usize)
     }
 
-    /// Moves after `sent` of the `of` items of a record.
+    /// Moves the cursor after `sent` of the `of` items of a record.
     pub fn advance(&mut self, record: &Delivery, sent: usize, of: usize) {
         let Some(place) = self.0.get_mut(record.partition.index()) else { return };
         *place = if sent < of {

@@ -1,5 +1,5 @@
-//! `anomalies`: refused records, by position, by run, and (those refused for their content) by record id; and repeats
-//! of refused records, by position.
+//! `anomalies`: refused records, by position, by run, and (if refused for their content) by record id; and repeats of
+//! refused records, by position.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -49,18 +49,18 @@ pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id).text(record_id)
 }
 
-/// All of these.
+/// All such judgements.
 pub fn by_ids() -> Key {
     Key::new(INDEX, 2)
 }
 
-/// The first judgement of other content under a known id, which was refused (`judge::FirstJudgement`).
+/// The first judgement of a refused record whose id already belongs to other content (`judge::FirstJudgement`).
 pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
     Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)
 }
 
-/// The refused record that the record at a position repeats (`judge::FirstJudgement`). The record id alone would not
-/// say which of several contents it repeats.
+/// The refused record that the record at a position repeats (`judge::FirstJudgement`). The record id alone does not
+/// identify which of several contents it repeats.
 pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
     Key::new(INDEX, 4).text(run_id).offset(offset)
 }

@@ -1,15 +1,15 @@
-//! `checkpoints`: checkpoints by what they cover and by id, and their message lists. The latest checkpoint is one seek
+//! `checkpoints`: checkpoints by their covered number and by id, and their message lists. The latest checkpoint is one seek
 //! from the end; each invalid one adds a step.
 //!
 //! ```text
 //!   rank ──▶ checkpoint ──▶ list: pages, then a tail of ranges
 //!                                   │ page: ranges           │
 //!                                   └──────────┬─────────────┘
-//!                                    array: every message that a checkpoint brought, once, in that order
+//!                                    array: every checkpoint's own messages, in log order
 //! ```
 //!
-//! A list is ranges of the run's array. It shares the pages of its base that it does not change, so that its rows are
-//! small however long the list is and however often it was edited, and reading it walks no chain of checkpoints.
+//! A list consists of ranges of the run's array. It shares the unchanged pages of its base, so its rows are small however
+//! long the list is and however often it was edited. Reading a list needs no other checkpoint's rows.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -85,12 +85,12 @@ pub fn page(run_id: RunId<&str>, number: u64) -> Key {
     Key::new(INDEX, 4).text(run_id).u64(number)
 }
 
-/// A checkpoint's position in the order.
+/// The row of a checkpoint by its rank.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RankRow {
     /// Its id.
     pub checkpoint_id: String,
-    /// Whether it was taken after the run's end.
+    /// Whether it was made after the run's end.
     pub terminal: bool,
 }
 datum!(RankRow { checkpoint_id, terminal });
@@ -135,7 +135,7 @@ datum!(CheckpointRow {
     list,
 });
 
-/// A message list: the ranges of its pages, then those of its tail.
+/// A message list: the ranges of its pages, then the ranges of its tail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct List {
     /// Its length.
@@ -164,7 +164,7 @@ datum!(PageRef { page, messages, bytes });
 /// Consecutive messages of a run's array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Range {
-    /// Number of the first one.
+    /// Number of the first message.
     pub from: u64,
     /// Number of messages.
     pub count: u64,
@@ -190,12 +190,12 @@ datum!(ArrayRow { messages, bytes, pages });
 pub struct MessageRow {
     /// Bytes of the messages before it in the array.
     pub bytes_before: u64,
-    /// Its text; none if it is in the content store, or if the record did not carry what its facts said.
+    /// Its text; none if it is in the content store, or if the record's text does not match its facts.
     #[serde(skip)]
     pub text: Option<Json>,
     /// Set if the record's payload, and so this text, is in the content store.
     pub held: Option<HeldAt>,
-    /// The offset of the record that brought it.
+    /// The offset of its record.
     pub offset: Offset,
     /// The log's timestamp of that record, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
@@ -209,7 +209,7 @@ pub struct HeldAt {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
-    /// Which of the record's own messages it is, from 0.
+    /// Its number among the record's own messages, from 0.
     pub nth: u64,
 }
 datum!(HeldAt { offset, index, nth });

@@ -1,7 +1,7 @@
 //! `deliveries`: a run's delivered records that changed its rows and are not a single applied record: refused records,
-//! repeats that consumed a number or repeat a refusal, and batches. Together with the applied records they are all that
-//! a run's rows follow from, so that the rows can be folded again up to any offset ([`as_of`](crate::index::as_of)). A
-//! record applied alone has no row here; a batch is stored twice, whole and as its records. One seek, a step each.
+//! repeats that consumed a number or repeat a refusal, and batches. A run's rows depend only on these and on the applied
+//! records. They can therefore be folded again up to any offset ([`as_of`](crate::index::as_of)). A record applied alone
+//! has no row here; a batch is stored twice, whole and as its records. One seek, a step each.
 
 use super::{
     Index, Key, RowFamily,
@@ -17,7 +17,7 @@ pub fn key(run_id: RunId<&str>, offset: Offset) -> Key {
     prefix(run_id).offset(offset)
 }
 
-/// All of these of a run, in log order.
+/// All such records of a run, in log order.
 pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }

@@ -1,6 +1,6 @@
-//! `effects`: side effects, pending and ended ones apart. All pending effects of the partition are one seek and a step
-//! each, whatever the number of runs; all ended ones take a seek for each run, also for those that have none. Contradicted
-//! ones are listed apart: each takes a get of its ended row.
+//! `effects`: side effects, pending and ended ones separately. All pending effects of the partition are one seek and a step
+//! each, independent of the number of runs. All ended effects take a seek for each run, even for a run without any.
+//! Contradicted effects have a list of their own: each takes a get of its ended row.
 
 use super::{
     Error, Index, Key, KeyPart, RowFamily,
@@ -82,11 +82,11 @@ pub fn all_contradicted() -> Key {
     Key::new(INDEX, 2)
 }
 
-/// The most evidence stored per effect: once for the first of each record id, once for the others. Also the most results
-/// stored that contradict its end.
+/// The most evidence stored per effect: this many first results of a record id, and as many others. Also the most stored
+/// results that contradict its end.
 pub const EVIDENCE_MAX: usize = 16;
 
-/// Whether a result says that the effect happened.
+/// Whether a result states that the effect happened.
 pub fn happened(status: &OrOther<LifecycleStatus>) -> bool {
     status.as_str().parse().is_ok_and(EffectStatus::happened)
 }
@@ -94,13 +94,13 @@ pub fn happened(status: &OrOther<LifecycleStatus>) -> bool {
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
-    /// What it is.
+    /// The kind of effect.
     pub kind: EffectKind,
     /// The tool; the kind of a contract's effect; empty for a delivery.
     pub tool_name: String,
     /// The call's fingerprint; none for an effect that is not a Runlog tool call.
     pub fingerprint: Option<Fingerprint>,
-    /// Which request of the fingerprint, from 1; 0 without a fingerprint.
+    /// The number of the request among the requests with the fingerprint, from 1; 0 without a fingerprint.
     pub occurrence: u32,
     /// Its status: `pending`, or the state of its lifecycle.
     pub status: OrOther<LifecycleStatus>,
@@ -110,9 +110,9 @@ pub struct EffectRow {
     pub idempotency_key: Option<String>,
     /// The dedupe key of its request.
     pub dedupe_key: Option<String>,
-    /// Whether its request says that it is safe to repeat.
+    /// Whether its request declares it safe to repeat.
     pub repeatable: bool,
-    /// Whether a record said, since the effect was last started, that it did not happen.
+    /// Whether a record stated, since the effect was last started, that it did not happen.
     pub cleared: bool,
     /// How many times it was started.
     pub attempts: u32,
@@ -176,7 +176,7 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
-    /// It was started in `epoch`, by the record at an offset and index.
+    /// Records a start in `epoch`, by the record at an offset and index.
     pub fn start(&mut self, epoch: Epoch, at: (Offset, u32)) {
         self.started_in = if self.cleared { Some(epoch) } else { self.started_in.filter(|other| *other == epoch) };
         self.last_started_in = epoch;
@@ -199,10 +199,11 @@ impl EffectRow {
         undecided.then_some(self.last_started_in)
     }
 
-    /// Stores a refused result, unless the same is stored: the same record id and content hash. Returns none if it is, and
-    /// otherwise the rows that are no longer stored.
+    /// Stores a refused result, unless the same result (record id and content hash) is already stored; then returns none.
+    /// Otherwise returns the rows that are no longer stored.
     ///
-    /// The first of each record id is stored and counted by itself, as decisions without a basis are judged by it.
+    /// The first result of each record id is stored and counted separately, because decisions without a basis are judged by
+    /// it.
     pub fn add_evidence(&mut self, mut row: EvidenceRow) -> Option<Vec<EvidenceRow>> {
         let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
         let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
@@ -210,11 +211,11 @@ impl EffectRow {
         if same.is_some() && !row.is_first_of_id {
             return None;
         }
-        // Stored among the others, whose first was evicted.
+        // The same result is already stored, but not as the first of its id, which was evicted. It becomes the first.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
         (self.newest, self.is_newest_counted) = (row.content_hash, row.is_first_of_id);
-        // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
+        // A `not_done` decision asserted that the old process was dead. Its result shows that it was alive.
         self.cleared = false;
         let first = row.is_first_of_id;
         self.evidence.push(row);
@@ -225,8 +226,8 @@ impl EffectRow {
     /// Stores a result that arrived after the effect had ended, and was not applied. Returns false if it does not contradict
     /// the end, or if the same is stored: the same record id and content hash.
     ///
-    /// Evidence does not contradict the end: it was known when the effect ended. A `give_up` says that the outcome is unknown, so
-    /// only a result that says that the effect happened contradicts it.
+    /// Evidence does not contradict the end, because it was known when the effect ended. A `give_up` decision leaves the
+    /// outcome unknown, so only a result that states that the effect happened contradicts it.
     pub fn add_contradicting(&mut self, row: EvidenceRow) -> bool {
         let same = |other: &EvidenceRow| other.record_id == row.record_id && other.content_hash == row.content_hash;
         let is_known = self.evidence.iter().chain(&self.contradicting).any(same);
@@ -239,21 +240,22 @@ impl EffectRow {
         true
     }
 
-    /// The evidence that a decision with these facts to adopt it adopts. A decision without a basis reads the first evidence
-    /// of each record id.
+    /// The evidence that an `adopt` decision with these facts adopts. A decision without a basis reads only the first
+    /// evidence of each record id.
     pub fn adopted_by(&self, facts: &Facts) -> Option<&EvidenceRow> {
         self.adoptable(facts.basis.is_none())
     }
 
-    /// The evidence that would be adopted: of all, or of the first of each record id. If refused results contradict one
-    /// another, one that says that the effect happened wins over any later failure; among equals the last wins.
+    /// The evidence that a decision would adopt: of all evidence, or (`by_id`) of the first of each record id. If refused
+    /// results contradict one another, a result that states that the effect happened wins over any later failure; among
+    /// equals the last wins.
     pub fn adoptable(&self, by_id: bool) -> Option<&EvidenceRow> {
         let read = |evidence: &&EvidenceRow| !by_id || evidence.is_first_of_id;
         let happened = self.evidence.iter().rev().filter(read).find(|evidence| happened(&evidence.status));
         happened.or_else(|| self.evidence.iter().rev().find(read))
     }
 
-    /// What the judge needs for attempts and decisions on it, while it is pending.
+    /// The judge's input for attempts and decisions on it, while it is pending.
     pub fn pending(&self) -> PendingEffect {
         let named = |by_id| {
             let evidence = self.adoptable(by_id)?;
@@ -269,15 +271,15 @@ impl EffectRow {
         }
     }
 
-    /// What the judge needs of it.
+    /// The judge's input.
     pub fn state(self, ended: bool) -> State {
         let has_evidence = !self.evidence.is_empty();
         State { status: self.status, ended, set_by: self.set_by.unwrap_or_default(), has_evidence }
     }
 }
 
-/// Evicts evidence beyond [`EVIDENCE_MAX`] among the first of each id, or among the others: the oldest that does not
-/// say that the effect happened, or the oldest if all say so. [`EffectRow::adopted_by`] so returns the same as over all
+/// Evicts evidence beyond [`EVIDENCE_MAX`] among the first results of each id, or among the others: the oldest that does
+/// not state that the effect happened, or the oldest if all do. [`EffectRow::adopted_by`] thus returns the same as with all
 /// evidence.
 fn evict(evidence: &mut Vec<EvidenceRow>, first: bool) -> Option<EvidenceRow> {
     let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;

@@ -1,5 +1,5 @@
-//! `events`: applied records by the summary that they carry for event streams. A row holds the record's run and nothing
-//! else: a page is a seek for each million offsets, then a step and a get per record.
+//! `events`: applied records by their summary for event streams. A row contains only the record's run. A page is a seek for
+//! each million offsets, then a step and a get per record.
 //!
 //! A record has one row for its family and kind, one for its subject (unless that is its own run, whose records are in
 //! `records`), and one for each related reference, correlation entry and tag, at most [`EACH_MAX`] of each. Texts

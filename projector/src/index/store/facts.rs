@@ -1,6 +1,5 @@
-//! Evolving facts: their families, and which record states which fact. Their rows are in the index of each family:
-//! calls in `tool_calls`, turns in `turns`, proposals in `proposals`. A retraction has a row in the index of the fact
-//! that it retracts.
+//! Evolving facts: their families, and the fact that a record states. Their rows are in the index of each family: calls in
+//! `tool_calls`, turns in `turns`, proposals in `proposals`. A retraction has a row in the index of the retracted fact.
 
 use runlog_schemas::{codec::Envelope, id::RecordId, payload::PayloadType, record::Validity, symbols};
 
@@ -11,11 +10,11 @@ symbols! {
     }
 }
 
-/// The fact that an applied record states something about, and its key within the run: the request's record id, the
-/// message id, or the proposal's request id. For a hidden payload it follows from the record's `facts` alone.
+/// The fact about which an applied record makes a statement: its family, and its key within the run (the request's record
+/// id, the message id, or the proposal's request id). For a hidden payload it follows from the record's `facts` alone.
 ///
-/// A decision is about a call if the run has that call, otherwise about another effect; this function does not tell
-/// which.
+/// A decision is about a call if the run has that call, otherwise about another effect. This function does not distinguish
+/// these cases.
 pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
     let facts = &record.facts;
     let answers = || Some((Family::ToolCall, facts.answers.as_ref()?.as_str()));

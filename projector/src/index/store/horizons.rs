@@ -1,7 +1,7 @@
-//! `horizons`: which records' content retention has deleted. One row per partition: a reader of content looks here
-//! first, which is one get for a whole answer.
+//! `horizons`: the records whose content retention has deleted. One row per partition: a reader of content reads it first,
+//! one get per answer.
 //!
-//! Rows of other indices still hold the content: answers leave it out, but it is not removed yet.
+//! Rows of other indices still contain the content. Answers omit it, but it is not removed yet.
 
 use super::{Error, Index, Key, Rows};
 use runlog_schemas::{datum, id::Offset};
@@ -9,7 +9,7 @@ use runlog_schemas::{datum, id::Offset};
 /// The index.
 pub const INDEX: Index = Index::new(20, "horizons", &[]);
 
-/// The row (`Vec<HorizonRow>`); none if nothing was ever deleted.
+/// The row (`Vec<HorizonRow>`); none if the partition has no horizon.
 pub fn key() -> Key {
     Key::new(INDEX, 0)
 }
@@ -23,21 +23,21 @@ pub struct HorizonRow {
     pub offset: Offset,
     /// and with a log timestamp before this time, milliseconds since the Unix epoch.
     pub until_millis: i64,
-    /// Who decided.
+    /// Its author.
     pub who: String,
-    /// Why.
+    /// Its reason.
     pub why: String,
 }
 datum!(HorizonRow { family, offset, until_millis, who, why });
 
 impl HorizonRow {
-    /// Whether it deletes everything that `other`, of the same family, deletes.
+    /// Whether it deletes all content that `other`, of the same family, deletes.
     fn covers(&self, other: &Self) -> bool {
         self.family == other.family && self.offset >= other.offset && self.until_millis >= other.until_millis
     }
 }
 
-/// The effective horizons: one whose deletions another one covers is left out. Ordered by family, then in log order, so
+/// The effective horizons: without horizons whose deletions another one covers. Ordered by family, then in log order, so
 /// that the times descend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Horizons(Vec<HorizonRow>);
@@ -58,7 +58,7 @@ impl Horizons {
         &self.0
     }
 
-    /// Adds one with a greater offset than all of them.
+    /// Adds a horizon. Its offset must be greater than all others.
     pub fn add(&mut self, horizon: HorizonRow) {
         self.0.retain(|other| !horizon.covers(other));
         self.0.push(horizon);
@@ -70,8 +70,8 @@ impl Horizons {
         self.0.iter().any(|horizon| horizon.family == family)
     }
 
-    /// The offset of the horizon that deleted a record's content. Of several, the one with the latest time; of those,
-    /// the last in the log.
+    /// The offset of the horizon that deleted a record's content. If several did, the horizon with the latest time; among
+    /// equal times, the last in the log.
     pub fn dropped_by(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| {
             horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis
@@ -79,8 +79,8 @@ impl Horizons {
         self.0.iter().find(takes).map(|horizon| horizon.offset)
     }
 
-    /// The offset of the horizon that deleted the content of a record whose payload type is unknown: the last in the log
-    /// of any payload type, since the record could have had each.
+    /// The offset of the horizon that deleted the content of a record with an unknown payload type: the last in the log of
+    /// any payload type, because the record could have had any.
     pub fn dropped_by_any(&self, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| offset < horizon.offset && logged_at_millis < horizon.until_millis;
         self.0.iter().filter(takes).map(|horizon| horizon.offset).max()
@@ -113,8 +113,8 @@ mod tests {
         assert_eq!(kept, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
         let taken =
             |family: &str, offset: u32, logged: i64| all.dropped_by(family, offset.into(), logged).map(Offset::get);
-        assert_eq!(taken("a", 5, 10), Some(30), "the one with the latest time");
-        assert_eq!(taken("a", 35, 10), Some(50), "behind the first one");
+        assert_eq!(taken("a", 5, 10), Some(30), "the horizon with the latest time");
+        assert_eq!(taken("a", 35, 10), Some(50), "after the first one");
         assert_eq!((taken("a", 35, 20), taken("a", 5, 50), taken("a", 50, 10)), (None, None, None), "exclusive");
         assert_eq!((taken("b", 19, 89), taken("c", 1, 1)), (Some(20), None));
         assert!(all.concern("b") && !all.concern("c"));

@@ -1,5 +1,5 @@
-//! What an index is: the first byte of its keys, its name, and the row families under it. Each index is a constant in
-//! its own file, and [`INDICES`](super::INDICES) lists them.
+//! Defines an index: the first byte of its keys, its name, and its row families. Each index is a constant in its own file,
+//! and [`INDICES`](super::INDICES) lists them.
 
 use runlog_schemas::{
     datum::{Datum, Malformed},
@@ -8,20 +8,20 @@ use runlog_schemas::{
 use serde::Serialize;
 use serde_json::Value;
 
-/// More than any index' byte, and more than any family's.
+/// Exclusive limits of the bytes of indices and of families.
 pub(crate) const INDICES_MAX: usize = 32;
 pub(crate) const FAMILIES_MAX: usize = 8;
 
-/// An index. Two are equal if their bytes are.
+/// An index. Indices with the same byte are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
-    /// The first byte of its keys. A byte is given once and never reused.
+    /// The first byte of its keys. A byte is never reused for another index.
     pub byte: u8,
     /// Its name in `verify`, in URLs and in cursors.
     pub name: &'static str,
-    /// Its row families. None for an index whose rows do not follow from single runs: its changes cannot be followed.
+    /// Its row families. Empty for an index whose rows do not depend on single runs: clients cannot follow its changes.
     pub families: &'static [RowFamily],
-    /// The lifecycle whose states it keeps as [`evolving`](super::evolving) rows, if any.
+    /// The lifecycle whose states it stores as [`evolving`](super::evolving) rows, if any.
     pub lifecycle: Option<Family>,
 }
 
@@ -54,7 +54,7 @@ pub struct RowFamily {
     pub name: &'static str,
     /// The parts of the key after the two leading bytes.
     pub key: &'static [KeyPart],
-    /// What the rows hold.
+    /// The content of the rows.
     pub row: RowType,
 }
 
@@ -64,7 +64,7 @@ impl RowFamily {
         Self { order, name, key, row: RowType::Fields(to_json::<T>) }
     }
 
-    /// Rows without content: the key says everything.
+    /// Rows without content: the key contains all information.
     pub const fn empty(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
         Self { order, name, key, row: RowType::Empty }
     }
@@ -75,7 +75,7 @@ impl RowFamily {
     }
 }
 
-/// What a row holds.
+/// The content of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum RowType {
     /// Fields; the function converts a row to JSON.
@@ -89,8 +89,8 @@ pub enum RowType {
 /// A part of a key, with its name.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyPart {
-    /// The run, `run_id`: the first part. On disk it is a number (`store/numbers.rs`), so that rows are found within their run, and
-    /// across runs only with a seek for each.
+    /// The run, `run_id`: the first part. On disk it is a number (`store/numbers.rs`). So rows are found within their run,
+    /// and across runs only with a seek for each.
     Run,
     /// A string.
     Text(&'static str),

@@ -3,7 +3,7 @@
 use super::index::Index;
 use runlog_schemas::{datum::Sha256, id::Offset};
 
-/// Bytes that most keys fit in: those of a run by a UUID and of a fingerprint or a record's id.
+/// The size in which most keys fit: a run id that is a UUID, with a fingerprint or a record id.
 const CAPACITY: usize = 112;
 
 /// A key, built part by part.
@@ -11,7 +11,7 @@ const CAPACITY: usize = 112;
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// The first key of one of an index' orders; `order` tells the row families of an index apart.
+    /// The common prefix of one of an index' row families; `order` is the family's number.
     pub fn new(index: Index, order: u8) -> Self {
         let mut bytes = Vec::with_capacity(CAPACITY);
         bytes.push(index.byte);
@@ -19,7 +19,7 @@ impl Key {
         Self(bytes)
     }
 
-    /// A key that was read.
+    /// A key from its bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -33,7 +33,7 @@ impl Key {
         self
     }
 
-    /// Adds the beginning of a string, to scan for what starts with it.
+    /// Adds the beginning of a string, to scan for strings that start with it.
     #[must_use]
     pub fn text_prefix(mut self, text: &str) -> Self {
         self.escape(text);
@@ -81,7 +81,7 @@ impl Key {
         self
     }
 
-    /// Adds an offset, so that keys go on in log order.
+    /// Adds an offset, so that keys are in log order.
     #[must_use]
     pub fn offset(self, offset: Offset) -> Self {
         self.u64(offset.get())
@@ -92,7 +92,7 @@ impl Key {
         &self.0
     }
 
-    /// The bytes, taken.
+    /// The bytes, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
@@ -117,7 +117,7 @@ pub(crate) fn text_end(key: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The first 16 bytes of a key, as a number in the order of keys: most comparisons need no more of it.
+/// The first 16 bytes of a key, as a number in the order of keys: most comparisons need no further bytes.
 pub(crate) fn beginning(key: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let count = key.len().min(bytes.len());
@@ -125,7 +125,7 @@ pub(crate) fn beginning(key: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// Reads a key's parts back. Each method returns none where the key does not have that part.
+/// Reads a key's parts. Each method returns none if the key does not have that part.
 #[derive(Clone, Debug)]
 pub struct Parts<'a>(&'a [u8]);
 

@@ -1,5 +1,5 @@
-//! A store's own state: not an index, never compared. These rows are the same in every layout, so that a store of an
-//! older layout can still be asked for its journal and its progress.
+//! A store's own state: not an index, and never compared. These rows are the same in every layout, so that the journal and
+//! the progress of a store of an older layout can still be read.
 
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
@@ -83,9 +83,9 @@ datum!(Journal { journal_id, partitions });
 /// A decision to void an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkipRow {
-    /// Who decided.
+    /// Its author.
     pub who: String,
-    /// Why.
+    /// Its reason.
     pub why: String,
 }
 datum!(SkipRow { who, why });

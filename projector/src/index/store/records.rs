@@ -1,5 +1,5 @@
-//! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a
-//! step per record; a record by position or id is one get (two with its content).
+//! `records`: every applied record, whole, in log order per run, and by record id. A timeline page is one seek and a step
+//! per record; a record by position or id is one get (two with its content).
 
 use super::{
     Index, Key, RowFamily,
@@ -48,7 +48,7 @@ pub struct RecordRow {
 datum!(RecordRow { logged_at_millis, framed });
 
 impl RecordRow {
-    /// The encoding of a row with these fields, without a copy of the record first.
+    /// Encodes a row with these fields, without first copying the record.
     pub fn encode(logged_at_millis: i64, framed: &[u8]) -> Vec<u8> {
         let mut row = Vec::with_capacity(framed.len() + 2 * LONG_BYTES_MAX);
         logged_at_millis.put(&mut row);
@@ -57,7 +57,7 @@ impl RecordRow {
     }
 }
 
-/// Bytes of an Avro `long` at the most.
+/// The longest Avro `long`, bytes.
 const LONG_BYTES_MAX: usize = 10;
 
 /// Avro `bytes`.

@@ -23,7 +23,7 @@ pub fn prefix(prefix: &str) -> Key {
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunRow {
-    /// What the judge needs.
+    /// The judge's state of the run.
     pub head: Head,
     /// The last applied record.
     pub offset: Offset,
@@ -31,7 +31,8 @@ pub struct RunRow {
     pub index: u32,
     /// The log's timestamp of it, milliseconds since the Unix epoch.
     pub updated_at_millis: i64,
-    /// The log's timestamp of the last record of the run's writer, not of an operator, that was applied or consumed a number.
+    /// The log's timestamp of the last record of the run's writer (not of an operator) that was applied or consumed a
+    /// number.
     pub wrote_at_millis: i64,
 }
 datum!(RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
@@ -40,9 +41,10 @@ datum!(RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
 const ALIVE_FOR: i64 = 30_000;
 
 impl RunRow {
-    /// Whether the process that started an effect last in `epoch` may still be about to end it: it claimed the open run, still has
-    /// it under the same writer id, and wrote to it within 30 s. A later time than `now` says that the log's clock was ahead:
-    /// by more than 30 s, it does not say when the process wrote. `now` is the log's time, milliseconds since the Unix epoch.
+    /// Whether the process that last started an effect, in `epoch`, may still end it: it claimed the open run, still has it
+    /// under the same writer id, and wrote to it within 30 s. `now` is the log's time, milliseconds since the Unix epoch.
+    /// If the last write is up to 30 s later than `now`, the log's clock was ahead and the process counts as alive; if it
+    /// is later still, the time of the write is unknown and the process does not.
     pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
         let Head { writer_since, epoch: current, status, .. } = &self.head;
         let has_run = epoch > Epoch::ZERO && (*writer_since..=*current).contains(&epoch) && *status == RunStatus::Open;
@@ -63,7 +65,7 @@ mod tests {
             ..RunRow::default()
         };
         assert!(run.runs_effects_of(epoch, 1_029_999) && !run.runs_effects_of(epoch, 1_030_000));
-        // Its own claim does not end what it began before.
+        // A new claim by the same process does not end its earlier effects.
         assert!(run.runs_effects_of(writer_since, 1_029_999));
         // The log's clock can have been ahead.
         assert!(run.runs_effects_of(epoch, 970_001) && !run.runs_effects_of(epoch, 970_000));

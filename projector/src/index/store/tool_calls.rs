@@ -1,8 +1,8 @@
 //! `tool_calls`: calls by fingerprint and occurrence, by request, and in request order. A lookup is one get for the
 //! count, one for the occurrence, one for the call, and one per record whose content is returned.
 //!
-//! The valid times of a call's request and of its first end are in the call's row. Every other statement about it (the
-//! same completion again, a retraction) has a row of its own, and the call's row says that there are some.
+//! The valid times of a call's request and of its first end are in the call's row. Every other statement about it (the same
+//! completion again, a retraction) has its own row, and the call's row has a flag for them.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -53,7 +53,7 @@ pub fn order_prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id)
 }
 
-/// How many requests of a fingerprint the run has.
+/// The number of requests with a fingerprint in the run.
 pub fn count(run_id: RunId<&str>, fingerprint: Fingerprint<&str>) -> Key {
     Key::new(INDEX, 3).text(run_id).text(fingerprint)
 }
@@ -73,7 +73,7 @@ pub fn stated_of(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key 
 pub struct CallRow {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// Which request of the fingerprint, from 1.
+    /// The number of the request among the requests with the fingerprint, from 1.
     pub occurrence: u32,
     /// The tool.
     pub tool_name: String,
@@ -124,7 +124,7 @@ datum!(CallRow {
 });
 
 impl CallRow {
-    /// What the judge needs of it.
+    /// The judge's input.
     pub fn state(&self) -> CallState {
         CallState { status: self.status, outcome_hash: self.outcome_hash, has_evidence: self.has_evidence }
     }

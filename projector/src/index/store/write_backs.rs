@@ -1,5 +1,5 @@
-//! `write_backs`: staged operations that are neither committed nor rejected, by transaction and epoch (transactions
-//! count from 0 again in each epoch). A run's open ones are one seek and a step each, and so are those of one
+//! `write_backs`: staged operations that are neither committed nor rejected, by transaction and epoch (transactions count
+//! from 0 again in each epoch). A run's open operations are one seek and a step each, and so are the open operations of one
 //! transaction number in all epochs.
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
 };
 use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 
-/// Rows as in [`evolving`]; the keys are those of [`lifecycle::write_back_key`](runlog_schemas::judge::lifecycle).
+/// Rows as in [`evolving`]; their keys follow [`lifecycle::write_back_key`](runlog_schemas::judge::lifecycle).
 pub const INDEX: Index = evolving::index(14, "write_backs", Family::WriteBack, &[OPEN, ENDED, FACTS]);
 
 /// The open operations of a transaction number, oldest epoch first.

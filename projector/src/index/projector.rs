@@ -383,16 +383,16 @@ async fn open(
     let of: Option<meta::Journal> = older.get(&meta::journal())?;
     if let Some(other) = of.filter(|of| of != journal) {
         // An index built from this log would answer that the other journal's runs do not exist.
-        let why = format!("it is of journal {}, the log of journal {}", other.journal_id, journal.journal_id);
+        let why = format!("it belongs to journal {}, the log to journal {}", other.journal_id, journal.journal_id);
         return Err(older.outgrown(why)?.into());
     }
     if config.paused {
-        return Err(older.outgrown("a paused server builds none; start it without --paused")?.into());
+        return Err(older.outgrown("a paused server does not rebuild it; start the server without --paused")?.into());
     }
     let start = log.bounds(partition, Duration::from_secs(30)).await?.start;
     if start > Offset::ZERO {
         let why =
-            format!("none can be built: partition {partition} of the log begins at offset {start}, no longer at 0");
+            format!("it cannot be rebuilt: partition {partition} of the log begins at offset {start}, no longer at 0");
         return Err(older.outgrown(why)?.into());
     }
     Ok(rebuild::beside(&index, partition, &older, budget)?)

@@ -78,8 +78,8 @@ pub use memory::{Memory, MemorySnapshot};
 pub use on_disk::{Area, OnDisk};
 pub use tables::{TableBytes, TableFiles, TableOptions, Tables};
 
-/// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of
-/// indices derive from this one.
+/// Every index, by its byte. `verify` compares them, and clients follow them by name. All other lists of indices derive
+/// from this one.
 pub const INDICES: [Index; 20] = [
     runs::INDEX,
     records::INDEX,
@@ -141,7 +141,7 @@ enum Backend {
     Memory(Arc<Memory>),
 }
 
-/// Removes a store's folder when it is dropped, if asked to.
+/// Removes a store's folder when it is dropped, if that was requested.
 #[derive(Debug)]
 struct Removal {
     folder: Folder,
@@ -203,8 +203,8 @@ pub fn damaged(key: &[u8], source: Malformed) -> Error {
     Error::Damaged { index: index_of(key).unwrap_or(meta::INDEX).name, key: runlog_schemas::datum::hex(key), source }
 }
 
-/// The judgement of the first record of an id: of an applied record, else of one refused for its content. At most two
-/// gets.
+/// The judgement of the first record with an id: of an applied record, otherwise of a record that was refused for its
+/// content. At most two gets.
 pub fn seen(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
@@ -222,7 +222,7 @@ impl Store {
         let store = Self::open_any(folder, budget)?;
         match store.layout()? {
             meta::LAYOUT => Ok(store),
-            _ => Err(store.outgrown("it was to be read as it is")?),
+            _ => Err(store.outgrown("it may not be rebuilt here")?),
         }
     }
 
@@ -268,7 +268,7 @@ impl Store {
         self.removal.folder.path()
     }
 
-    /// Flushes: when it returns, all that was committed before the call survives a power cut.
+    /// Flushes: when this returns, all rows committed before the call survive a power cut.
     pub fn flush(&self) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.flush(true),

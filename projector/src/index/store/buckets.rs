@@ -1,32 +1,33 @@
-//! Buckets of offsets: on disk, rows of lists that grow with the log are kept by a range of offsets first.
+//! Buckets of offsets. On disk, the keys of lists that grow with the log begin with a range of offsets.
 //!
 //! ```text
 //!   a key                     index, family | what is listed | offset | record's index
 //!   column family `events`    bucket | index, family | what is listed | offset | record's index ──▶ row
 //! ```
 //!
-//! A list's new rows come at its end. With many lists between them, every new table would overlap all older ones; with the
-//! bucket first, it overlaps those of the last bucket or two alone. A list is read bucket by bucket, with a seek for each,
-//! also where it has nothing there.
+//! A list's new rows are at its end. With many lists, every new table would overlap all older ones. With the bucket first,
+//! it overlaps only the tables of the last bucket or two. A list is read bucket by bucket, with a seek for each, also for
+//! buckets without rows of the list.
 
 use super::{Index, events, numbers::put_number, text_end};
 use std::borrow::Cow;
 
-/// The bits of an offset within its bucket: a million offsets. Smaller ones would make compaction cheaper, and lists dearer.
+/// The bits of an offset within its bucket: a million offsets. Smaller buckets would make compaction cheaper, but reads of
+/// lists more expensive.
 const BUCKET_BITS: u32 = 20;
 /// Bytes of an offset, and of the record's index after it.
 const OFFSET_BYTES: usize = 8;
 const PLACE_BYTES: usize = OFFSET_BYTES + 4;
 
-/// Indices whose rows are kept by bucket: all keys of them end with an offset and a record's index.
+/// The index whose rows are stored by bucket: all its keys end with an offset and a record's index.
 const BUCKETED: Index = events::INDEX;
 
-/// Whether a key's row is kept by bucket, or all rows with this prefix.
+/// Whether a key's row, or all rows with this prefix, are stored by bucket.
 pub(super) fn is_bucketed(key: &[u8]) -> bool {
     key.first() == Some(&BUCKETED.byte)
 }
 
-/// The bucket of the least offset that these bytes, which follow what is listed in a key, may begin.
+/// The bucket of the least offset that `place` may begin: the bytes after the list in a key.
 pub(super) fn from(place: &[u8]) -> u64 {
     let mut offset = [0; OFFSET_BYTES];
     let count = place.len().min(OFFSET_BYTES);
@@ -34,7 +35,7 @@ pub(super) fn from(place: &[u8]) -> u64 {
     u64::from_be_bytes(offset) >> BUCKET_BITS
 }
 
-/// What is listed under a key, with its index and family; none for a key that no bucketed family has.
+/// The list of a key, with its index and family; none for a key that no bucketed family has.
 pub(super) fn list_of(key: &[u8]) -> Option<&[u8]> {
     let family = BUCKETED.family_of(key)?;
     let texts = family.key.len().checked_sub(2)?;
@@ -57,7 +58,7 @@ pub(super) fn key_in(bucket: u64, key: &[u8]) -> Vec<u8> {
     on_disk
 }
 
-/// The key by which a row is sorted to be given to [`Tables`](super::Tables): its own, if it is not kept by bucket.
+/// The key by which rows must be sorted for [`Tables`](super::Tables): the row's own key, if it is not stored by bucket.
 pub(crate) fn sort_key(key: &[u8]) -> Cow<'_, [u8]> {
     if !is_bucketed(key) {
         return key.into();
@@ -67,7 +68,7 @@ pub(crate) fn sort_key(key: &[u8]) -> Cow<'_, [u8]> {
     sorted.into()
 }
 
-/// The row's own key, by the one that it is sorted by.
+/// The row's own key, from its [`sort_key`].
 pub(crate) fn sorted_key(key: &[u8]) -> &[u8] {
     match key {
         [MARK, length, rest @ ..] => rest.get(usize::from(*length)..).unwrap_or_default(),

@@ -1,17 +1,17 @@
-//! Memory that the stores of one process share: a block cache, and memtables charged to it.
+//! The memory that the stores of one process share: a block cache, and memtables charged to it.
 
 use std::fmt;
 
-/// The largest memtable of runs. With those beside it, a full disk must have room for half as much again.
+/// The largest memtable of runs. Together with the other areas' memtables it needs half as much again of free disk space.
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;
-/// The smallest size that a memtable is allowed to reach.
+/// The smallest limit of a memtable's size.
 const MEMTABLE_BYTES_MIN: usize = 1 << 20;
 
-/// The cache's shards, as a power of two. A block larger than its shard is never cached, so there are few shards: one
-/// of a small budget still holds a memtable's charge and blocks of every kind.
+/// The binary logarithm of the number of the cache's shards. A block larger than its shard is never cached, so there are
+/// few shards: even with a small budget, a shard holds a memtable's charge and blocks of every kind.
 const SHARD_BITS: i32 = 4;
 
-/// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
+/// RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
 #[derive(Clone)]
 pub struct Budget {
     pub(super) cache: rocksdb::Cache,

@@ -1,6 +1,6 @@
-//! Rows in a RocksDB database, where [`on_disk`](super::on_disk) says.
+//! Rows in a RocksDB database, at the places that [`on_disk`](super::on_disk) defines.
 //!
-//! All column families are flushed together (`atomic_flush`), so that what is on disk is always of one commit.
+//! All column families are flushed together (`atomic_flush`), so that the rows on disk are always of one commit.
 
 use super::{
     Area, Budget, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, meta,
@@ -22,13 +22,13 @@ use std::{
 
 mod scan;
 
-/// Bytes that a row has in a write batch beside its key and value.
+/// The overhead of a row in a write batch, bytes, in addition to its key and value.
 const ROW_BYTES: usize = 12;
-/// The longest row that is read from cached blocks alone, bytes: what is done with a longer one keeps a thread for long.
+/// The longest row that a cached view returns, bytes: work on a longer row would occupy the thread for long.
 const CACHED_ROW_BYTES_MAX: usize = 64 << 10;
-/// Reads of rows by one snapshot from memory. What reads more takes longer than a change of threads.
+/// The most rows that one cached snapshot reads. More reads take longer than a change of threads.
 pub(super) const CACHED_ROWS_MAX: usize = 256;
-/// Sorts after everything that may follow in a key.
+/// Sorts after all possible remaining parts of a key.
 const END: [u8; 24] = [0xff; 24];
 
 /// A database in a folder, written without a write-ahead log.
@@ -81,10 +81,12 @@ impl Database {
         Error::of(&self.dir, source)
     }
 
-    /// An area's column family. Only a store of an older layout, of which nothing but `meta` is asked, lacks some.
+    /// An area's column family. Only a store of an older layout, of which only `meta` may be read, lacks some.
     fn family(&self, area: Area) -> &ColumnFamily {
         let family = self.db.cf_handle(area.name());
-        family.unwrap_or_else(|| panic!("rows of the older layout in {} are asked for", self.dir.display()))
+        family.unwrap_or_else(|| {
+            panic!("the store in {} has an older layout, in which only its meta rows can be read", self.dir.display())
+        })
     }
 
     /// All column families.
@@ -92,14 +94,14 @@ impl Database {
         Area::ALL.into_iter().filter_map(|area| self.db.cf_handle(area.name()))
     }
 
-    /// Flushes what is committed: until it is on disk if it `waits`, otherwise in the background.
+    /// Flushes the committed rows: if `waits`, returns when they are on disk, otherwise flushes in the background.
     pub(super) fn flush(&self, waits: bool) -> Result<(), Error> {
         let mut options = rocksdb::FlushOptions::default();
         options.set_wait(waits);
         self.db.flush_cfs_opt(&self.families().collect::<Vec<_>>(), &options).map_err(|source| self.rocks(source))
     }
 
-    /// The next offset as it is on disk.
+    /// The next offset on disk.
     pub(super) fn durable(&self) -> Result<Offset, Error> {
         let key = meta::progress();
         let row = self
@@ -111,7 +113,7 @@ impl Database {
         Ok(progress.next_offset)
     }
 
-    /// What is not on disk.
+    /// The size and state of the memtables.
     pub(super) fn memtable(&self) -> Memtable {
         let sum = |property| self.families().filter_map(|family| self.int_property(family, property)).sum::<usize>();
         let bytes = sum(properties::CUR_SIZE_ACTIVE_MEM_TABLE);
@@ -122,18 +124,18 @@ impl Database {
         self.db.property_int_value_cf(family, property).ok().flatten()?.try_into().ok()
     }
 
-    /// Adds tables, all or none and durably, and moves them; no snapshot has a part of them. What was committed before is on disk
-    /// before them. They number runs from 0: the database has no rows of runs, and no progress, before them.
+    /// Adds tables, all or none and durably, and moves their files; no snapshot shows a part of them. Rows committed before
+    /// are on disk first. The tables number runs from 0, so the database must have no rows of runs, and no progress.
     ///
-    /// The default column family's, which have the progress, are added last. Without it the others do not count: what an
-    /// error or a crash leaves of them is removed before anything else is written.
+    /// The tables of the default column family, which contain the progress, are added last. Without the progress the other
+    /// tables are invalid: the next write removes what an error or a crash left of them.
     pub(super) fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         self.flush(true)?;
         let mut options = rocksdb::IngestExternalFileOptions::default();
         options.set_move_files(true);
         let mut next = self.numbers.next();
         let first = self.next_number(&mut next)?;
-        assert!(first == 0, "tables are added to a store in {} that numbers runs already", self.dir.display());
+        assert!(first == 0, "tables can only be added to a store without runs, but {} has some", self.dir.display());
         let TableFiles { runs, default, of_runs, of_events } = files;
         let _adding = self.adding.write().unwrap_or_else(PoisonError::into_inner);
         *next = None;
@@ -147,7 +149,8 @@ impl Database {
         Ok(())
     }
 
-    /// Removes what a database without progress has beside its default column family: of tables that were not all added.
+    /// Removes incompletely added tables: the rows of a database without progress in other column families than the default
+    /// one.
     fn forget_part_of_tables(&self) -> Result<(), Error> {
         let is_begun = self.db.get_pinned(meta::progress().bytes()).map_err(|source| self.rocks(source))?.is_some();
         let mut options = rocksdb::WriteOptions::default();
@@ -177,8 +180,8 @@ impl Database {
         self.snapshot_by(ReadTier::All)
     }
 
-    /// A snapshot that reads no more than memtables and cached blocks, and never waits: a read that needs more is
-    /// [`Error::NotCached`], and so is one of more than [`CACHED_ROWS_MAX`] rows. None while tables are added.
+    /// A snapshot that reads only memtables and cached blocks, and never waits. A read that needs more fails with
+    /// [`Error::NotCached`], and so does each read after [`CACHED_ROWS_MAX`] rows. None while tables are added.
     pub(super) fn cached_snapshot(&self) -> Option<DatabaseSnapshot<'_>> {
         let _not_adding = self.adding.try_read().ok()?;
         Some(self.snapshot_by(ReadTier::BlockCache))
@@ -188,7 +191,7 @@ impl Database {
         DatabaseSnapshot { snapshot: self.db.snapshot(), database: self, tier, reads: AtomicUsize::new(0) }
     }
 
-    /// The number of the next run that has none. Where it is not known, what was added in part is removed first.
+    /// The number for the next run without one. If it is not known, first removes incompletely added tables.
     fn next_number(&self, next: &mut Option<u64>) -> Result<u64, Error> {
         if let Some(next) = next {
             return Ok(*next);
@@ -216,14 +219,14 @@ impl Database {
         Ok(number)
     }
 
-    /// Where a key's row is, and its key there; none if its run has no number, so that there is no row.
+    /// The area of a key's row, and its key there. None if its run has no number, so that the row does not exist.
     fn place(&self, key: &[u8], tier: ReadTier) -> Result<Option<(Area, Vec<u8>)>, Error> {
         let mut on_disk = Vec::with_capacity(key.len() + 4);
         let area = place(key, &mut on_disk, |run| self.number(run, tier))?;
         Ok(area.map(|area| (area, on_disk)))
     }
 
-    /// Rows as they would be written now. Runs without a number get the next ones, from `next` on.
+    /// Encodes rows for a write. Runs without a number get the next numbers, starting at `next`.
     fn encode<'a>(
         &self,
         rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
@@ -270,7 +273,7 @@ impl Commit for Database {
             batch.put(numbers::by_run(run), numbers::row(*number));
             batch.put_cf(self.family(Area::Runs), numbers::by_number(*number), run);
         }
-        // Rows of an area come together.
+        // Rows are sorted by area.
         let mut family = None;
         for (area, key, row) in rows.rows() {
             let (_, family) = match family {
@@ -306,9 +309,9 @@ impl Rows for Database {
 /// A database at one moment.
 pub struct DatabaseSnapshot<'a> {
     snapshot: rocksdb::Snapshot<'a>,
-    /// Which also has the numbers of runs that are younger than the snapshot: of these, there are no rows in it.
+    /// Also knows the numbers of runs that are younger than the snapshot; the snapshot has no rows of these runs.
     database: &'a Database,
-    /// Where rows are looked for.
+    /// The part of storage that reads may use.
     tier: ReadTier,
     /// Rows that were read from memory.
     reads: AtomicUsize,
@@ -321,7 +324,7 @@ impl fmt::Debug for DatabaseSnapshot<'_> {
 }
 
 impl DatabaseSnapshot<'_> {
-    /// What a read of cached blocks fails with where it needs another block.
+    /// Maps the error of a read that needs a block which is not cached.
     fn not_cached(&self, error: Error) -> Error {
         match error {
             Error::Rocks { source, .. }
@@ -333,7 +336,7 @@ impl DatabaseSnapshot<'_> {
         }
     }
 
-    /// Counts a row that is read, where that is bounded.
+    /// Counts a row that is read. Fails if the snapshot is limited and has read too many.
     fn count(&self) -> Result<(), Error> {
         if self.tier == ReadTier::BlockCache && self.reads.fetch_add(1, Ordering::Relaxed) >= CACHED_ROWS_MAX {
             return Err(Error::NotCached);

@@ -1,14 +1,14 @@
-//! What goes wrong with the rows of a store.
+//! The errors of a store.
 
 use runlog_schemas::datum::Malformed;
 use std::path::{Path, PathBuf};
 
-/// Why the indices could not be read or written.
+/// The reason why the indices could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk is full. What was committed remains, and RocksDB resumes by itself some seconds after there is room for
-    /// a memtable.
-    #[error("the disk under the index store in {dir} is full; make room, more than 24 MiB, and it goes on by itself")]
+    /// The disk is full. Committed rows remain. RocksDB resumes by itself some seconds after the disk has space for a
+    /// memtable.
+    #[error("the disk under the index store in {dir} is full; make room, more than 24 MiB, and it resumes by itself")]
     Full {
         /// The database's folder.
         dir: PathBuf,
@@ -36,7 +36,7 @@ pub enum Error {
         #[source]
         source: rocksdb::Error,
     },
-    /// A temporary file failed to be written or read. It is written again when what needed it is begun again.
+    /// A temporary file could not be written or read. A repetition of the work writes it again.
     #[error("temporary file {path}")]
     Temporary {
         /// The file.
@@ -45,9 +45,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// A read of [`Store::cached_view`](super::Store::cached_view) needs a block that is not in the block cache, has a long row, or
-    /// many.
-    #[error("a row is not in the block cache, or long, or one of many")]
+    /// A read of [`Store::cached_view`](super::Store::cached_view) needs a block that is not in the block cache, or the row
+    /// is too long, or the view has read too many rows.
+    #[error("a row is not in the block cache or is too long, or too many rows were read")]
     NotCached,
     /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.
     #[error("index {index} has a damaged row under key {key}; delete the index folder to rebuild it from the log")]
@@ -56,7 +56,7 @@ pub enum Error {
         index: &'static str,
         /// The key, hexadecimal.
         key: String,
-        /// What does not decode.
+        /// The decoding error.
         #[source]
         source: Malformed,
     },

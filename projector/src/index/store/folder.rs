@@ -1,4 +1,4 @@
-//! The folders that stores are in: on disk, or in memory.
+//! The folders of stores: on disk, or in memory.
 
 use super::Memory;
 use std::{
@@ -7,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Where stores are kept.
+/// The storage of stores.
 #[derive(Clone, Debug, Default)]
 pub enum Storage {
     /// On disk: a store is a RocksDB database.
     #[default]
     Disk,
-    /// In memory: a store is an ordered map. For simulations, in which opening and closing databases takes most of the
-    /// time: a store remains when its projector is dropped, and is lost when the last clone of this value is.
+    /// In memory: a store is an ordered map. For simulations, because opening and closing databases would take most of
+    /// their time. A store remains when its projector is dropped, until the last clone of this value is dropped.
     Memory(MemoryFolders),
 }
 
@@ -68,7 +68,7 @@ impl Folder {
         &self.storage
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     pub(crate) fn exists(&self) -> bool {
         match &self.storage {
             Storage::Disk => self.path.is_dir(),
@@ -76,7 +76,7 @@ impl Folder {
         }
     }
 
-    /// The names of what is in it, in no order. None if it cannot be read.
+    /// The names of its entries, in no order. Empty if it cannot be read.
     pub(crate) fn names(&self) -> Vec<String> {
         match &self.storage {
             Storage::Disk => {
@@ -92,7 +92,7 @@ impl Folder {
         }
     }
 
-    /// Removes it with all that it holds. What fails to be removed stays.
+    /// Removes it with its contents. Ignores failures.
     pub(crate) fn remove(&self) {
         match &self.storage {
             Storage::Disk => drop(std::fs::remove_dir_all(&self.path)),

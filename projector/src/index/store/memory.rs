@@ -1,4 +1,4 @@
-//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests and simulations, where a database each
+//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests and simulations, in which databases
 //! would take most of the time.
 
 use super::{Commit, Error, Rows, Visit};
@@ -21,8 +21,8 @@ struct Held {
 }
 
 impl Memory {
-    /// The current rows. A commit copies them while it is held; visitors of a scan hold it instead of the lock, because
-    /// they read too.
+    /// The current rows. A commit copies them if a snapshot exists. The visitors of a scan use a snapshot and not the lock,
+    /// because they read too.
     pub(super) fn snapshot(&self) -> MemorySnapshot {
         MemorySnapshot(self.0.read().unwrap_or_else(PoisonError::into_inner).map.clone())
     }
@@ -91,7 +91,7 @@ impl Rows for MemorySnapshot {
     }
 }
 
-/// Visits rows for as long as their keys start with `prefix` and the visitor wants more.
+/// Visits rows as long as their keys start with `prefix` and the visitor continues.
 fn walk<'r>(
     rows: impl Iterator<Item = (&'r Vec<u8>, &'r Vec<u8>)>,
     prefix: &[u8],

@@ -1,4 +1,5 @@
-//! Numbers of runs: on disk, rows that are found within their run are kept by the number of the run, and not by its id.
+//! Numbers of runs. On disk, the keys of rows that are only read within their run begin with the run's number instead of
+//! its id.
 //!
 //! ```text
 //!   a key                   index, family | run id, 00 01 | rest      what all other code writes and reads
@@ -8,12 +9,12 @@
 //!   default                 00 06 | run id, 00 01         ──▶ number
 //! ```
 //!
-//! A run's number says that it is the nth run of which this database has rows. Ids are long, and mostly random: with them,
-//! every new table would overlap all older ones, and a row would cost the more to compact the larger the index is. Numbers
-//! are short and grow, so that new tables overlap those of the runs that are being written alone. (A store that was built in
-//! bulk numbers its runs by their ids: what comes later for these is spread over its tables.)
+//! A run's number counts the runs in the order in which they got their first row in this database. Ids are long and mostly
+//! random: with them, every new table would overlap all older ones, and the larger the index, the more each row would cost
+//! to compact. Numbers are short and grow, so new tables overlap only the tables of runs that are being written. (A bulk
+//! build numbers its runs in the order of their ids, so later rows of these runs are spread over its tables.)
 //!
-//! A run's number never changes, and belongs to one database: it is no part of an index, and not the same in another database
+//! A run's number never changes, and belongs to one database: it is not part of an index, and differs in another database
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
 
 use super::{
@@ -27,12 +28,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Memory for one generation of known numbers, bytes; a database has two, and a server a database for each partition.
+/// The memory of one generation of known numbers, bytes. A database has two generations, and a server one database per
+/// partition.
 const KNOWN_BYTES: usize = 128 << 10;
-/// Bytes counted for a known number beside its run's.
+/// Bytes counted for a known number, in addition to its run's id.
 const ENTRY_BYTES: usize = 64;
 
-/// Whether keys of a family begin with a number on disk, by its two leading bytes.
+/// Whether a family's keys begin with a run's number on disk, by their two leading bytes.
 static IS_NUMBERED: [[bool; FAMILIES_MAX]; INDICES_MAX] = {
     let mut numbered = [[false; FAMILIES_MAX]; INDICES_MAX];
     let mut index = 0;
@@ -48,7 +50,7 @@ static IS_NUMBERED: [[bool; FAMILIES_MAX]; INDICES_MAX] = {
     numbered
 };
 
-/// Whether the keys of the family that these bytes begin with begin with a number on disk.
+/// Whether keys of this key's family begin with a run's number on disk.
 pub(super) fn is_numbered(key: &[u8]) -> bool {
     let [index, family, ..] = key else { return false };
     let families = IS_NUMBERED.get(usize::from(*index));
@@ -62,7 +64,7 @@ pub(super) fn split(key: &[u8]) -> Option<Parts<'_>> {
     Some(Parts { head: &key[..2], run: &key[2..end], rest: &key[end..] })
 }
 
-/// See [`split`].
+/// The parts of a key, see [`split`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts<'k> {
     pub(super) head: &'k [u8],
@@ -70,15 +72,15 @@ pub(super) struct Parts<'k> {
     pub(super) rest: &'k [u8],
 }
 
-/// Appends a number: how many bytes it has, and these, big-endian. In the order of numbers, and none is the beginning of
-/// another.
+/// Appends a number: the count of its bytes, then the bytes, big-endian. The encodings sort like the numbers, and none is
+/// the beginning of another.
 pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
     let leading = (number.leading_zeros() / 8) as usize;
     out.push(8 - leading as u8);
     out.extend_from_slice(&number.to_be_bytes()[leading..]);
 }
 
-/// The number that these bytes begin with, and the rest.
+/// The number at the beginning of these bytes, and the rest.
 fn take_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (number, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -92,14 +94,14 @@ pub(super) fn put_key(Parts { head, rest, .. }: Parts<'_>, number: u64, out: &mu
     out.extend_from_slice(rest);
 }
 
-/// The number in a key of the column family of runs, and the rest of the key: empty where the row is the run's id.
+/// The number in a key of the column family `runs`, and the rest of the key, which is empty if the row is the run's id.
 ///
-/// Errors: `Damaged` where there is none.
+/// Errors: `Damaged` if there is no number.
 pub(super) fn in_key(on_disk: &[u8]) -> Result<(u64, &[u8]), Error> {
     take_number(on_disk).ok_or_else(|| no_run(on_disk))
 }
 
-/// The error for a key without a number that a run has.
+/// The error for a key whose number is missing or belongs to no run.
 pub(super) fn no_run(on_disk: &[u8]) -> Error {
     damaged(on_disk, Malformed { what: "its key has no number of a run", at: 0 })
 }
@@ -126,16 +128,17 @@ pub(super) fn by_number(number: u64) -> Vec<u8> {
     key
 }
 
-/// What a database knows of its numbers without asking the disk.
+/// The numbers that a database knows without a read from disk.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The next run's; none while there may be rows of tables that were not all added. Held while rows are written.
+    /// The next run's number; none while the database may contain rows of incompletely added tables. The lock is held
+    /// during writes.
     next: Mutex<Option<u64>>,
     known: Mutex<Known>,
 }
 
 impl Numbers {
-    /// The next run's number, for as long as rows are written.
+    /// Locks the next run's number, for a write of rows.
     pub(super) fn next(&self) -> MutexGuard<'_, Option<u64>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +148,7 @@ impl Numbers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(run)
     }
 
-    /// A run has this number in the database.
+    /// Remembers a run's number in the database.
     pub(super) fn know(&self, run: &[u8], number: u64) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).add(run, number);
     }
@@ -153,12 +156,12 @@ impl Numbers {
 
 type Map = HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>;
 
-/// Numbers in memory: those asked for since about the last [`KNOWN_BYTES`] of others.
+/// Numbers in memory: the ones used since about the last [`KNOWN_BYTES`] of others.
 #[derive(Debug, Default)]
 struct Known {
     young: Map,
     old: Map,
-    /// Of the young ones.
+    /// Bytes of the young generation.
     bytes: usize,
 }
 

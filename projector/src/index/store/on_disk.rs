@@ -1,4 +1,4 @@
-//! Where rows are on disk: in which column family, and under which key.
+//! The place of rows on disk: their column family and their key there.
 //!
 //! ```text
 //!   key ─┬─ of a numbered family ──▶ runs      number | index, family | rest      (numbers)
@@ -6,14 +6,14 @@
 //!        └─ any other ─────────────▶ default   key
 //! ```
 //!
-//! Each column family grows at its end, or is small: a table with rows of two of them would overlap all tables.
+//! Each column family either grows at its end or is small. A table with rows of both kinds would overlap all tables.
 
 use super::{Error, beginning, buckets, numbers};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Area {
-    /// Everything else.
+    /// All other rows.
     Default,
     /// Rows by the number of their run (`numbers`).
     Runs,
@@ -22,7 +22,7 @@ pub enum Area {
 }
 
 impl Area {
-    /// All of them.
+    /// All column families.
     pub const ALL: [Self; 3] = [Self::Default, Self::Runs, Self::Events];
 
     /// The column family's name.
@@ -35,8 +35,8 @@ impl Area {
     }
 }
 
-/// Appends a key as it is on disk, and says where. `number` finds or gives a run's number; where it returns none, nothing is
-/// appended.
+/// Appends a key as it is on disk, and returns its area. `number` finds or assigns a run's number; if it returns none,
+/// nothing is appended.
 pub(super) fn place<'k>(
     key: &'k [u8],
     out: &mut Vec<u8>,
@@ -55,30 +55,30 @@ pub(super) fn place<'k>(
     Ok(Some(Area::Default))
 }
 
-/// Rows as they are written to disk, in the order of their keys there: neighbours are inserted into a memtable one after
-/// another, which finds their place from the last one's.
+/// Rows as they are written to disk, in the order of their keys there: a memtable inserts neighbouring rows faster, because
+/// it starts at the position of the previous insertion.
 #[derive(Debug, Default)]
 pub struct OnDisk<'r> {
     keys: Vec<u8>,
     rows: Vec<OnDiskRow<'r>>,
-    /// Runs that have no number yet, with the ones that they get.
+    /// Runs without a number, with the numbers assigned to them.
     pub(super) new: Vec<(Vec<u8>, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OnDiskRow<'r> {
     area: Area,
-    /// Of the key.
+    /// The first 16 bytes of the key.
     beginning: u128,
-    /// In `keys`.
+    /// The key's start and end in `keys`.
     from: usize,
     to: usize,
     row: Option<&'r [u8]>,
 }
 
 impl<'r> OnDisk<'r> {
-    /// The rows, each deleted if it has no value. `number` finds or gives a run's number, and returns none for a row to be
-    /// deleted of a run that has none.
+    /// Encodes rows; a row without a value is deleted. `number` finds or assigns a run's number. It returns none for a row
+    /// to delete, if its run has no number.
     pub(super) fn of(
         rows: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,
         mut number: impl FnMut(&'r [u8], bool) -> Result<Option<u64>, Error>,
@@ -102,7 +102,7 @@ impl<'r> OnDisk<'r> {
         Ok(all)
     }
 
-    /// The rows: area, key and value. Without those that give runs their numbers.
+    /// The rows: area, key and value. Without the rows that assign numbers to runs.
     pub fn rows(&self) -> impl Iterator<Item = (Area, &[u8], Option<&'r [u8]>)> {
         self.rows.iter().map(|row| (row.area, &self.keys[row.from..row.to], row.row))
     }
@@ -112,11 +112,11 @@ impl<'r> OnDisk<'r> {
         self.keys.len() + self.rows.iter().map(|row| row.row.map_or(0, <[u8]>::len)).sum::<usize>()
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 }
 
-/// Bytes of a key on disk, about.
+/// The approximate size of a key on disk, bytes.
 const KEY_BYTES: usize = 48;

@@ -1,14 +1,14 @@
-//! Tables of rows, written beside a store and then added to it in one step.
+//! Writes rows to tables beside a store, to add them to it in one step.
 //!
 //! ```text
 //!   rows ─┬─ of an area that grows at its end ──▶ tables, in their order ────┬─▶ Store::ingest: all or none
 //!         ├─ of another large family ──▶ tables of its own, in key order ────┤
-//!         └─ of a small one ──▶ kept ──▶ a table with its small neighbours ──┘
+//!         └─ of a small one ──▶ memory ─▶ a table with its small neighbours ─┘
 //! ```
 //!
-//! Families may alternate; the rows of one family come in key order, those of one run together, and those of events in the
-//! order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so that a
-//! mistake is an error and never a wrong table.
+//! Families may alternate. The rows of one family must come in key order, the rows of one run together, and the rows of
+//! events in the order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so a mistake is an error and
+//! never a wrong table.
 
 use super::{Area, Budget, Error, numbers, on_disk::place, options};
 use rocksdb::SstFileWriter;
@@ -18,29 +18,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of rows before compression that make a table.
+/// The sizes of tables, bytes of rows before compression.
 #[derive(Clone, Copy, Debug)]
 pub struct TableBytes {
-    /// A family with fewer has no table of its own, and is held in memory.
+    /// A smaller family has no table of its own, and is held in memory.
     pub min: usize,
-    /// A table ends with the row that reaches this.
+    /// A table ends after the row that reaches this size.
     pub max: usize,
 }
 
-/// Bytes of a number, at the most.
+/// The most bytes of a number.
 const NUMBER_BYTES: usize = 9;
 
 /// The files of tables, by their [`Area`](super::Area).
 #[derive(Debug, Default)]
 pub struct TableFiles {
-    /// How many runs have numbers.
+    /// The number of runs with numbers.
     pub(super) runs: u64,
     pub(super) of_runs: Vec<PathBuf>,
     pub(super) of_events: Vec<PathBuf>,
     pub(super) default: Vec<PathBuf>,
 }
 
-/// The options of the tables of a store on some budget.
+/// The options of tables for a store.
 pub struct TableOptions(rocksdb::Options);
 
 impl fmt::Debug for TableOptions {
@@ -50,23 +50,23 @@ impl fmt::Debug for TableOptions {
 }
 
 impl TableOptions {
-    /// Those that a store writes its own tables with.
+    /// The options with which a store with this budget writes its own tables.
     pub fn of(budget: &Budget) -> Self {
         Self(options::of(budget, Area::Default))
     }
 }
 
-/// Tables that are being written. Dropped, they remain on disk unfinished: their folder is the caller's.
+/// Writes tables. If it is dropped, unfinished tables remain on disk; the caller owns their folder.
 pub struct Tables<'o> {
     options: &'o TableOptions,
     folder: PathBuf,
     bytes: TableBytes,
-    /// By the two leading bytes of the keys.
+    /// Families by the two leading bytes of their keys.
     families: BTreeMap<[u8; 2], Family<'o>>,
     files: Vec<PathBuf>,
     of_runs: Stream<'o>,
     of_events: Stream<'o>,
-    /// The run whose rows come, and its number.
+    /// The run of the current rows, and its number.
     run: Option<(Vec<u8>, u64)>,
 }
 
@@ -76,11 +76,11 @@ impl fmt::Debug for Tables<'_> {
     }
 }
 
-/// Tables of rows in the order in which they come.
+/// Tables of rows in the order of their arrival.
 #[derive(Default)]
 struct Stream<'o> {
     files: Vec<PathBuf>,
-    /// The table that is being written, and its bytes.
+    /// The unfinished table, and its bytes.
     table: Option<(SstFileWriter<'o>, usize)>,
 }
 
@@ -94,18 +94,19 @@ enum Family<'o> {
         table: SstFileWriter<'o>,
         bytes: usize,
     },
-    /// Between two tables.
+    /// A large family between two tables.
     Rolled,
 }
 
 impl<'o> Tables<'o> {
-    /// No rows yet. The folder must be on the file system of the store, or the tables are copied when they are added.
+    /// Starts without rows. The folder must be on the store's file system; otherwise adding the tables copies them.
     pub fn new(options: &'o TableOptions, folder: PathBuf, bytes: TableBytes) -> Self {
         let (families, files, of_runs, of_events) = (BTreeMap::new(), Vec::new(), Stream::default(), Stream::default());
         Self { options, folder, bytes, families, files, of_runs, of_events, run: None }
     }
 
-    /// Adds a row, whose key is greater than that of every row of its family so far, and of its run if it is kept by number.
+    /// Adds a row. Its key must be greater than every earlier key of its family, or of its run and family if it is stored
+    /// by number.
     pub fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
         let mut on_disk = Vec::with_capacity(key.len() + NUMBER_BYTES);
         match place(key, &mut on_disk, |run| self.number(run).map(Some))? {
@@ -114,7 +115,7 @@ impl<'o> Tables<'o> {
         }
     }
 
-    /// The number of the run whose rows come.
+    /// The number of the current run.
     fn number(&mut self, run: &[u8]) -> Result<u64, Error> {
         let number = match &self.run {
             Some((last, number)) if last == run => return Ok(*number),
@@ -175,7 +176,7 @@ impl<'o> Tables<'o> {
         Ok(())
     }
 
-    /// Syncs and closes all tables, and returns their files. No two of them overlap: RocksDB puts them on one level.
+    /// Syncs and closes all tables, and returns their files. No two of them overlap, so RocksDB puts them on one level.
     pub fn finish(mut self) -> Result<TableFiles, Error> {
         let failed = |source| Error::of(&self.folder, source);
         for stream in [&mut self.of_runs, &mut self.of_events] {
@@ -185,7 +186,7 @@ impl<'o> Tables<'o> {
         }
         let others = self.folder.join(Area::Default.name());
         let mut small: Option<SstFileWriter<'_>> = None;
-        // In the order of their keys.
+        // Families are in the order of their keys.
         for family in std::mem::take(&mut self.families).into_values() {
             if let Family::Small { rows, .. } = family {
                 let table = match &mut small {
@@ -195,7 +196,7 @@ impl<'o> Tables<'o> {
                 rows.iter().try_for_each(|(key, row)| table.put(key, row)).map_err(failed)?;
                 continue;
             }
-            // What follows a large family goes to another table than what is before it.
+            // A table of small families must not span a large family.
             if let Some(mut table) = small.take() {
                 table.finish().map_err(failed)?;
             }
@@ -212,7 +213,7 @@ impl<'o> Tables<'o> {
     }
 }
 
-/// Begins a table; `name` is the beginning of its file's.
+/// Begins a table; `name` is the beginning of its file name.
 fn begin<'o>(options: &'o TableOptions, name: &Path, files: &mut Vec<PathBuf>) -> Result<SstFileWriter<'o>, Error> {
     let path = name.with_extension(format!("{}.sst", files.len()));
     let table = SstFileWriter::create(&options.0);

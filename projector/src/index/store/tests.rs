@@ -1,4 +1,4 @@
-//! What a crash may take, and what is read without the disk.
+//! Tests of a store after a crash, and of reads from memory alone.
 
 mod places;
 
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// So little that memtables fill up by themselves.
+/// So little that memtables become full by themselves.
 const BYTES: usize = 2 << 20;
 const COMMITS: u32 = 300;
 
@@ -19,7 +19,7 @@ fn open(dir: &Path) -> Store {
     Store::open(dir, &Budget::new(BYTES)).expect("there is room")
 }
 
-/// What a commit writes: a row of its own, and the offset after it.
+/// The rows of a commit: a row of its own, and the offset after it.
 fn commit(number: u32) -> [(Vec<u8>, Vec<u8>); 2] {
     let progress = meta::Progress { next_offset: Offset::from(number + 1), last: None };
     let bytes = (number % 7 * 9000) as usize + 8;
@@ -40,7 +40,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, u64> {
     entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len()))).collect()
 }
 
-/// What `kill -9` leaves of a folder now.
+/// Copies a folder as `kill -9` would leave it now.
 fn killed(dir: &Path, to: &Path) {
     loop {
         fs::create_dir_all(to).expect("there is room");
@@ -53,7 +53,7 @@ fn killed(dir: &Path, to: &Path) {
     }
 }
 
-/// The store has the rows of every commit up to its offset, and of no other.
+/// Asserts that the store has the rows of every commit up to its offset, and no others. Returns the offset.
 fn reached(store: &Store) -> u32 {
     let progress: meta::Progress = store.get(&meta::progress()).expect("it can be read").unwrap_or_default();
     let next = u32::try_from(progress.next_offset.get()).expect("a number of commits");
@@ -172,10 +172,10 @@ fn a_cached_view_gives_a_bounded_number_of_rows() {
 #[test]
 fn a_cached_view_says_that_a_row_is_not_in_memory_and_never_that_there_is_none() {
     let folder = tempfile::tempdir().expect("a folder");
-    // So that the cache has room for all of it.
+    // The cache can hold all rows.
     let open = || Store::open(folder.path(), &Budget::new(32 * BYTES)).expect("there is room");
     let large = vec![7; 4 << 10];
-    // Far from what opening reads: the progress, and the last run. Rows by a run's number, and others.
+    // Far from the rows that opening reads: the progress, and the last run. Rows by a run's number, and others.
     let others: Vec<_> = (0..100_u8).map(|number| vec![5, 0, number]).collect();
     let of_runs = (b'a'..=b'z').flat_map(|run| (0..10).map(move |number| vec![2, 0, run, 0, 1, number]));
     let keys: Vec<_> = others.into_iter().chain(of_runs).collect();

@@ -1,11 +1,11 @@
-//! Scans in the order of keys, of rows that are on disk in another order.
+//! Scans rows in the order of their keys, although their order on disk is another one.
 //!
 //! ```text
 //!   prefix ─┬─ with a run ──────────▶ that run's rows: one seek
 //!           ├─ a numbered family ───▶ run by run, in the order of ids: a seek each
 //!           ├─ a list of events ────▶ bucket by bucket: a seek each
 //!           ├─ several such lists ──▶ list by list, each found by a seek in each bucket
-//!           ├─ an index, or nothing ▶ area by area, in no order: for what takes all rows
+//!           ├─ an index, or nothing ▶ area by area, in no order: for reads of all rows
 //!           └─ any other ───────────▶ as they are: one seek
 //! ```
 
@@ -17,10 +17,10 @@ use crate::index::store::{
 use rocksdb::{DBRawIterator, Direction, ReadTier};
 use std::ops::ControlFlow;
 
-/// Makes an iterator over an area. A snapshot's are all of one moment.
+/// Creates an iterator over an area. The iterators of a snapshot all show its moment.
 type Iterate<'f, 'i> = dyn Fn(Area) -> DBRawIterator<'i> + 'f;
 
-/// Where a scan goes: the rows under `prefix`, from `start` on.
+/// The rows of a scan: under `prefix`, from `start` on.
 #[derive(Clone, Copy)]
 struct Span<'s> {
     prefix: &'s [u8],
@@ -29,7 +29,7 @@ struct Span<'s> {
 }
 
 impl Database {
-    /// Scans by the iterators that `iterate` makes. The tier is where a run's number is looked for.
+    /// Scans with the iterators that `iterate` creates. `tier` is for lookups of a run's number.
     pub(super) fn scan_by(
         &self,
         (iterate, tier): (&Iterate<'_, '_>, ReadTier),
@@ -44,7 +44,10 @@ impl Database {
             return self.scan_run(&mut iterate(Area::Runs), (parts, number), span, visit).map(drop);
         }
         if prefix.len() < 2 {
-            assert!(start == prefix && matches!(direction, Direction::Forward), "a scan of all rows has one order");
+            assert!(
+                start == prefix && matches!(direction, Direction::Forward),
+                "a scan of all rows has no start and no direction"
+            );
             return self.scan_areas(iterate, prefix, visit);
         }
         if numbers::is_numbered(prefix) {
@@ -56,10 +59,10 @@ impl Database {
         self.walk(&mut iterate(Area::Default), span, visit).map(drop)
     }
 
-    /// Visits all rows of an index, or of all indices: of each family in some order.
+    /// Visits all rows of an index, or of all indices. Each family's rows come in no particular order.
     ///
-    /// Errors: `Damaged` where a run's number and the run of that number do not fit: queries begin with the one, this with the
-    /// other.
+    /// Errors: `Damaged` if the rows id → number and number → id contradict each other: queries read the former, this scan
+    /// the latter.
     fn scan_areas(&self, iterate: &Iterate<'_, '_>, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
         let (numbered, mut count) = (meta::run_numbers(), 0_u64);
         let mut others = |key: &[u8], row: &[u8]| {
@@ -114,7 +117,7 @@ impl Database {
     /// Scans a numbered family across runs, in the order of their ids: a step and a seek for each run.
     fn scan_runs(&self, iterate: &Iterate<'_, '_>, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
         let Span { prefix, start, direction } = span;
-        assert!(matches!(direction, Direction::Forward), "a scan across runs goes against their order");
+        assert!(matches!(direction, Direction::Forward), "a scan across runs must be forward");
         let (head, all) = (&prefix[..2], meta::run_numbers());
         let from = numbers::split(start).map_or(start, |parts| &start[..2 + parts.run.len()]);
         let from = [all.bytes(), from.get(2..).unwrap_or_default()].concat();
@@ -131,7 +134,7 @@ impl Database {
         self.walk(&mut iterate(Area::Default), Span { prefix: &within, start: &from, direction }, &mut each).map(drop)
     }
 
-    /// Scans a bucketed family: list by list, and each of them bucket by bucket with a seek for each. Where the prefix is not
+    /// Scans a bucketed family: list by list, and each list bucket by bucket, with a seek for each. If the prefix is not
     /// one list, a seek in each bucket finds the next list.
     fn scan_buckets(&self, iterate: &Iterate<'_, '_>, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
         let Span { prefix, start, direction } = span;
@@ -142,7 +145,7 @@ impl Database {
         if let Some(list) = buckets::list_of(prefix) {
             return self.scan_list(&mut rows, (list, last), span, visit).map(drop);
         }
-        assert!(matches!(direction, Direction::Forward), "a scan across lists goes against their order");
+        assert!(matches!(direction, Direction::Forward), "a scan across lists must be forward");
         let mut from = start.max(prefix).to_vec();
         loop {
             let mut next: Option<Vec<u8>> = None;
@@ -188,7 +191,7 @@ impl Database {
             let from = match (direction, within) {
                 (Direction::Forward, None) => prefix.clone(),
                 (Direction::Reverse, None) => [&prefix[..], &END].concat(),
-                // In all buckets but that of the start, it is before or after all rows.
+                // In all buckets except the start's own, this key is before or after all rows.
                 (_, Some(_)) => buckets::key_in(bucket, start),
             };
             let head = buckets::key_in(bucket, &[]).len();
@@ -205,7 +208,7 @@ impl Database {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Scans rows of one run, by its number. The span's prefix is that of which the parts are.
+    /// Scans rows of one run, by its number. `of` must be the parts of the span's prefix.
     fn scan_run(
         &self,
         rows: &mut DBRawIterator<'_>,
@@ -217,7 +220,7 @@ impl Database {
         let (run_end, mut prefix) = (key.len(), Vec::new());
         numbers::put_key(of, number, &mut prefix);
         let prefix_end = prefix.len() - of.rest.len();
-        // A start beside the family's own keys is before or after all of them.
+        // A start outside the family's keys is before or after all of them.
         let from = match (start.strip_prefix(key.as_slice()), direction) {
             (Some(rest), _) => [&prefix[..prefix_end], rest].concat(),
             (None, Direction::Forward) if start < key.as_slice() => prefix.clone(),
@@ -231,8 +234,8 @@ impl Database {
         })
     }
 
-    /// Visits rows for as long as their keys on disk start with `prefix` and the visitor wants more. Says whether it wanted no
-    /// more.
+    /// Visits rows as long as their keys on disk start with `prefix` and the visitor continues. Returns `Break` if the
+    /// visitor ended the scan.
     fn walk(
         &self,
         rows: &mut DBRawIterator<'_>,

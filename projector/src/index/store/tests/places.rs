@@ -1,4 +1,4 @@
-//! A store on disk keeps most rows under other keys than those that it is asked for: it answers as one in memory.
+//! A store on disk stores most rows under other keys than queries use. These tests compare it with a store in memory.
 
 use super::super::{
     Budget, Commit as _, Key, Memory, Rows, Store, View, effects, events, evolving, index_of, meta, records, runs,
@@ -86,7 +86,7 @@ fn scanned<R: Rows>(rows: &R, prefix: &[u8], start: &[u8], backwards: bool, coun
     found
 }
 
-/// Both have the same row under a random key, and the same rows of random lists from a random place on.
+/// Asserts that both have the same row under a random key, and the same rows of random lists from a random position on.
 fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
     let key = random.key();
     assert_eq!(disk.row(key.bytes()).expect("read"), memory.row(key.bytes()).expect("read"), "{key:?}");

@@ -44,8 +44,8 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 /// Opens a projector over a Kafka topic. Creates a missing topic as `docs/operate.md` ("Kafka") describes, and logs each
 /// weaker setting of an existing topic.
 ///
-/// Errors: `Invalid` for a topic that can lose records of the journal, unless `config.accept_lossy_topic` is set or an
-/// earlier start with the same folder accepted the same settings.
+/// Errors: `Invalid` for a topic that can lose records of the journal. No error if `config.accept_lossy_topic` is set, or
+/// if an earlier start with the same folder accepted the same settings.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
     let opened = config.executor.run(move || -> Result<KafkaLog, Error> {

@@ -5,9 +5,9 @@
 //!   deliveries index  (all others with an effect) ┘                  (judge, project)
 //! ```
 //!
-//! Applied records alone are not enough: a refused record may have consumed numbers or be evidence, a repeat may have
-//! consumed a number, and a batch is judged as a whole. Each is judged again by the same code, so this module has no
-//! rules of its own.
+//! Applied records alone are not enough. A refused record may have consumed numbers or be evidence, a repeat may have
+//! consumed a number, and a batch is judged as a whole. Each is judged again by the same code, so this module has no rules
+//! of its own.
 //!
 //! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are in no index, so they are
 //! absent as of every offset.

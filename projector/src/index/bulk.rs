@@ -7,7 +7,7 @@
 //!   sink: tables that a store ingests at once (build), or digests (verify), which take all rows at once and in any order
 //! ```
 //!
-//! The result equals the rows of the live fold: a run's rows depend only on its own records in log order, and the fold of a
+//! The result equals the rows of the live fold. A run's rows depend only on its own records in log order, and the fold of a
 //! run reads no rows of other runs (`order`).
 //!
 //! Memory: [`Limits::memory_bytes`] for sorting and folding; in addition a block per segment, and a table's buffers per
@@ -89,8 +89,8 @@ impl Sink for Tables<'_> {
 }
 
 /// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
-/// partition. Returns false if the loop must apply the records instead: the store is in memory or not empty, or the log
-/// does not begin with the journal's genesis. The caller must resume the fold from the store, also after an error.
+/// partition. Returns false if the loop must apply the records instead. Then the store is in memory or not empty, or the
+/// log does not begin with the journal's genesis. The caller must resume the fold from the store, also after an error.
 ///
 /// After a crash the store has all rows of the build or none. Blocking.
 pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {

@@ -96,15 +96,16 @@ impl Error {
         Self { lag: Some(lag), ..Self::new(ErrorKind::Stale, message).at(target) }
     }
 
-    /// The error for an append that the log did not acknowledge: `Overloaded` if nothing was appended and the same append
-    /// may succeed later, otherwise the kind of [`kind_of`].
+    /// The error for an append that the log did not acknowledge. `Overloaded` if the log appended no record and the same
+    /// append may succeed later, otherwise the kind of [`kind_of`].
     pub fn of_append(source: runlog_log::Error) -> Self {
         let untouched = source.kind() == runlog_log::Kind::Retry;
         let error = Self::from(source);
         if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
     }
 
-    /// The same error for a request that was partly done: not `Overloaded`, which would mean that nothing was done.
+    /// The same error for a request that was partly done. `Overloaded` would mean that the whole request was refused, so it
+    /// becomes `Unavailable`.
     #[must_use]
     pub fn after_a_part(self) -> Self {
         let kind = if self.kind == ErrorKind::Overloaded { ErrorKind::Unavailable } else { self.kind };

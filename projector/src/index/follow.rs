@@ -74,8 +74,11 @@ impl std::fmt::Debug for Follower {
 impl Follower {
     /// Begins at `from`; with `until_end` it ends after the records applied by now.
     ///
-    /// Errors: `Unavailable` with [`FOLLOWERS_MAX`] streams open, or if the log does not answer; `NotFound` if the log
-    /// no longer has records from `from` on; `Usage` for another number of offsets than the journal has partitions.
+    /// Errors:
+    ///
+    /// * `Unavailable` if [`FOLLOWERS_MAX`] streams are open, or if the log does not answer;
+    /// * `NotFound` if the log no longer has records from `from` on;
+    /// * `Usage` if the number of offsets is not the journal's number of partitions.
     pub async fn new(projector: &Projector, from: From, until_end: bool) -> Result<Self, Error> {
         let shared = projector.shared.clone();
         let permit = shared.followers.clone().try_acquire_owned().map_err(|_| {

@@ -30,13 +30,13 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// Memory for reading one row of an index, bytes.
 const READ_BYTES: usize = 1 << 20;
-/// Records read to find the first one that a partition delivers.
+/// The number of records to read for a partition's first record.
 const FIRST_RECORDS: usize = 1;
 
 /// Finds the journal of `log`, or creates one if the log is empty.
 ///
-/// Errors: `Invalid` if `config.partitions` is not the journal's number of partitions, if the topic has fewer partitions
-/// than its genesis names, or if the topic does not begin with a genesis.
+/// Errors: `Invalid` if `config.partitions` is not the journal's number of partitions, or if the topic has fewer. Also
+/// `Invalid` if the topic does not begin with a genesis.
 pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let live = log.partitions();
     let differs = |what: &str, count: u32, wanted: u32| {
@@ -95,7 +95,7 @@ async fn append(
     Ok(())
 }
 
-/// Finds the journal of a log whose partition 0 no longer starts with its genesis: in an existing index, or in another
+/// Finds the journal of a log whose partition 0 no longer starts with its genesis. Reads an existing index, or another
 /// partition that still starts with it.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.index(), log.partitions());

@@ -137,8 +137,8 @@ impl Pipeline {
                 0
             }
         };
-        // Must precede `run_all`. A flush left for the next turn would run before the jobs that get records in that turn,
-        // and its duration would change the order in which the caller's tasks wake.
+        // Must precede `run_all`. Otherwise the next turn would run the flush before the jobs of that turn's records. The
+        // duration of the flush would then change the order in which the caller's tasks wake.
         self.look_after_flushes();
         self.pool.run_all();
         self.look_after_jobs();

@@ -164,10 +164,9 @@ impl Projector {
         }
     }
 
-    /// Runs one iteration of the loop on this thread, for a caller that runs the projector itself
-    /// ([`Executor::Caller`]): reads at most `records_max` records that are in the log, applies and commits them, and
-    /// wakes the queries that wait for them. Waits for nothing. Partitions with a temporary failure are retried in the
-    /// first iteration after their pause.
+    /// Runs one iteration of the loop on this thread, for a caller that runs the projector itself ([`Executor::Caller`]).
+    /// Reads at most `records_max` records that are in the log, applies and commits them, and wakes the queries that wait
+    /// for them. Does not block. Partitions with a temporary failure are retried in the first iteration after their pause.
     ///
     /// Returns how many records it read; 0 if there are none, if the log failed, and if no loop runs or a thread runs
     /// it.

@@ -1,5 +1,5 @@
-//! Rebuilds the store of one partition beside the live store, if a skip voids an applied record, or if an older version of
-//! Runlog wrote the live store in another layout.
+//! Rebuilds the store of one partition beside the live store, for one of two reasons: a skip voids an applied record, or an
+//! older version of Runlog wrote the live store in another layout.
 //!
 //! Folders are `DIR/index/<generation>/<partition>/`. The new store is in the next generation. Until it has reached the old
 //! store's offset, the old store answers queries. The new store gets the marker [`meta::live`] before the old store is

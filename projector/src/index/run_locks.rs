@@ -24,8 +24,8 @@ const FORGET: Duration = Duration::from_secs(2 * 3600);
 #[derive(Debug)]
 pub(crate) struct Locks<T>(Vec<Mutex<T>>);
 
-/// The state under a lock of runs. `numbered` is the last numbered run of those that share the lock; `taken` applies to all
-/// of them.
+/// The state under a lock of runs. Several runs may share a lock: `numbered` is the last numbered run among them, `taken`
+/// applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct OfLockedRun {
     /// The run whose last record this server numbered, unless this server has since appended a record of it that is not

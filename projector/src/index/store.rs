@@ -246,8 +246,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Removes the folder when the last reference to the store is dropped: tables are opened lazily, so that a query in
-    /// progress may still need any of its files.
+    /// Removes the folder when the last reference to the store is dropped. Tables are opened lazily, so a query in progress
+    /// may still need any of its files.
     pub fn remove_when_unused(&self) {
         self.removal.wanted.store(true, Ordering::Release);
     }

@@ -1,8 +1,9 @@
 //! Computes digests of rows in any order.
 //!
-//! An index's digest is SHA-256 over its families that have rows, by their second byte: the byte, the number of rows, and
-//! the sum, modulo 2^256, of SHA-256 over each row as length-prefixed key and row. One changed, missing or additional row
-//! changes it. It detects damage and mistakes, but not attacks: two sets of rows with the same sum can be constructed.
+//! An index's digest is SHA-256 over its families that have rows, by their second byte. Of each family it covers the byte,
+//! the number of rows, and a sum. The sum, modulo 2^256, is of SHA-256 over each row as length-prefixed key and row. One
+//! changed, missing or additional row changes the digest. It detects damage and mistakes, but not attacks: two sets of rows
+//! with the same sum can be constructed.
 
 use super::Sink;
 use crate::index::store::{self, Index, Rows};

@@ -1,5 +1,5 @@
-//! Reads a partition's log for a bulk fold: decodes the envelope of every record, collects the partition's own records that
-//! decide where the fold ends, and sorts all others by run.
+//! Reads a partition's log for a bulk fold. Decodes the envelope of every record, collects the records that decide where
+//! the fold ends, and sorts all others by run.
 //!
 //! ```text
 //!   log ─▶ decode ─┬─ genesis ─▶ checked
@@ -8,9 +8,9 @@
 //!                  └─ all others ─▶ sorter ────────────┘
 //! ```
 //!
-//! The result is a state of the live fold after all skips that it reads: at the first stop that no skip voids, or at the
-//! log's end. The live fold reads a log in order, and voids a blocking record if any later skip names it. If a skip names
-//! an earlier record, the live fold starts again, with that record voided.
+//! The result is a state of the live fold after all skips that it reads. It is the state at the first stop that no skip
+//! voids, or at the log's end. The live fold reads a log in order, and voids a blocking record if any later skip names it.
+//! If a skip names an earlier record, the live fold starts again, with that record voided.
 
 use super::sorter::{Sorted, Sorter};
 use crate::index::{

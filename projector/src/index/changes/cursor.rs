@@ -5,7 +5,7 @@
 //!                                          changes already sent, and the number of skips below it
 //! ```
 //!
-//! A stream cannot resume after a change of the row layout, or after a new skip below its position: the rows already sent
+//! A stream cannot resume after a change of the row layout, or after a new skip below its position. The rows already sent
 //! would differ from the index.
 
 use crate::index::{

@@ -1,5 +1,5 @@
-//! The work of one partition, on a worker's thread: folds records up to the first one that blocks the partition, and
-//! decides how it continues.
+//! The work of one partition, on a worker's thread. Folds records up to the first record that blocks the partition, and
+//! decides how the partition continues.
 
 use crate::index::{
     bulk, failpoint,
@@ -303,8 +303,8 @@ fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, 
 /// Errors: `Kind::Retry` if the read timed out; the record may exist.
 fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {
     let Some(after) = last.offset.next() else { return Ok(false) };
-    // Opens the reader at the offset after the record, where it fails with `OutOfRange` if the log ends earlier. A reader
-    // at the record's own offset would wait if the log ends there.
+    // Opens the reader at the offset after the record: that fails with `OutOfRange` if the log ends earlier. A reader at
+    // the record's own offset would wait if the log ends there.
     let read = log.reader(&[(partition, after)]).and_then(|mut reader| {
         reader.seek(partition, last.offset)?;
         let found = reader.poll(1, wait)?.into_iter().next();

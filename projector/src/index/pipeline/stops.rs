@@ -40,7 +40,8 @@ impl Pipeline {
         }
     }
 
-    /// Compares each partition's last record with the log's: those that differ stop, the others are read again.
+    /// Compares each partition's last record with the log's. Partitions whose records differ stop, the others are read
+    /// again.
     fn check_all(&mut self, error: &runlog_log::Error) {
         tracing::error!("the log lost records; checking which partitions are affected: {error}");
         for id in self.pool.ids() {

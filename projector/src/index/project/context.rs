@@ -69,7 +69,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Why the record, or the one that it repeats, was refused.
+    /// The reason for the refusal of the record, or of the record that it repeats.
     pub(super) fn refusal(&self) -> Option<Reason> {
         match self {
             Self::Applied => None,

@@ -19,7 +19,7 @@ type Hasher = foldhash::fast::RandomState;
 
 /// The latest runs whose first record this fold projected, and the keys written for them since.
 ///
-/// A run is forgotten completely or not at all: it stays in the generation in which it began, so its keys are in that
+/// A run is forgotten completely or not at all. It stays in the generation in which it began, so its keys are in that
 /// generation or in a younger one. A run must therefore begin before its first row is written, and only once.
 #[derive(Debug)]
 pub(crate) struct NewRuns {

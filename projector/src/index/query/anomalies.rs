@@ -35,8 +35,8 @@ pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&s
     Ok(found)
 }
 
-/// A page of this partition's anomalies, of one run or of all visible runs, in log order: one seek, a step each (and a get
-/// each for one run).
+/// A page of this partition's anomalies, of one run or of all visible runs, in log order. One seek and a step each, and for
+/// one run also a get each.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -200,8 +200,8 @@ pub enum Loaded {
 
 /// A checkpoint by id.
 ///
-/// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message from
-/// other checkpoints: each message is read once. Stored content is fetched once per record.
+/// Cost: its row and its record, and a get per page of ranges. Per range a get, or a seek and a step per message from other
+/// checkpoints. Each message is read once, and stored content is fetched once per record.
 pub fn load<R: Rows>(
     rows: &R,
     contents: &Contents,

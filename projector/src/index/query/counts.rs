@@ -59,8 +59,8 @@ impl AddAssign for Counts {
 /// Counts the visible runs' rows of a partition as of `now`, milliseconds since the Unix epoch by the log's clock.
 /// Anomalies and dead letters are not stored by run, so their counts are 0 unless all runs are visible.
 ///
-/// Cost: two seeks for each prefix of visible run ids and two more, at most [`COUNT_MAX`] steps and one more for each of
-/// the four lists, and a get for each pending effect.
+/// Cost: two seeks for each prefix of visible run ids, and two more. At most [`COUNT_MAX`] steps and one more for each of
+/// the four lists. A get for each pending effect.
 pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     let mut of_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {

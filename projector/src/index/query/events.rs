@@ -106,8 +106,8 @@ impl Filter {
 
 /// A page of this partition's events. It may have fewer items than `limit`, or none, and still return a cursor.
 ///
-/// Cost: one seek for a run's records (two for a run as subject), otherwise one for each million offsets; then a step and a
-/// get per row read.
+/// Cost: one seek for a run's records (two for a run as subject), otherwise one seek for each million offsets. Then a step
+/// and a get per row read.
 ///
 /// Errors: `Usage` for a cursor of another list, and without any indexed condition.
 pub fn page<R: Rows>(

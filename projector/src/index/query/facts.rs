@@ -1,8 +1,7 @@
 //! The facts of a run that are valid at a time (valid time), by the records up to the view's position.
 //!
-//! Of a fact's statements up to that time, the one with the latest valid time decides; at a tie an assertion wins over
-//! a retraction, then the later offset wins. The fact is valid if that statement is an assertion, and is shown at its
-//! record.
+//! The statement with the latest valid time up to that time decides. At a tie an assertion wins over a retraction, then the
+//! later offset wins. The fact is valid if that statement is an assertion, and is shown at its record.
 //!
 //! ```text
 //!   the run's records, in log order ──▶ the stated fact: family, key
@@ -108,8 +107,9 @@ pub struct ValidFact {
 /// The records that state a run's facts valid at a time, in the given order, after `cursor` (the key of a record's row).
 /// `take` receives the row's key, the record's offset and index, its fact and its row.
 ///
-/// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000). Once per fact: for a call one get (and a
-/// seek if it has other statements than a request and an end), for a turn or proposal one seek; and a step per statement.
+/// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000). Once per fact: one get for a call (and a
+/// seek if it has other statements than a request and an end), or one seek for a turn or proposal. In addition a step per
+/// statement.
 ///
 /// A page may have fewer items than the limit, or none, and still return a cursor. The cursor survives writes.
 pub fn valid_at<R: Rows, T>(

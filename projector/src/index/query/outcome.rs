@@ -107,8 +107,8 @@ pub fn number<R: Rows>(
     row.map(|row| Ok(super::envelope(&row.framed.0)?.journal_seq)).transpose()
 }
 
-/// The outcome of the first record with this id, and the run's writer in the same view; none if no record with the id
-/// was applied or refused for its content. At most five gets.
+/// The outcome of the first record with this id, and the run's writer in the same view. None if no record with the id was
+/// applied or refused for its content. At most five gets.
 pub fn by_id<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -159,7 +159,7 @@ pub fn read_back<R: Rows>(
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also }))
 }
 
-/// The outcomes of a run's records at positions that the index has reached, in the given order; none for a position without
+/// The outcomes of a run's records at positions that the index has reached, in the given order. None for a position without
 /// a record of the run. Cost of each: see [`one`].
 pub fn each<R: Rows>(
     rows: &R,

@@ -49,19 +49,20 @@ type Cursor = Option<Vec<u8>>;
 
 /// The state to resume a run from; none for a run without applied records.
 ///
-/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, and two steps per pending effect with a
-/// decode per piece of its evidence. Then a seek plus two gets per call that the checkpoint does not cover, and a seek for
-/// each list of open objects with a step per item, at most `limit` items in all. With `content`, one lookup in the content
-/// store per content, at most [`CONTENTS_MAX`].
+/// Cost: one get for the run, a seek to its last anomaly, and the checkpoint's seek. In addition:
+///
+/// * two steps per pending effect, and a decode per piece of its evidence;
+/// * a seek plus two gets per call that the checkpoint does not cover;
+/// * a seek for each list of open objects, and a step per item; calls and items are at most `limit` in all;
+/// * with `content`, one lookup in the content store per content, at most [`CONTENTS_MAX`].
 ///
 /// Pages list `pending` first, then `completed`, approvals, wakes, messages, write-backs, and `missing_content`.
 /// `resumable` considers all pending effects, and the missing content of the pages read so far.
 ///
-/// A cursor is valid only as long as the run has the same last record as for the first page, so that all pages show one
-/// state.
+/// A cursor is valid only as long as the run's last record is still the first page's. So all pages show one state.
 ///
-/// Errors: `Unavailable` if the content store does not answer; `Conflict` if the run has new records since the cursor
-/// was returned: query as of [`cursor_offset`] instead.
+/// Errors: `Unavailable` if the content store does not answer. `Conflict` if the run has new records since the cursor was
+/// returned: query as of [`cursor_offset`] instead.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,

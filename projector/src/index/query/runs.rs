@@ -43,7 +43,7 @@ impl Filter {
     }
 }
 
-/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek for each prefix of visible ids, a
+/// Up to `limit` runs of this partition after `after` (exclusive), in id order. One seek for each prefix of visible ids, a
 /// step per run read, and for `stuck` a seek per open run.
 ///
 /// Errors: `Usage` for an `after` without the filter's prefix, which belongs to another list.
@@ -85,8 +85,8 @@ pub fn list<R: Rows>(
 /// The sort key of runs, newest first: the log's timestamp of the run's last record, then the run id.
 pub type NewestFirst = (Reverse<i64>, RunId);
 
-/// The first `limit` runs of this partition after `after` (exclusive), newest first: one seek, and a step per run with
-/// the prefix, each of which decrements `steps`.
+/// The first `limit` runs of this partition after `after` (exclusive), newest first. One seek, and a step per run with the
+/// prefix; each step decrements `steps`.
 ///
 /// Errors: `Usage` if there are more runs than steps.
 pub fn newest<R: Rows>(

@@ -163,7 +163,7 @@ struct Found {
 pub struct Budget {
     bytes: Cell<u64>,
     bytes_max: u64,
-    /// Whether a record was read after the one that reached the limit.
+    /// Whether a record was read although the budget was already spent.
     is_over: Cell<bool>,
 }
 
@@ -345,7 +345,7 @@ fn line(
     })
 }
 
-/// The reason why a record cannot be shown whole: it was written before the depth limit and nests deeper than most JSON
+/// The reason why a record cannot be shown whole. A record from before the depth limit may nest deeper than most JSON
 /// parsers accept, which would then fail on the whole page.
 fn unreadable(content: &Content<Payload>) -> Option<String> {
     match content {

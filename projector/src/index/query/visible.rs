@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 /// Selects runs by their id: `*` all runs, `acme/*` the runs that start with `acme/`, and `acme` the one run with that id.
 ///
-/// Ids are compared byte by byte: neither case nor Unicode forms are folded. The text before a `*` ends with a separator,
-/// one of `/ : . - _ # | ~ @`, so that `acme/*` can never match `acme2`.
+/// Ids are compared byte by byte: neither case nor Unicode forms are folded. The text before a `*` ends with a separator:
+/// one of `/ : . - _ # | ~ @`. So `acme/*` can never match `acme2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPattern {
     text: String,

@@ -7,8 +7,8 @@ const MEMTABLE_BYTES_MAX: usize = 16 << 20;
 /// The smallest limit of a memtable's size.
 const MEMTABLE_BYTES_MIN: usize = 1 << 20;
 
-/// The binary logarithm of the number of the cache's shards. A block larger than its shard is never cached, so there are
-/// few shards: even with a small budget, a shard holds a memtable's charge and blocks of every kind.
+/// The binary logarithm of the number of the cache's shards. There are few, because a block larger than its shard is never
+/// cached. Even with a small budget, a shard holds a memtable's charge and blocks of every kind.
 const SHARD_BITS: i32 = 4;
 
 /// RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.

@@ -133,8 +133,8 @@ pub struct EffectRow {
     pub index: u32,
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
-    /// Number of records applied to it (its request and decisions included) or stored as its evidence (evicted evidence
-    /// included, evidence under the id of other kept evidence not). A decision made at a smaller revision is refused.
+    /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
+    /// but not evidence under the id of other kept evidence. A decision made at a smaller revision is refused.
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or stored as its evidence.
     pub newest: ContentHash,
@@ -278,9 +278,9 @@ impl EffectRow {
     }
 }
 
-/// Evicts evidence beyond [`EVIDENCE_MAX`] among the first results of each id, or among the others: the oldest that does
-/// not state that the effect happened, or the oldest if all do. [`EffectRow::adopted_by`] thus returns the same as with all
-/// evidence.
+/// Evicts evidence beyond [`EVIDENCE_MAX`] among the first results of each id, or among the others. Evicts the oldest that
+/// does not state that the effect happened, or the oldest if all do. [`EffectRow::adopted_by`] thus returns the same as
+/// with all evidence.
 fn evict(evidence: &mut Vec<EvidenceRow>, first: bool) -> Option<EvidenceRow> {
     let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;
     if evidence.iter().filter(group).count() <= EVIDENCE_MAX {

@@ -45,8 +45,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// A read of [`Store::cached_view`](super::Store::cached_view) needs a block that is not in the block cache, or the row
-    /// is too long, or the view has read too many rows.
+    /// A cached view ([`Store::cached_view`](super::Store::cached_view)) cannot return a row: its block is not in the block
+    /// cache, the row is too long, or the view has read too many rows.
     #[error("a row is not in the block cache or is too long, or too many rows were read")]
     NotCached,
     /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.

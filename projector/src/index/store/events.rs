@@ -1,8 +1,8 @@
 //! `events`: applied records by their summary for event streams. A row contains only the record's run. A page is a seek for
 //! each million offsets, then a step and a get per record.
 //!
-//! A record has one row for its family and kind, one for its subject (unless that is its own run, whose records are in
-//! `records`), and one for each related reference, correlation entry and tag, at most [`EACH_MAX`] of each. Texts
+//! A record has one row for its family and kind, and one for its subject, unless that is its own run, whose records are in
+//! `records`. It has one row for each related reference, correlation entry and tag, at most [`EACH_MAX`] of each. Texts
 //! longer than [`TEXT_BYTES_MAX`] are not indexed.
 
 use super::{

@@ -10,8 +10,9 @@ symbols! {
     }
 }
 
-/// The fact about which an applied record makes a statement: its family, and its key within the run (the request's record
-/// id, the message id, or the proposal's request id). For a hidden payload it follows from the record's `facts` alone.
+/// The fact about which an applied record makes a statement: its family, and its key within the run. The key is the
+/// request's record id, the message id, or the proposal's request id. For a hidden payload it follows from the record's
+/// `facts` alone.
 ///
 /// A decision is about a call if the run has that call, otherwise about another effect. This function does not distinguish
 /// these cases.

@@ -79,8 +79,8 @@ impl Horizons {
         self.0.iter().find(takes).map(|horizon| horizon.offset)
     }
 
-    /// The offset of the horizon that deleted the content of a record with an unknown payload type: the last in the log of
-    /// any payload type, because the record could have had any.
+    /// The offset of the horizon that deleted the content of a record with an unknown payload type. Horizons of all payload
+    /// types apply, because the record could have any; the last in the log is returned.
     pub fn dropped_by_any(&self, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| offset < horizon.offset && logged_at_millis < horizon.until_millis;
         self.0.iter().filter(takes).map(|horizon| horizon.offset).max()

@@ -1,5 +1,5 @@
-//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests and simulations, in which databases
-//! would take most of the time.
+//! Rows in memory, for folds without a disk: runs as of an offset, tests and simulations. In simulations, databases would
+//! take most of the time.
 
 use super::{Commit, Error, Rows, Visit};
 use std::{

@@ -1,5 +1,5 @@
-//! A store's own state: not an index, and never compared. These rows are the same in every layout, so that the journal and
-//! the progress of a store of an older layout can still be read.
+//! A store's own state: not an index, and never compared. These rows are the same in every layout. So the journal and the
+//! progress of a store of an older layout can still be read.
 
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};

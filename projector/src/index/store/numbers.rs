@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A run's number counts the runs in the order in which they got their first row in this database. Ids are long and mostly
-//! random: with them, every new table would overlap all older ones, and the larger the index, the more each row would cost
-//! to compact. Numbers are short and grow, so new tables overlap only the tables of runs that are being written. (A bulk
-//! build numbers its runs in the order of their ids, so later rows of these runs are spread over its tables.)
+//! random. With them, every new table would overlap all older ones, so a larger index would need more compaction per row.
+//! Numbers are short and grow, so new tables overlap only the tables of runs that are being written. (A bulk build numbers
+//! its runs in the order of their ids, so later rows of these runs are spread over its tables.)
 //!
-//! A run's number never changes, and belongs to one database: it is not part of an index, and differs in another database
+//! A run's number never changes, and belongs to one database. It is not part of an index, and differs in another database
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
 
 use super::{
@@ -57,8 +57,8 @@ pub(super) fn is_numbered(key: &[u8]) -> bool {
     families.and_then(|families| families.get(usize::from(*family))).copied().unwrap_or(false)
 }
 
-/// The parts of a numbered family's key: index and family, the run, the rest. None for any other key, and for one that ends
-/// within the run.
+/// The parts of a numbered family's key: index and family, the run, the rest. None for any other key, and for a key that
+/// ends within the run.
 pub(super) fn split(key: &[u8]) -> Option<Parts<'_>> {
     let end = if is_numbered(key) { text_end(key, 2)? } else { return None };
     Some(Parts { head: &key[..2], run: &key[2..end], rest: &key[end..] })
@@ -72,8 +72,8 @@ pub(super) struct Parts<'k> {
     pub(super) rest: &'k [u8],
 }
 
-/// Appends a number: the count of its bytes, then the bytes, big-endian. The encodings sort like the numbers, and none is
-/// the beginning of another.
+/// Appends a number: the count of its bytes, then the bytes, big-endian. The encodings sort like the numbers, and no
+/// encoding is the beginning of another.
 pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
     let leading = (number.leading_zeros() / 8) as usize;
     out.push(8 - leading as u8);
@@ -94,7 +94,7 @@ pub(super) fn put_key(Parts { head, rest, .. }: Parts<'_>, number: u64, out: &mu
     out.extend_from_slice(rest);
 }
 
-/// The number in a key of the column family `runs`, and the rest of the key, which is empty if the row is the run's id.
+/// The number in a key of the column family `runs`, and the rest of the key. The rest is empty if the row is the run's id.
 ///
 /// Errors: `Damaged` if there is no number.
 pub(super) fn in_key(on_disk: &[u8]) -> Result<(u64, &[u8]), Error> {

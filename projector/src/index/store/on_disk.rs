@@ -35,8 +35,8 @@ impl Area {
     }
 }
 
-/// Appends a key as it is on disk, and returns its area. `number` finds or assigns a run's number; if it returns none,
-/// nothing is appended.
+/// Appends a key as it is on disk, and returns its area. `number` finds or assigns a run's number. If it returns none,
+/// `place` appends no bytes.
 pub(super) fn place<'k>(
     key: &'k [u8],
     out: &mut Vec<u8>,
@@ -55,7 +55,7 @@ pub(super) fn place<'k>(
     Ok(Some(Area::Default))
 }
 
-/// Rows as they are written to disk, in the order of their keys there: a memtable inserts neighbouring rows faster, because
+/// Rows as they are written to disk, in the order of their keys there. A memtable inserts neighbouring rows faster, because
 /// it starts at the position of the previous insertion.
 #[derive(Debug, Default)]
 pub struct OnDisk<'r> {

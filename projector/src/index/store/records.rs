@@ -42,7 +42,7 @@ pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
 pub struct RecordRow {
     /// The log's timestamp, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// The record as an Avro single object, which names its own schema whatever the framing in the log.
+    /// The record as an Avro single object, which names its schema, independent of the framing in the log.
     pub framed: Bytes,
 }
 datum!(RecordRow { logged_at_millis, framed });

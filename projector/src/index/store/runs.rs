@@ -41,10 +41,12 @@ datum!(RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
 const ALIVE_FOR: i64 = 30_000;
 
 impl RunRow {
-    /// Whether the process that last started an effect, in `epoch`, may still end it: it claimed the open run, still has it
-    /// under the same writer id, and wrote to it within 30 s. `now` is the log's time, milliseconds since the Unix epoch.
-    /// If the last write is up to 30 s later than `now`, the log's clock was ahead and the process counts as alive; if it
-    /// is later still, the time of the write is unknown and the process does not.
+    /// Whether the process that last started an effect, in `epoch`, may still end it. It must have claimed the open run,
+    /// still have it under the same writer id, and have written to it within 30 s of `now`. `now` is the log's time,
+    /// milliseconds since the Unix epoch.
+    ///
+    /// A write later than `now` shows that the log's clock was ahead. Up to 30 s later, the process counts as alive. Beyond
+    /// that, the time of the write is unknown and the process does not.
     pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
         let Head { writer_since, epoch: current, status, .. } = &self.head;
         let has_run = epoch > Epoch::ZERO && (*writer_since..=*current).contains(&epoch) && *status == RunStatus::Open;

@@ -6,9 +6,9 @@
 //!         └─ of a small one ──▶ memory ─▶ a table with its small neighbours ─┘
 //! ```
 //!
-//! Families may alternate. The rows of one family must come in key order, the rows of one run together, and the rows of
-//! events in the order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so a mistake is an error and
-//! never a wrong table.
+//! Families may alternate. The rows of one family must come in key order, and the rows of one run together. Rows of events
+//! must come in the order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so a mistake is an error
+//! and never a wrong table.
 
 use super::{Area, Budget, Error, numbers, on_disk::place, options};
 use rocksdb::SstFileWriter;

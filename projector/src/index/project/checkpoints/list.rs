@@ -41,7 +41,7 @@ pub(in crate::index::project) fn bytes_of<R: Rows>(
     Ok(bytes)
 }
 
-/// Visits the parts of `count` messages of `list`, from index `from`: one step per page of the list, and the rows of the
+/// Visits the parts of `count` messages of `list`, from index `from`. One step per page of the list, and the rows of the
 /// pages at both ends.
 fn slice<R: Rows>(
     changes: &Changes<'_, R>,

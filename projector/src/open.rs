@@ -106,7 +106,7 @@ fn refuse_lossy(dir: &Path, accept: bool, kafka: &KafkaConfig, info: &TopicInfo)
             Error::new(ErrorKind::Unavailable, message).because(error)
         });
     }
-    let found = lossy.iter().map(|setting| {
+    let reasons = lossy.iter().map(|setting| {
         let LossySetting { name, value, wanted, consequence } = setting;
         format!("{name} is {value}, not {wanted}: {consequence}")
     });
@@ -116,7 +116,7 @@ fn refuse_lossy(dir: &Path, accept: bool, kafka: &KafkaConfig, info: &TopicInfo)
             "topic {} can lose records of the journal ({}). Correct it: {}; or start once with --accept-lossy-topic, \
              which is remembered for these settings",
             kafka.topic,
-            found.collect::<Vec<_>>().join("; "),
+            reasons.collect::<Vec<_>>().join("; "),
             admin::correction(kafka, &lossy)
         ),
     ))

@@ -60,7 +60,7 @@ impl Contents {
         Self::new(None, Duration::ZERO)
     }
 
-    /// The payload. A claim check is replaced by the payload that the store has, which blocks.
+    /// Returns the payload. Replaces a claim check by the payload from the content store, and blocks meanwhile.
     pub fn open(
         &self,
         place: TopicPartition<'_>,

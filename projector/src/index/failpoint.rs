@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-/// A partition's store is open; its rows are not read yet.
+/// A partition's store is open; its fold does not exist yet.
 pub const STORE_OPENED: &str = "store_opened";
 /// A batch is folded; its rows are not committed yet.
 pub const BATCH_FOLDED: &str = "batch_folded";
@@ -20,7 +20,7 @@ pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
 pub const REBUILD_MARKED: &str = "rebuild_marked";
 /// A rebuilt store answers queries; the old store is still on disk.
 pub const REBUILD_SWAPPED: &str = "rebuild_swapped";
-/// A verification has folded a partition again; it has not read the live rows yet.
+/// A verification has folded a partition again; it has not digested the live rows yet.
 pub const VERIFY_BUILT: &str = "verify_built";
 /// A partition is folded in bulk: its tables are written, but not yet added to its store.
 pub const BULK_FOLDED: &str = "bulk_folded";
@@ -43,7 +43,8 @@ pub const ALL: [&str; 12] = [
     BULK_INGESTED,
 ];
 
-/// Called with the name of each point that the projector reaches, on its thread, which waits for the call.
+/// A function that gets the name of each point that the projector reaches. It runs on the projector's thread, which waits
+/// for it.
 #[derive(Clone)]
 pub struct Failpoints(Arc<dyn Fn(&'static str) + Send + Sync>);
 

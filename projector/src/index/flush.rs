@@ -64,7 +64,7 @@ pub(crate) struct Standing {
     pub(crate) memtable: Memtable,
 }
 
-/// What a partition must do after a job.
+/// The flush that a partition must do after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
     /// Flush in the background.

@@ -9,7 +9,7 @@
 //!                                             └─▶ wait (a schema that the registry has not resolved yet)
 //! ```
 //!
-//! Rows hold records as Avro single objects, also if the log has the Confluent framing, so that reads need no registry.
+//! Rows contain records as Avro single objects, even if the log has the Confluent framing, so reads need no registry.
 
 use crate::index::{
     failpoint::{self, Failpoints},
@@ -178,11 +178,11 @@ impl<S: Commit> Fold<S> {
             project::progress(next, last.offset, &last.value, &mut changes);
         }
         if !changes.is_empty() {
-            let begun = self.begun || changes.has(&meta::journal())?;
+            let has_begun = self.begun || changes.has(&meta::journal())?;
             self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.unordered())?;
             // Moves the position right after the commit: after a later panic these records must not be folded again.
-            (self.next, self.begun, self.refusals) = (next, begun, changes.refusals());
+            (self.next, self.begun, self.refusals) = (next, has_begun, changes.refusals());
             self.skips.extend(voided);
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
@@ -202,14 +202,14 @@ impl<S: Commit> Fold<S> {
         if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
             return Ok(Step::Applied);
         }
-        let begun = self.begun || changes.has(&meta::journal())?;
+        let has_begun = self.begun || changes.has(&meta::journal())?;
         let (framed, reframed) = reframed(&delivery.value, &*self.schemas);
         let at = at(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
             }
-            Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
+            Ok(record) if !has_begun => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
@@ -217,7 +217,7 @@ impl<S: Commit> Fold<S> {
                 apply(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
             }
-            Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
+            Err(_) if !has_begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
             Err(why) if why.stops() => Ok(Step::Stopped(stop(self.partition, at.offset, &why))),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
@@ -259,8 +259,8 @@ impl<S: Commit> Fold<S> {
     ) -> Result<Step, store::Error> {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Applied) };
         // A skip voids only an earlier record, and never the genesis.
-        let known = self.skips.contains(&offset) || voided.contains(&offset);
-        if offset >= at.offset || offset == Offset::ZERO || known {
+        let is_known = self.skips.contains(&offset) || voided.contains(&offset);
+        if offset >= at.offset || offset == Offset::ZERO || is_known {
             return Ok(Step::Applied);
         }
         let row = meta::SkipRow { who, why };
@@ -303,12 +303,12 @@ pub(crate) fn stop(partition: PartitionId, offset: Offset, why: &Unreadable) -> 
 
 /// Whether a store has a record that was refused for its content.
 fn has_refusals<R: Rows>(rows: &R) -> Result<bool, store::Error> {
-    let (all, mut found) = (anomalies::by_ids(), false);
+    let (all, mut has_any) = (anomalies::by_ids(), false);
     rows.scan(all.bytes(), all.bytes(), rocksdb::Direction::Forward, &mut |_, _| {
-        found = true;
+        has_any = true;
         Ok(ControlFlow::Break(()))
     })?;
-    Ok(found)
+    Ok(has_any)
 }
 
 /// The skipped offsets that a store has recorded.

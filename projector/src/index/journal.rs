@@ -1,7 +1,7 @@
 //! Finds the journal of a topic by its genesis record.
 //!
 //! The first genesis record in partition 0 decides. A server that finds partition 0 empty appends one and reads back the
-//! first record, because another server may have been faster. Then it copies that record to the empty partitions. If
+//! first record, because another server may have been faster. Then it appends the same genesis to the empty partitions. If
 //! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
 
 use crate::index::{

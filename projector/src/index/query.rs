@@ -65,11 +65,11 @@ pub fn time(millis: u64) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
 
-/// How far a record's time may be ahead of the reader's clock, milliseconds: a broker's clock is not the server's.
+/// How far a record's time may be ahead of the reader's clock, milliseconds. The clocks of broker and server differ.
 const SKEW_MAX: i64 = 30_000;
 
-/// The age of a record, milliseconds, by the log's time of the record and of now. `None` if it is unknown: the log gave it no time,
-/// or a time in the future.
+/// The age of a record, milliseconds, by the log's time of the record and of now. `None` if it is unknown: the record has
+/// no log time, or one [`SKEW_MAX`] or more in the future.
 pub(super) fn age_millis(logged_at_millis: i64, now: i64) -> Option<u64> {
     let age = now.checked_sub(logged_at_millis).filter(|age| logged_at_millis > 0 && *age > -SKEW_MAX)?;
     Some(age.max(0).cast_unsigned())

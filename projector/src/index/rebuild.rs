@@ -24,9 +24,9 @@ pub fn dir(index: &Folder, generation: u32, partition: PartitionId) -> Folder {
 /// The generations that have `partition`, newest first.
 pub fn generations(index: &Folder, partition: PartitionId) -> Vec<u32> {
     let numbers = index.names().into_iter().filter_map(|name| name.parse().ok());
-    let mut found: Vec<u32> = numbers.filter(|generation| dir(index, *generation, partition).exists()).collect();
-    found.sort_unstable_by(|a, b| b.cmp(a));
-    found
+    let mut existing: Vec<u32> = numbers.filter(|generation| dir(index, *generation, partition).exists()).collect();
+    existing.sort_unstable_by(|a, b| b.cmp(a));
+    existing
 }
 
 /// A partition's live store.
@@ -50,15 +50,15 @@ impl Found {
 /// Opens the partition's live store: the newest generation that is marked live or that replaces an older layout, else
 /// generation 1. Removes unfinished rebuilds and replaced stores.
 pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
-    let found = generations(index, partition);
-    for (nth, generation) in found.iter().enumerate() {
+    let existing = generations(index, partition);
+    for (nth, generation) in existing.iter().enumerate() {
         let dir = dir(index, *generation, partition);
         let store = Store::open_any(dir.clone(), budget)?;
         let older = store.layout()? != meta::LAYOUT;
         let (live, beside) = (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
         if *generation == 1 || live || beside {
             // Removes a replaced store that an earlier process could not remove, because queries still held it.
-            for replaced in found.iter().skip(nth + 1).filter(|_| live && !beside) {
+            for replaced in existing.iter().skip(nth + 1).filter(|_| live && !beside) {
                 self::dir(index, *replaced, partition).remove();
             }
             return Ok(if older { Found::Older(store) } else { Found::Current(store) });
@@ -113,8 +113,8 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     Ok(())
 }
 
-/// Replaces the old store by the rebuilt store after that has reached its offset. Does nothing without a rebuild. A failure
-/// is retried after the next batch.
+/// Replaces the old store by the rebuilt store, if that has reached the old store's offset. Does nothing without a rebuild.
+/// A failure is retried after the next batch.
 pub fn caught_up(shared: &Shared, fold: &mut Fold) {
     let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {

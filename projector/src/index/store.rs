@@ -1,5 +1,5 @@
-//! A partition's indices: one RocksDB database (or, for simulations, rows in memory), one key space, an index per
-//! leading byte.
+//! A partition's indices: one RocksDB database (or, for simulations, rows in memory), one key space, an index per leading
+//! byte (hexadecimal):
 //!
 //! ```text
 //!   00        meta       layout, next offset, journal, skips, numbers of runs   (not an index: never compared)
@@ -308,8 +308,8 @@ impl Store {
         matches!(self.backend, Backend::Database(_))
     }
 
-    /// Adds the files of [`Tables`], all or none and durably, and moves them. Their rows replace those with the same keys.
-    /// A store in memory ignores them.
+    /// Adds the files of [`Tables`], all or none and durably, and moves them. Their rows replace rows with the same keys. A
+    /// store in memory ignores them.
     pub fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.ingest(files),

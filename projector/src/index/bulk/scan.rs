@@ -274,8 +274,7 @@ impl Scan<'_> {
                 }
                 None => {
                     tracing::info!(partition = %source.partition, offset = %block.offset, why = %block.why, "a record blocks");
-                    // Equals the live fold's position: the offset after its last record, even if the log has no records in
-                    // between.
+                    // Equals the live fold's position: the offset after the last record before the block.
                     end = block.before.as_ref().map_or(Offset::ZERO, |last| last.offset.saturating_add(1));
                     last = block.before;
                     break;

@@ -242,7 +242,7 @@ mod tests {
             }
             let mut wanted: Vec<_> = expected.iter().map(|(key, _, value)| (key.clone(), value.to_vec())).collect();
             wanted.sort();
-            // Equal keys are in no order; only a few suffixes result in them.
+            // There are equal keys, because the suffixes are few. Equal keys are in no order.
             assert!(found.is_sorted_by(|a, b| a.0 <= b.0));
             found.sort();
             assert_eq!(found, wanted, "with {bytes_max} bytes");

@@ -29,7 +29,7 @@ const BUILD_LOOK: Duration = Duration::from_millis(100);
 /// The time limit of a check of a partition's last record.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
 
-/// What a worker does for a partition.
+/// A worker's job for a partition.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) fold: Fold,
@@ -298,7 +298,7 @@ fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, 
     Ok((!has(log, fold.partition, &last, wait)?).then(stop))
 }
 
-/// Whether the log has a record that was applied, at its offset and with its bytes.
+/// Whether the log still has an applied record, at its offset and with its bytes.
 ///
 /// Errors: `Kind::Retry` if the read timed out; the record may exist.
 fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {

@@ -173,10 +173,10 @@ impl Partition {
 
     /// Stops delivery. Drops the records above the capacity (it keeps at least one), which the reader delivers again later.
     pub(super) fn pause(&mut self) {
-        let mut kept = 0;
+        let mut kept_bytes = 0;
         let mut fits = |record: &Delivery| {
-            kept += bytes_of(record);
-            kept <= self.capacity.bytes
+            kept_bytes += bytes_of(record);
+            kept_bytes <= self.capacity.bytes
         };
         let count = self.records.iter().take(self.capacity.records).take_while(|record| fits(record)).count().max(1);
         if let Some(first) = self.records.get(count) {
@@ -335,7 +335,7 @@ impl Partition {
     /// Reports the applied offset, unless the partition is stopped or must be read again.
     fn report_progress(&self, shared: &Shared) {
         let Some(fold) = &self.fold else { return };
-        // A store that is being rebuilt does not answer yet: nothing to report until it takes over.
+        // A store that is being rebuilt does not answer queries yet, so there is no progress to report.
         if self.stopped.is_some() || self.waits_to_be_read() || !Arc::ptr_eq(&shared.store(self.id), &fold.store) {
             return;
         }
@@ -364,7 +364,7 @@ impl Partition {
     }
 }
 
-/// What a worker does after a job.
+/// The worker's duties after a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settled {
     /// The partition has more work and must be queued again.

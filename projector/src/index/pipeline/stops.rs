@@ -5,7 +5,8 @@ use crate::index::fold::{Stop, StopKind};
 use runlog_log::{Kind, PartitionId};
 
 impl Pipeline {
-    /// Stops the partition that the log names. If it names none, stops those whose last record is no longer in the log.
+    /// Stops the partition that the log names. If it names none, stops the partitions whose last record is no longer in the
+    /// log.
     pub(super) fn log_failed(&mut self, error: runlog_log::Error) {
         let at = error.subject().partition;
         match error.kind() {

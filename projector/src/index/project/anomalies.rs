@@ -28,9 +28,9 @@ pub fn refused<R: Rows>(
     let id = by_id(record.run_id, record.record_id);
     let before: Option<FirstJudgement> = changes.get(&id)?;
     let again = before.as_ref().is_some_and(|before| before.content_hash == content_hash);
-    let known = before.is_some() || changes.has(&records::by_id(record.run_id, record.record_id))?;
+    let is_id_known = before.is_some() || changes.has(&records::by_id(record.run_id, record.record_id))?;
     let by_content = by_content(record.run_id, record.record_id, content_hash);
-    changes.put(if known && !again { by_content } else { id }, &seen);
+    changes.put(if is_id_known && !again { by_content } else { id }, &seen);
     Ok(())
 }
 

@@ -127,19 +127,19 @@ impl<'a, R: Rows> Changes<'a, R> {
     /// The rows whose keys start with `prefix`, changes included, in key order. One seek, a step per row, and one per
     /// change.
     pub fn under(&self, prefix: &Key) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
-        let mut found = BTreeMap::new();
+        let mut merged = BTreeMap::new();
         let prefix = prefix.bytes();
         self.rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
-            found.insert(key.to_vec(), row.to_vec());
+            merged.insert(key.to_vec(), row.to_vec());
             Ok(ControlFlow::Continue(()))
         })?;
         for (key, row) in self.pending.iter().filter(|(key, _)| key.starts_with(prefix)) {
             match row {
-                Some(row) => found.insert(key.clone(), row.clone()),
-                None => found.remove(key),
+                Some(row) => merged.insert(key.clone(), row.clone()),
+                None => merged.remove(key),
             };
         }
-        Ok(found)
+        Ok(merged)
     }
 
     /// Sets a row.

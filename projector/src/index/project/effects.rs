@@ -158,10 +158,10 @@ pub(super) fn stepped<R: Rows>(
         Some(row) => Some(row),
         None => changes.get(&over)?,
     };
-    let behind = step.change_from(before.as_ref().map(|row| &row.status));
+    let change = step.change_from(before.as_ref().map(|row| &row.status));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
     let begins = || begun(kind, tool_name, step.status.clone(), record, at, content_hash);
-    if behind == StateChange::Ended {
+    if change == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
         let row = EffectRow {
             status: step.status.clone(),
@@ -177,11 +177,11 @@ pub(super) fn stepped<R: Rows>(
         return Ok(());
     }
     let row = match before {
-        None if behind == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
+        None if change == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
         Some(mut row) if step.known() && changes.has(&open)? => {
             row.start(record.writer_epoch, (at.offset, at.index));
             EffectRow {
-                status: if behind == StateChange::Open { step.status.clone() } else { row.status },
+                status: if change == StateChange::Open { step.status.clone() } else { row.status },
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),
                 revision: row.revision + 1,
                 newest: content_hash,

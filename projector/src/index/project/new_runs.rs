@@ -6,8 +6,8 @@ use std::{collections::HashSet, hash::BuildHasher};
 
 /// The indices whose lookups it answers: a run without a row of its own has no row in any of them.
 const ASKED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
-/// The memory of one generation, bytes: this for all partitions together, within the bounds for each partition. A partition
-/// has two generations.
+/// The memory of a generation, bytes: this divided by the number of partitions, within the two bounds. A partition has two
+/// generations.
 const ALL_BYTES: usize = 16 << 20;
 const BYTES_MIN: usize = 64 << 10;
 const BYTES_MAX: usize = 2 << 20;

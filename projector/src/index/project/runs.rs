@@ -24,9 +24,8 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-/// Stores the run's head if a repeat or a refusal consumed a number; returns whether it did. The run's writer sent such a
-/// record, unless it is of a kind that needs no claim, so the writer is alive. A run without applied records gets a row
-/// only in this case.
+/// Stores the run's head if a repeat or a refusal consumed a number; returns whether it did. Such a record shows that the
+/// run's writer is alive, unless its kind needs no claim. A run without applied records gets a row only in this case.
 pub fn numbered<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

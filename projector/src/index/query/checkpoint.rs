@@ -309,18 +309,18 @@ fn read<R: Rows>(
 ) -> Result<OrLost<()>, Error> {
     let older = own_from.saturating_sub(range.from).min(range.count);
     let (first, mut left) = (message(reader.run_id, range.from), older);
-    let mut found = Vec::new();
+    let mut message_rows = Vec::new();
     if older == 1 {
-        found.extend(reader.rows.get::<MessageRow>(&first)?);
+        message_rows.extend(reader.rows.get::<MessageRow>(&first)?);
     } else if older > 0 {
         let prefix = message_prefix(reader.run_id);
         reader.rows.scan(prefix.bytes(), first.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
-            found.push(store::decode::<MessageRow>(key, row)?);
+            message_rows.push(store::decode::<MessageRow>(key, row)?);
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
     }
-    for row in found {
+    for row in message_rows {
         match reader.text(row)? {
             Ok(text) => messages.extend(text),
             Err(lost) => return Ok(Err(lost)),

@@ -164,8 +164,8 @@ impl Plan {
         if self.numbers.binary_search(&of_source).is_ok() {
             return Ok(number);
         }
-        // In the copy, checkpoints that cover `of_source` up to the next copied record equal checkpoints that cover less,
-        // down to the previous copied record.
+        // From one copied record up to the next, all covered numbers translate to the same number. So the copy cannot
+        // distinguish kept and hidden checkpoints within that range.
         let next = self.numbers.get(self.numbers.partition_point(|number| *number <= of_source));
         let stays = self.covers.range(of_source..).next().is_some_and(|covers| next.is_none_or(|next| covers < next));
         Ok(if stays { number } else { number.saturating_add(1) })

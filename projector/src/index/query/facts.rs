@@ -52,8 +52,8 @@ pub struct Query {
 /// Errors: `Usage` if there is none.
 pub fn family(name: &str) -> Result<Family, Error> {
     Family::ALL.iter().copied().find(|family| family.as_str() == name).ok_or_else(|| {
-        let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
-        Error::new(ErrorKind::Usage, format!("family {name:?} is not one of {}", known.join(", ")))
+        let names: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
+        Error::new(ErrorKind::Usage, format!("family {name:?} is not one of {}", names.join(", ")))
     })
 }
 

@@ -132,15 +132,15 @@ pub fn by_id<R: Rows>(
 /// The refusal at an offset, if any, with the index of the refused record.
 fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyRow)>, Error> {
     let prefix = store::anomalies::prefix().offset(offset);
-    let mut found = None;
+    let mut refusal = None;
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
         let mut parts = store::Parts::new(key);
         if let (Some(_), Some(index)) = (parts.offset(), parts.u32()) {
-            found = Some((index, store::decode(key, row)?));
+            refusal = Some((index, store::decode(key, row)?));
         }
         Ok(std::ops::ControlFlow::Break(()))
     })?;
-    Ok(found)
+    Ok(refusal)
 }
 
 /// Like [`one`], with the run's writer and the outcomes of the run's records at the positions `also`, all from one view.

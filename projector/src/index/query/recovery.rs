@@ -286,13 +286,13 @@ fn unanswered_calls<R: Rows>(
     covers: JournalSeq,
     ids: &[RecordId],
 ) -> Result<Vec<Done>, Error> {
-    let mut found = Vec::new();
+    let mut calls = Vec::new();
     for id in ids {
         let row: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
-        found.extend(row.filter(|row| row.journal_seq <= covers).and_then(|row| done(place, id, row)));
+        calls.extend(row.filter(|row| row.journal_seq <= covers).and_then(|row| done(place, id, row)));
     }
-    found.sort_by_key(|done: &Done| done.journal_seq);
-    Ok(found)
+    calls.sort_by_key(|done: &Done| done.journal_seq);
+    Ok(calls)
 }
 
 fn completed_after<R: Rows>(

@@ -115,12 +115,12 @@ impl Visible {
     /// other caller's runs.
     pub fn prefixes(&self, prefix: &str) -> Vec<String> {
         let Some(patterns) = &self.0 else { return vec![prefix.to_owned()] };
-        let mut found: Vec<String> =
+        let mut distinct: Vec<String> =
             patterns.iter().filter_map(|pattern| pattern.within(prefix)).map(str::to_owned).collect();
-        found.sort();
+        distinct.sort();
         // A prefix sorts before all texts that start with it.
-        found.dedup_by(|later, earlier| later.starts_with(earlier.as_str()));
-        found
+        distinct.dedup_by(|later, earlier| later.starts_with(earlier.as_str()));
+        distinct
     }
 }
 

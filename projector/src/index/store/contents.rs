@@ -25,7 +25,7 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }
 
-/// A content that a record names.
+/// A content store object that a record names.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ContentRow {
     /// The record.

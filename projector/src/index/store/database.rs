@@ -233,9 +233,9 @@ impl Database {
         mut next: u64,
     ) -> Result<OnDisk<'a>, Error> {
         let mut new = Vec::new();
-        let mut found: HashMap<&[u8], Option<u64>, foldhash::fast::RandomState> = HashMap::default();
+        let mut run_numbers: HashMap<&[u8], Option<u64>, foldhash::fast::RandomState> = HashMap::default();
         let mut encoded = OnDisk::of(rows, |run, gives| {
-            let number = match found.get(run) {
+            let number = match run_numbers.get(run) {
                 Some(number) => *number,
                 None => self.number(run, ReadTier::All)?,
             };
@@ -246,7 +246,7 @@ impl Database {
                     next - 1
                 })
             });
-            found.insert(run, number);
+            run_numbers.insert(run, number);
             Ok(number)
         })?;
         encoded.new = new;

@@ -16,7 +16,7 @@ pub enum Error {
         #[source]
         source: rocksdb::Error,
     },
-    /// Files differ from what was written.
+    /// The files have changed since they were written.
     #[error(
         "the index store in {dir} is damaged; stop the server, delete this folder, and start again: it is built from the log"
     )]

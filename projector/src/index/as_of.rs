@@ -120,14 +120,14 @@ impl RunAsOf {
     fn check(&self, limits: Limits) -> Result<(), Error> {
         if self.rows.bytes() > limits.bytes {
             let message = format!(
-                "run {} is too large to fold up to that offset: its rows exceed {} bytes; ask as of an earlier \
+                "run {} is too large for a query as of that offset: its rows exceed {} bytes; query as of an earlier \
                  offset, or only for its records (`runlog show --as-of`)",
                 self.run_id, limits.bytes
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         if limits.until.is_some_and(|until| Instant::now() >= until) {
-            let message = format!("run {} was not folded up to that offset in time; extend the deadline", self.run_id);
+            let message = format!("run {} was not rebuilt as of that offset in time; extend the deadline", self.run_id);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         Ok(())
@@ -135,7 +135,7 @@ impl RunAsOf {
 
     fn damaged(&self, offset: Offset, what: &dyn std::fmt::Debug) -> Error {
         let message = format!(
-            "the record of run {} at offset {offset} does not fold again ({what:?}); delete the index folder to rebuild \
+            "the record of run {} at offset {offset} cannot be applied again ({what:?}); delete the index folder to rebuild \
              it from the log",
             self.run_id
         );

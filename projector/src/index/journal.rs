@@ -110,7 +110,9 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
         }
         Ok(None)
     });
-    let read = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the indices").because(error))?;
+    let read = read
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the indices did not complete").because(error))?;
     if let Some(journal) = read? {
         return Ok(journal);
     }
@@ -134,8 +136,9 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
     let start = log.bounds(partition, DEADLINE).await?.start;
     let (shared, wait) = (log.clone(), config.executor.blocking_wait(DEADLINE));
     let read = config.executor.run(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, wait));
-    let records =
-        read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))??;
+    let records = read.await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "the read of the genesis did not complete").because(error)
+    })??;
     let not = |found: String| {
         Error::new(
             ErrorKind::Invalid,
@@ -179,5 +182,7 @@ async fn resolved(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unr
             }
         }
     });
-    reframed.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))
+    reframed
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the genesis did not complete").because(error))
 }

@@ -351,7 +351,7 @@ impl Projector {
         let why = &stop.error;
         Error::new(
             ErrorKind::PartitionStopped,
-            format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, {answers}"),
+            format!("partition {partition} is stopped: {why}; `runlog doctor` names the remedy, {answers}"),
         )
         .at(&self.position(partition, stop.offset, 0))
     }
@@ -479,8 +479,9 @@ async fn check_against_log(
         let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
         Ok::<_, runlog_log::Error>((found, is_read))
     });
-    let (found, is_read) =
-        read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
+    let (found, is_read) = read
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))??;
     match found {
         Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
         None if !is_read => {

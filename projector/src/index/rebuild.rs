@@ -121,7 +121,7 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) {
         if shared.older(partition).is_some_and(|until| fold.next >= until)
             && let Err(error) = replaces_older(shared, fold)
         {
-            tracing::error!(%partition, next = %fold.next, %error, "the index of the older layout is kept");
+            tracing::error!(%partition, next = %fold.next, %error, "replacing the index of the older layout failed, will retry");
         }
         return;
     }

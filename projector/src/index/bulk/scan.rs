@@ -211,7 +211,7 @@ impl Scan<'_> {
         let key = match &read {
             Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(Goes::Ends),
             Err(why @ Unreadable::Unresolved { .. }) => {
-                let place = format!("partition {} is not rebuilt past offset {}", at.partition, self.next);
+                let place = format!("partition {} cannot be rebuilt past offset {}", at.partition, self.next);
                 return Err(Error::new(ErrorKind::Unavailable, format!("{place}: {why}")));
             }
             Ok(record) if !self.has_begun => {
@@ -273,7 +273,7 @@ impl Scan<'_> {
                     voided.entry(block.offset).or_insert_with(|| skip.row.clone());
                 }
                 None => {
-                    tracing::info!(partition = %source.partition, offset = %block.offset, why = %block.why, "a record blocks");
+                    tracing::info!(partition = %source.partition, offset = %block.offset, why = %block.why, "a record blocks the partition");
                     // Equals the live fold's position: the offset after the last record before the block.
                     end = block.before.as_ref().map_or(Offset::ZERO, |last| last.offset.saturating_add(1));
                     last = block.before;

@@ -4,8 +4,8 @@
 //!   log ─▶ reader ─▶ buffered until the projector has applied it ─▶ Follower::next
 //! ```
 //!
-//! No index has the order of a whole partition, so a stream over all runs reads the log, and the indices for each
-//! record's outcome. It costs the projection loop nothing.
+//! No index has the order of a whole partition, so a stream over all runs reads the log, and the indices for each record's
+//! outcome. It does not slow down the projection loop.
 
 use crate::index::{
     Error,
@@ -42,7 +42,7 @@ const BOUNDS_WAIT: Duration = Duration::from_secs(10);
 pub enum From {
     /// At the log's first record.
     Beginning,
-    /// After the records applied by now.
+    /// After the records that are applied at the start of the stream.
     End,
     /// At these offsets (inclusive), one per partition in order.
     Offsets(Vec<Offset>),
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// Begins at `from`; with `until_end` it ends after the records applied by now.
+    /// Begins at `from`. With `until_end` it ends after the records that are applied at its start.
     ///
     /// Errors:
     ///

@@ -39,8 +39,8 @@ pub struct Latest {
 /// checkpoint is not pruned, has a schema version that this build knows, and covers no more than the run has. Its content
 /// and its messages' content are neither missing nor dropped, and its hash is right.
 ///
-/// Cost: two gets, a seek from the end, and the cost of [`load`] per checkpoint. A step and a get for each later checkpoint
-/// whose own content was dropped.
+/// Cost: two gets, a seek from the end (two if the newest one is invalid), and the cost of [`load`] per checkpoint. A step
+/// and a get for each later checkpoint whose own content was dropped.
 ///
 /// Errors: `Unavailable` if the content store does not answer: an older checkpoint would be a wrong answer then.
 pub fn latest<R: Rows>(

@@ -29,9 +29,9 @@ use std::ops::ControlFlow;
 /// A page of a run's pending effects, by request within the page, with the content of their evidence unmasked. One seek, a
 /// step each, and a decode per piece of evidence. With `contents`, evidence is also read from the content store.
 ///
-/// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. It reads as many bytes from the content store,
-/// exceeded by at most one content. `now` is the log's time, milliseconds since the Unix epoch; without it, the state of
-/// effects is unknown.
+/// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. Evidence from the content store uses the rest of
+/// these bytes, exceeded by at most one content; further evidence is shown as its claim check. `now` is the log's time,
+/// milliseconds since the Unix epoch; without it, the state of effects is unknown.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn pending<R: Rows>(
@@ -267,7 +267,7 @@ fn answer(
     })
 }
 
-/// Like [`super::page`], but ends when the budget is exceeded. `take` must deduct from it.
+/// Like [`super::page`], but ends when the budget is exceeded. `take` must take the bytes of its rows from it.
 fn bounded_page<R: Rows, T>(
     rows: &R,
     prefix: &store::Key,
@@ -290,7 +290,7 @@ struct ShownEvidence<'a> {
     show: Show,
     /// None if evidence in the content store is shown as its claim check.
     contents: Option<&'a Contents>,
-    /// The budget for evidence from the content store.
+    /// The budget of the page, for evidence from the content store too.
     budget: &'a Budget,
 }
 

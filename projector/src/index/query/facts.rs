@@ -1,4 +1,4 @@
-//! The facts of a run that are valid at a time (valid time), by the records up to the view's position.
+//! Finds the facts of a run that are valid at a time (valid time), by the records up to the view's position.
 //!
 //! The statement with the latest valid time up to that time decides. At a tie an assertion wins over a retraction, then the
 //! later offset wins. The fact is valid if that statement is an assertion, and is shown at its record.

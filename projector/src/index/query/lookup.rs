@@ -17,8 +17,10 @@ use runlog_schemas::{
     record::Facts,
 };
 
-/// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. Four gets, and one per record whose content is
-/// returned. The answer lists missing and dropped content; its status does not depend on content.
+/// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. The answer lists missing and dropped content; its
+/// status does not depend on content.
+///
+/// Cost: four gets, one per record whose content is returned, and one more for an adopted result.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,

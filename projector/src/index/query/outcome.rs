@@ -1,4 +1,4 @@
-//! The outcome of an appended record.
+//! Finds the outcome of an appended record.
 
 use super::TopicPartition;
 use crate::index::{

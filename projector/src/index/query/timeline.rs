@@ -1,4 +1,4 @@
-//! A run's records in log order.
+//! Lists a run's records in log order.
 
 use super::{Content, Order, Span, Stored, TopicPartition, events::Filter, time};
 use crate::index::{

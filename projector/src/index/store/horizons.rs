@@ -70,8 +70,8 @@ impl Horizons {
         self.0.iter().any(|horizon| horizon.family == family)
     }
 
-    /// The offset of the horizon that deleted a record's content. If several did, the horizon with the latest time; among
-    /// equal times, the last in the log.
+    /// The offset of the horizon that deleted a record's content. If several did, the first in the log, which has the
+    /// latest time.
     pub fn dropped_by(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| {
             horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis

@@ -12,10 +12,10 @@ use axum::{
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use runlog_schemas::answer::ErrorKind;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout, timeout_at},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
 };
 
 /// The largest body of records where there is no content store, bytes.
@@ -37,6 +37,53 @@ const BYTES_PER_MS_MIN: u64 = 64;
 
 /// The room of a body: of its principal's, and of all clients'.
 pub(super) type Taken = [Option<OwnedSemaphorePermit>; 2];
+
+/// The room of a body that is being received. A client that sends nothing takes none.
+///
+/// A body that told its length takes room for all of it in one step, and so cannot wait for another one that waits for it. The
+/// room of others doubles with them.
+struct Growing {
+    caller: Caller,
+    shared: Arc<Semaphore>,
+    taken: Taken,
+    /// The bytes that there is room for.
+    bytes: usize,
+    /// The length that the request's head told.
+    told: Option<usize>,
+    /// The length that the body may have.
+    limit: usize,
+}
+
+impl Growing {
+    fn new(caller: Caller, shared: Arc<Semaphore>, told: Option<usize>, limit: usize) -> Self {
+        Self { caller, shared, taken: [None, None], bytes: SMALL_BYTES_MAX, told, limit }
+    }
+
+    /// Makes room for the body's first `bytes`.
+    ///
+    /// Errors: `Overloaded` where there is none by `until`.
+    async fn fit(&mut self, bytes: usize, until: Instant) -> Result<(), Error> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let wanted = self.told.unwrap_or_else(|| self.limit.min(2 * bytes)).max(bytes);
+        let held = if self.taken[1].is_some() { self.bytes } else { 0 };
+        let kilobytes = u32::try_from((wanted - held).div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        // Its own first: whoever waits for that takes nothing from others.
+        let more =
+            async { (self.caller.body(kilobytes).await, self.shared.clone().acquire_many_owned(kilobytes).await.ok()) };
+        let full = "there is no room for the body now; nothing happened, send the request again later";
+        let more = timeout_at(until, more).await.map_err(|_| Error::new(ErrorKind::Overloaded, full))?;
+        for (taken, more) in self.taken.iter_mut().zip(<[_; 2]>::from(more)) {
+            match (taken, more) {
+                (Some(taken), Some(more)) => taken.merge(more),
+                (taken, more) => *taken = more,
+            }
+        }
+        self.bytes = wanted;
+        Ok(())
+    }
+}
 
 /// A body that is not of records, as text. Its room is free when the handler begins: such bodies become small values.
 pub(super) struct Text(pub(super) String);
@@ -63,9 +110,7 @@ impl App {
     async fn taken(&self, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
         let told: Option<usize> =
             request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
-        // One that does not tell may be as long as the limit.
-        let length = told.unwrap_or(limit);
-        if length > limit {
+        if told.is_some_and(|told| told > limit) {
             return Err(too_large(limit));
         }
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
@@ -74,24 +119,14 @@ impl App {
             discarded(request.into_body(), until).await;
             return Err(refused);
         }
-        let room = if length > SMALL_BYTES_MAX {
-            let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-            let full = "there is no room for the body now; nothing happened, send the request again later";
-            let shared = self.1.bodies.clone();
-            // Its own first: whoever waits for that takes nothing from others.
-            let room = async { (caller.body(kilobytes).await, shared.acquire_many_owned(kilobytes).await.ok()) };
-            let room = timeout(wait, room).await.map_err(|_| Error::new(ErrorKind::Overloaded, full))?;
-            <[_; 2]>::from(room)
-        } else {
-            [None, None]
-        };
-        let bytes = received(request.into_body(), told, limit, until).await?;
+        let mut room = Growing::new(caller.clone(), self.1.bodies.clone(), told, limit);
+        let bytes = received(request.into_body(), told, limit, until, &mut room).await?;
         if told.is_none() {
             caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
         }
         let text = String::from_utf8(bytes);
         let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
-        Ok((text, room))
+        Ok((text, room.taken))
     }
 }
 
@@ -100,14 +135,27 @@ const UNLIKE_HEAD: &str = "the body is not as the request's head says: as long a
 
 /// A body whose client keeps sending, whole by `until`. In as many bytes as it `told`: one that grows is in memory twice each
 /// time, and what does not come is never touched.
-async fn received(body: Body, told: Option<usize>, limit: usize, until: Instant) -> Result<Vec<u8>, Error> {
-    let begun = Instant::now();
+async fn received(
+    body: Body,
+    told: Option<usize>,
+    limit: usize,
+    until: Instant,
+    room: &mut Growing,
+) -> Result<Vec<u8>, Error> {
+    let mut begun = Instant::now();
     let (mut body, mut bytes) = (Limited::new(body, limit), Vec::with_capacity(told.unwrap_or_default()));
     loop {
         let earned = Duration::from_millis(bytes.len() as u64 / BYTES_PER_MS_MIN);
         match timeout_at(until.min(begun + STALL_MAX + earned), body.frame()).await {
             Ok(None) => return Ok(bytes),
-            Ok(Some(Ok(frame))) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Ok(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                let full_since = Instant::now();
+                room.fit(bytes.len() + data.len(), until).await?;
+                // The client cannot send while it waits for room.
+                begun += full_since.elapsed();
+                bytes.extend_from_slice(&data);
+            }
             Ok(Some(Err(error))) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
             Ok(Some(Err(error))) => {
                 return Err(Error::new(ErrorKind::Invalid, UNLIKE_HEAD).because(error));

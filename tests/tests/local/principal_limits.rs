@@ -108,6 +108,21 @@ impl Site {
             "payload": { "type": "conversation_turn", "message_id": id, "kind": "user", "content": content } }))
     }
 
+    /// Six requests of `busy` to append records, with this header line and the first `sent` bytes of their bodies.
+    async fn slow_bodies(&self, header: &str, sent: usize) -> Vec<TcpStream> {
+        let mut open = Vec::new();
+        for token in self.busy.iter().cycle().take(6) {
+            let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).await.unwrap();
+            let head = format!(
+                "POST /v1/runs/r/records HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{header}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&vec![b' '; sent]).await.unwrap();
+            open.push(stream);
+        }
+        open
+    }
+
     async fn end(&self) -> u64 {
         self.log.bounds(PartitionId::from(0), WAIT).await.unwrap().end.get()
     }
@@ -212,21 +227,26 @@ async fn content_over_the_days_quota_is_not_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_use_only_their_principals_capacity() {
     let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
-    let address = site.url.strip_prefix("http://").unwrap();
-    let mut silent = Vec::new();
     // Together longer than the whole capacity.
-    for token in site.busy.iter().cycle().take(3) {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = format!(
-            "POST /v1/runs/r/records HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n",
-            70 << 20
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        silent.push(stream);
-    }
-    // Gives the silent bodies time to arrive first.
+    let slow = site.slow_bodies(&format!("Content-Length: {}", 70 << 20), 128 << 10).await;
+    // Gives the slow bodies time to arrive first.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(site.send(site.post("long", &text(2 << 20, 1)), &site.other).await.status, 200);
+    // It did not wait for them: they are all still open.
+    for mut stream in slow {
+        let read = tokio::time::timeout(Duration::ZERO, stream.read(&mut [0])).await;
+        assert!(read.is_err(), "the server closed a connection that is slow: {read:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_uses_no_capacity() {
+    let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
+    let mut silent = site.slow_bodies("Transfer-Encoding: chunked", 0).await;
+    silent.extend(site.slow_bodies(&format!("Content-Length: {}", 70 << 20), 0).await);
+    // Gives the silent bodies time to arrive first.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(site.send(site.post("long", &text(2 << 20, 1)), &site.busy[0]).await.status, 200);
     // It did not wait for them: they are all still open.
     for mut stream in silent {
         let read = tokio::time::timeout(Duration::ZERO, stream.read(&mut [0])).await;

@@ -97,16 +97,19 @@ impl Projector {
             }
         };
         self.wait(partition, Consistency::Latest, left()).await?;
-        // Read first: a copy of this request that lands meanwhile is found by its id, and is no other head.
-        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
-        let RunRow { head, offset, index, .. } = row.unwrap_or_default();
-        if let Some(record_id) = body.record_id.clone() {
-            let body = body.clone();
-            let find =
-                move |projector: &Self, run_id: RunId<&str>| projector.earlier_claim(run_id, record_id.borrow(), &body);
-            if let Some(claim) = self.blocking(run_id, find).await? {
-                return Ok(claim);
-            }
+        let asked = body.clone();
+        let read = move |projector: &Self, run_id: RunId<&str>| {
+            // The head first: a copy of this request that lands meanwhile is found by its id, and is no other head.
+            let row: Option<RunRow> = projector.store(partition).get(&store::runs::key(run_id))?;
+            let earlier = match &asked.record_id {
+                Some(record_id) => projector.earlier_claim(run_id, record_id.borrow(), &asked)?,
+                None => None,
+            };
+            Ok((row.unwrap_or_default(), earlier))
+        };
+        let (RunRow { head, offset, index, .. }, earlier) = self.blocking(run_id, read).await?;
+        if let Some(claim) = earlier {
+            return Ok(claim);
         }
         if body.only_if.as_ref().is_some_and(|read| read.hash != head.hash) {
             let message = format!(
@@ -129,7 +132,12 @@ impl Projector {
         let at = AnswerAt::Judged(Consistency::Eventual);
         self.append_locked(run_id, vec![made(record)], Origin::default(), at, left()).await?;
         // A copy of the request may have been appended first, with another writer's id.
-        self.landed_claim(run_id, record_id.borrow(), body)?.ok_or_else(|| lost(run_id, record_id.borrow()))
+        let asked = body.clone();
+        let read = move |projector: &Self, run_id: RunId<&str>| {
+            let landed = projector.landed_claim(run_id, record_id.borrow(), &asked)?;
+            landed.ok_or_else(|| lost(run_id, record_id.borrow()))
+        };
+        self.blocking(run_id, read).await
     }
 
     /// The claim that an earlier copy of the request appended. A claim that lost has no effect under its id, so that only the run's

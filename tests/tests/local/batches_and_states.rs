@@ -73,7 +73,7 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
     let (mut journal, mut random) = (Journal::new()?, Random::new(7));
     let mut agent = Agent::new("run");
     let (mut applied, mut refused) = (0, 0);
-    for round in 0..300 {
+    for round in 0..100 {
         let mut made = Vec::new();
         for _ in 0..=random.between(0, 4) {
             let request = agent.request("book", &json!(random.between(0, 3)));

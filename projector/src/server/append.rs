@@ -1,4 +1,4 @@
-//! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
+//! Appends through a server: fills in the numbers that a client left out, then applies the log's own rules.
 
 use super::auth::{Caller, limits::Limit};
 use crate::index::{Consistency, Error, Projector, entry};
@@ -31,7 +31,7 @@ pub(super) use outcomes::{AnswerAt, READ_HERE_MAX};
 pub(super) use plan::PLANNED_HERE_BYTES_MAX;
 use plan::{Planned, given, is_numbered};
 
-/// How much longer than its deadline an append is waited for, so that what it says itself comes first.
+/// How much longer than its deadline the server waits for an append, so that the append's own error arrives first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
 /// Records in one request.
@@ -40,16 +40,16 @@ pub(crate) const RECORDS_MAX: usize = 1024;
 /// Where a request to append comes from.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct Origin {
-    /// The `traceparent` of whoever asked, which goes with every record as a header.
+    /// The request's `traceparent`, which every appended record carries as a header.
     pub(in crate::server) traceparent: Option<String>,
-    /// Whoever asked. Its principal is written to decisions and to whatever else names a person, and content that goes to the
-    /// content store is charged to it.
+    /// The caller. Its principal is written to decisions and to other records that name a person. Content that the
+    /// request adds to the content store counts against its quota.
     pub(in crate::server) caller: Caller,
     /// Whether its body is at most [`PLANNED_HERE_BYTES_MAX`] long.
     pub(in crate::server) is_small: bool,
-    /// Of a decision: the basis that its author saw, if the record may not say it.
+    /// The basis that a decision's author saw, if the record itself may not contain it.
     pub(in crate::server) basis: Option<ContentHash>,
-    /// Of a decision: whether it is made although the effect's process may still be running it.
+    /// Whether a decision is appended although the effect's process may still be running the effect.
     pub(in crate::server) force: bool,
 }
 
@@ -60,29 +60,29 @@ impl From<&Caller> for Origin {
 }
 
 impl Projector {
-    /// A framed record, ready for the log.
+    /// Encodes a record for the log.
     ///
-    /// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+    /// Errors: `TooLarge`; `Unavailable` while the schema registry has not assigned an id to the schema.
     pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
         entry::entry(record, &*self.shared.config.schemas)
     }
 
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
-    /// A record whose id was judged before with the same content, as this server's index knows, is not appended again, unless it
-    /// was given the writer's next number, which only the log can consume. Refused records are in the log all the same, as with
-    /// any producer. After `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again, with
-    /// the same record ids.
+    /// Skips a record that the index already judged under the same id and with the same content. Exception: the record
+    /// has the writer's next number, which only an append can consume. Refused records are appended too, as with any
+    /// producer. `Overloaded` means that nothing was appended. After `Unavailable` the outcome is unknown: send the
+    /// records again with the same record ids.
     ///
-    /// A record whose number is filled in here, and was taken by a record of another server, is numbered and appended again
-    /// within the deadline, at most 32 times; its outcome is that of the last time. Of several
-    /// records, it may then stand after those that follow it.
+    /// If a record of another server took a number that this server filled in, the record is numbered and appended
+    /// again. This repeats until the deadline, at most 32 times; the last try gives the outcome. A record that is
+    /// numbered again may end up after the records that follow it in the request.
     ///
-    /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
-    /// To a stopped partition nothing is appended: nobody could say what became of it.
+    /// Payloads that are too large for a record go to the content store first; if that fails, nothing is appended.
+    /// Nothing is appended to a stopped partition either, since its index could not report the outcome.
     ///
-    /// Errors: `Invalid` for a decision that does not say the revision that it was made at, nor its writer's epoch, unless the
-    /// run has it already; `ReconcileRequired` for an attempt on a call that must be decided first.
+    /// Errors: `Invalid` for a decision with neither the effect's revision nor its writer's epoch, unless the run has
+    /// the record already; `ReconcileRequired` for an attempt on a call that must be decided first.
     pub async fn append(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -93,12 +93,11 @@ impl Projector {
         self.append_from(run_id, drafts, Origin::default(), judged, deadline).await
     }
 
-    /// The same on behalf of somebody, answered when `at` says.
+    /// Appends as [`append`](Self::append) does, for the caller of `origin`, and answers when `at` says.
     ///
-    /// Errors: `Invalid` if a record is to be answered at its acknowledgement and does not bring all its numbers: nothing was
-    /// appended.
+    /// Errors: `Invalid`, with nothing appended, if `at` is the acknowledgement and a record lacks a number.
     ///
-    /// Cancellation: the append goes on in a task of its own, and the run stays locked until the log has answered.
+    /// Cancellation: the append continues in its own task, and the run stays locked until the log has answered.
     pub(in crate::server) async fn append_from(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -125,7 +124,7 @@ impl Projector {
         self.detached(append, deadline, late).await
     }
 
-    /// Appends in a task of its own, which goes on if the caller does not. After the deadline, `late` is the error.
+    /// Appends in its own task, which continues if the caller is dropped. After the deadline, `late` is the error.
     async fn detached<T: Send + 'static>(
         self: &Arc<Self>,
         append: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -181,8 +180,8 @@ impl Projector {
         self.append_numbered(run_id, &mut locked, &drafts, &origin, at, left()).await
     }
 
-    /// Appends what of the plan the log has to have, and waits until `at`: of each record the outcome that was expected, and the
-    /// one that it has by then.
+    /// Appends the planned records that the log needs, and waits until `at`. Returns the expected and the actual
+    /// outcome of each planned record.
     async fn append_planned(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -208,7 +207,7 @@ impl Projector {
             }
             Vec::new()
         } else {
-            // It may have stopped since the request came.
+            // The partition may have stopped since the request arrived.
             self.running(partition)?;
             let offsets = self.append_entries(partition, entries).await?;
             self.landed_at(run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
@@ -224,7 +223,7 @@ impl Projector {
             if let Some((first, index)) = repeats.and_then(|(nth, index)| Some((&settled.get(nth)?.1, index)))
                 && !wanted
             {
-                // Where the first one is was not known when this was planned.
+                // The plan could not know the position of the first record.
                 (outcome.position, outcome.reason) = (first.position.clone(), first.reason.clone());
                 outcome.position.index = index.max(outcome.position.index);
             }
@@ -235,8 +234,8 @@ impl Projector {
 
     /// Appends to a partition.
     ///
-    /// Errors: `Unavailable`, too, where the records are in the log at offsets at which the index has applied others: the end of
-    /// the partition was truncated.
+    /// Errors: `Unavailable` also if the new offsets are below the applied offset: the end of the partition was
+    /// truncated.
     async fn append_entries(&self, partition: PartitionId, entries: Vec<Entry>) -> Result<Vec<Offset>, Error> {
         let applied = self.progress(partition).applied;
         let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
@@ -260,7 +259,7 @@ impl Projector {
         read.await.map_err(|error| Error::new(ErrorKind::Internal, "a read of the index panicked").because(error))?
     }
 
-    /// What appending would come to, without appending. Positions are those of the run's last record.
+    /// Dry-runs an append. The position of a new record is the position of the run's last record.
     pub(in crate::server) async fn check(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -285,10 +284,10 @@ impl Projector {
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
 
-    /// The drafts with their large payloads in the content store. One that names content itself is taken if that is there
-    /// and is what the record says: its facts are all that judge and statuses ever see of it.
+    /// Moves large payloads into the content store. A draft that names stored content is accepted if the content exists
+    /// and fits the record's facts, since the judge and the statuses only ever read the facts.
     ///
-    /// What is to be stored is charged to the caller first, whether the store has it already or not.
+    /// The bytes count against the caller's quota first, also if the store has them already.
     async fn stowed(&self, drafts: Vec<Draft>, caller: &Caller, deadline: Duration) -> Result<Vec<Draft>, Error> {
         let begun = Instant::now();
         let inline_bytes_max = self.content().map(Store::inline_bytes_max);
@@ -341,7 +340,7 @@ impl Projector {
     }
 }
 
-/// The draft of a record that the server makes: it has no numbers yet.
+/// Wraps a record that the server makes in a draft without numbers.
 fn made(record: JournalRecord) -> Draft {
     Draft {
         record,

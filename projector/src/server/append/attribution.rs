@@ -1,8 +1,8 @@
-//! Whose decision a record is: the principal that a server authenticated, beside what the client says.
+//! Records whose decision a record is: the authenticated principal, next to the client's own text.
 //!
-//! A decision has the principal as a fact of its own. Payloads whose `who` is all that names a person get it in there:
-//! `PRINCIPAL`, or `PRINCIPAL (what the client said)`. A principal has neither spaces nor parentheses, so that the text up to
-//! the first space is the principal, and a client cannot pass off its own text as one.
+//! A decision has the principal as a separate fact. A payload that names a person only in `who` gets the principal
+//! there: `PRINCIPAL`, or `PRINCIPAL (the client's text)`. A principal has neither spaces nor parentheses. So the text
+//! up to the first space is the principal, and a client cannot pass off its own text as one.
 
 use crate::index::principal::Proofs;
 use runlog_schemas::{
@@ -11,7 +11,7 @@ use runlog_schemas::{
     record::{JournalRecord, RecordKind},
 };
 
-/// `who` as it is recorded for a client that says `said`.
+/// Makes the recorded `who` for a client that sent `said`.
 pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
     match principal {
         None => said,
@@ -20,9 +20,9 @@ pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
     }
 }
 
-/// Writes the principal into a record that names a person: its `who`, and of a decision the fact, with the proof that a
-/// server authenticated it. Left as it is: one that is in the log already as it was sent, whose hash is `first`. None of them
-/// is of a writer's sequence, whose next record would have its hash.
+/// Writes the principal into a record that names a person: into its `who`, and for a decision into its facts, with a
+/// proof that a server authenticated it. A record that the log already has as the client sent it, with the hash
+/// `first`, stays unchanged. No such record is in a writer's sequence, whose next record would contain its hash.
 pub(super) fn attribute(
     record: &mut JournalRecord,
     principal: &str,
@@ -38,7 +38,7 @@ pub(super) fn attribute(
         Payload::EffectResolution(resolution) => Some(&mut resolution.who),
         Payload::Retraction(retraction) => Some(&mut retraction.who),
         Payload::Erasure(erasure) => Some(&mut erasure.who),
-        // What is stored elsewhere, or encrypted, is as its client wrote it.
+        // A payload that is stored elsewhere or encrypted stays as its client wrote it.
         _ => None,
     };
     if let Some(said) = said {

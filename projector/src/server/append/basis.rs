@@ -1,10 +1,10 @@
-//! Attempts and decisions that do not name the state of their effect, and decisions about effects whose process is alive: checked
-//! where they are numbered, against the run as it is at `latest`, while the run is locked.
+//! Checks attempts and decisions that do not name the state of their effect, and decisions about effects whose process
+//! is alive. The check runs when they are numbered, at `latest`, while the run is locked.
 //!
-//! If the server writes schema version 3, it fills in the basis, and the judge refuses the record if the effect got another
-//! record in between. Otherwise a record of another server in between is not noticed.
+//! If the server writes schema version 3, it fills in the basis. The judge then refuses the record if another record of
+//! the effect came in between. Before version 3, a record that another server appended in between goes unnoticed.
 //!
-//! Only facts are read: payloads can be encrypted or stored elsewhere.
+//! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
     Draft, Origin,
@@ -56,7 +56,7 @@ fn is_decision(record: &JournalRecord) -> bool {
 pub(super) struct Bases(HashMap<RecordId, (Option<ContentHash>, Option<u32>)>);
 
 impl Bases {
-    /// Takes note of what was filled into a record.
+    /// Remembers the basis of a record.
     pub(super) fn note(&mut self, record: &JournalRecord) {
         let Body { record_id, facts, .. } = &record.body;
         if facts.basis.is_some() {
@@ -64,8 +64,8 @@ impl Bases {
         }
     }
 
-    /// A draft with the basis of the first record under its id, so that it stays a repeat of that: one of the request, or of the
-    /// log.
+    /// Gives a draft the basis of the first record under its id, so that the draft stays a repeat. The first record is
+    /// in the request or in the log.
     pub(super) fn as_first<'a, R: Rows>(
         &self,
         draft: &'a Draft,
@@ -101,13 +101,13 @@ pub(super) fn check_batch(batch: &JournalRecord) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, message).about_record(member.body.record_id.borrow()))
 }
 
-/// What attempts and decisions are checked against, beside the effect.
+/// The inputs of a check, besides the effect.
 pub(super) struct Check<'a> {
-    /// Whose record it is, and what they saw.
+    /// The caller, and the basis that the author saw.
     pub(super) origin: &'a Origin,
-    /// Whether the basis is filled in.
+    /// Whether the server fills in the basis.
     pub(super) writes_basis: bool,
-    /// The run before the record.
+    /// The run's state before the record.
     pub(super) run: &'a RunRow,
     /// The log's time, milliseconds since the Unix epoch.
     pub(super) now: i64,
@@ -116,11 +116,13 @@ pub(super) struct Check<'a> {
 impl Check<'_> {
     /// Checks an attempt or a decision, and fills the basis in if it has none.
     ///
-    /// Errors, after which nothing was appended: `ReconcileRequired` for an attempt on a call that must be decided first;
-    /// `Invalid` for an attempt with another number than the next, and for a decision at a revision that the effect does not have;
-    /// `Stale` for an attempt of an epoch whose claim this server has not read; for a decision that does not name what is known of the effect `Conflict`, or
-    /// `ReconcileRequired` if it is the writer's own; `Conflict` for a decision about an effect whose process is alive; `Forbidden`
-    /// for a writer's own decision on what it cannot know.
+    /// Errors, after which nothing was appended:
+    /// * `Conflict`: a decision about an effect whose process is alive, or a decision that does not name all evidence of
+    ///   the effect; the latter is `ReconcileRequired` if it is the writer's own.
+    /// * `Forbidden`: a writer's own decision on an effect that the writer cannot vouch for.
+    /// * `Invalid`: an attempt whose number is not the next; a decision at a revision that the effect does not have.
+    /// * `ReconcileRequired`: an attempt on a call that must be decided first.
+    /// * `Stale`: an attempt of an epoch whose claim this server has not read.
     pub(super) fn check<R: Rows>(
         &self,
         record: &mut JournalRecord,
@@ -145,7 +147,7 @@ impl Check<'_> {
         let (place, head) = (&record.place, &self.run.head);
         if place.writer_epoch > head.epoch {
             let epoch = place.writer_epoch;
-            // The claim may be missing because a deposed leader answered.
+            // A deposed partition leader may have reported an old end of the log, so the claim can still exist.
             let message = format!(
                 "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it, or retry; nothing was \
                  appended"
@@ -190,7 +192,7 @@ impl Check<'_> {
             return Ok(());
         }
         self.check_decision(&row, run_id, effect, facts)?;
-        // The judge refuses a smaller revision as stale. With the basis of now it would not be.
+        // The judge refuses a smaller revision as stale. With the current basis it would accept the decision.
         let is_stale = facts.revision.is_some_and(|revision| revision < row.revision);
         if self.writes_basis && !is_stale {
             facts.basis = Some(row.newest);
@@ -211,7 +213,8 @@ impl Check<'_> {
         Err(Error::active(message))
     }
 
-    /// Checks what the judge does not see in a decision without a basis. A revision that is too small is left to the judge.
+    /// Checks a decision without a basis for changes that the judge cannot see. The judge itself refuses a revision
+    /// that is too small.
     fn check_decision(
         &self,
         row: &EffectRow,
@@ -236,7 +239,7 @@ impl Check<'_> {
             let message = format!(
                 "effect {effect} of run {run_id} has other evidence {id}, and a decision {why}; nothing was appended"
             );
-            // A decision without a revision is the writer's own: somebody else decides.
+            // A decision without a revision is the writer's own. Somebody else must decide.
             let kind = if facts.revision.is_some() { ErrorKind::Conflict } else { ErrorKind::ReconcileRequired };
             Err(Error::new(kind, message))
         };
@@ -264,7 +267,7 @@ fn check_revision(row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>, 
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// The number of an attempt, which is the next one. `given` is none where the payload hides it.
+/// Returns the number of the next attempt. `given` is absent if the payload hides it.
 fn check_attempt(row: &EffectRow, run_id: RunId<&str>, call: RecordId<&str>, given: Option<u32>) -> Result<u32, Error> {
     let (class, why) = row.class();
     if class != Class::RetrySafe {

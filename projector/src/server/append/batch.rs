@@ -1,5 +1,5 @@
-//! What a client left out of a batch's records: it follows from the batch. In a batch no number of a writer is 0, nor that
-//! of a numbered record, so 0 stands for what is not there.
+//! Fills in numbers and writers that a client left out of a batch's records, from the batch. In a batch, 0 means an
+//! absent number: writers' numbers, and numbers of numbered records, start at 1.
 
 use crate::index::Error;
 use runlog_schemas::{
@@ -10,8 +10,8 @@ use runlog_schemas::{
 };
 use std::collections::HashSet;
 
-/// Fills in the places of a batch's records. A `known` batch takes no number of the run, and neither does a record that repeats an
-/// applied one, or one before it in the batch.
+/// Fills in the places of a batch's records. A `known` batch gets no number of the run. Neither does a record that
+/// repeats an applied record or an earlier record of the batch.
 pub(super) fn number(
     batch: &mut JournalRecord,
     head: &Head,

@@ -1,4 +1,5 @@
-//! Claims for a client. A claim that its sender named is appended once: the same request again finds it by its record id.
+//! Claims runs for a client. A claim with a record id from its sender is appended once: a repeated request finds it by
+//! the id.
 //!
 //! ```text
 //!   request ─▶ the run at latest ─┬─▶ the record id is known ─────────────────────┐
@@ -26,20 +27,20 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// A request to take a run over.
+/// A request to take over a run.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewClaim")]
 pub(in crate::server) struct ClaimBody {
-    /// Who claims, for people.
+    /// Who claims the run, as a note for people.
     #[serde(default)]
     claimed_by: String,
-    /// The claim's record id; random unless given. The same request again, with the same id, appends nothing: it is answered as
-    /// the first time, or `claim_lost` if the run was claimed since.
+    /// The claim's record id; random unless given. A repeated request with the same id appends nothing. It gets the
+    /// first answer, or `claim_lost` if the run was claimed since.
     record_id: Option<RecordId>,
     /// The new writer's id; random unless given.
     writer_id: Option<WriterId>,
-    /// Claim only if the run's head is the one that was read.
+    /// Claims the run only if its head is still this one.
     #[serde(default, deserialize_with = "member")]
     #[schemars(with = "Option<ReadHead>")]
     only_if: Option<ReadHead>,
@@ -49,21 +50,21 @@ pub(in crate::server) struct ClaimBody {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadHead {
-    /// The run hash, which follows from every applied record of the run; 64 zeros for a run without records.
+    /// The run hash, computed from every applied record of the run; 64 zeros for a run without records.
     hash: RunHash,
 }
 
 impl Projector {
-    /// Takes a run over for a new writer: its claim, applied, and what the writer continues from.
+    /// Takes over a run for a new writer. Returns the applied claim and the head from which the writer continues.
     ///
-    /// Errors: `ClaimLost` if another claim was applied first, or since. `Conflict` if the run has another record under the
-    /// record id, or another head than `only_if` names; nothing was appended then. `Unavailable` or `Stale` if it is unknown
-    /// whether the claim landed: the same request finds out.
+    /// Errors: `ClaimLost` if another claim was applied before or after this one. `Conflict`, with nothing appended, if
+    /// the run has another record under the record id, or another head than `only_if` names. `Unavailable` or `Stale`
+    /// if the claim may be in the log: repeat the same request to find out.
     ///
-    /// Between the comparison with `only_if` and the append, records of other writers can be applied. A claim cannot: of two claims
-    /// of one epoch one is lost.
+    /// Records of other writers can be applied between the comparison with `only_if` and the append. Another claim
+    /// cannot: of two claims for one epoch, one is lost.
     ///
-    /// Cancellation: the claim goes on in a task of its own.
+    /// Cancellation: the claim continues in its own task.
     pub(in crate::server) async fn claim(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -88,7 +89,7 @@ impl Projector {
     ) -> Result<Claim, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
         let left = || deadline.saturating_sub(begun.elapsed());
-        // A copy of this request that is not judged yet is in neither list of the index: it is waited for.
+        // The index does not show a copy of this request that is not judged yet, so wait for the copy.
         let _only_copy = match &body.record_id {
             None => None,
             Some(record_id) => {
@@ -99,7 +100,8 @@ impl Projector {
         self.wait(partition, Consistency::Latest, left()).await?;
         let asked = body.clone();
         let read = move |projector: &Self, run_id: RunId<&str>| {
-            // The head first: a copy of this request that lands meanwhile is found by its id, and is no other head.
+            // The head is read before the lookup by id. A copy that lands in between is then found by its id and does not
+            // look like another head.
             let row: Option<RunRow> = projector.store(partition).get(&store::runs::key(run_id))?;
             let earlier = match &asked.record_id {
                 Some(record_id) => projector.earlier_claim(run_id, record_id.borrow(), &asked)?,
@@ -140,8 +142,8 @@ impl Projector {
         self.blocking(run_id, read).await
     }
 
-    /// The claim that an earlier copy of the request appended. A claim that lost has no effect under its id, so that only the run's
-    /// refused records show it.
+    /// Returns the claim that an earlier copy of the request appended. The index has no entry by id for a lost claim,
+    /// so the run's refused records are searched too.
     fn earlier_claim(
         &self,
         run_id: RunId<&str>,
@@ -156,7 +158,8 @@ impl Projector {
         Ok(claim)
     }
 
-    /// The claim with this record id, if it is applied and the run's last one; none if no record of the id was judged.
+    /// Returns the claim with this record id if it is applied and is the run's newest claim. Returns no claim if no
+    /// record with the id was judged.
     fn landed_claim(
         &self,
         run_id: RunId<&str>,
@@ -203,7 +206,7 @@ fn lost(run_id: RunId<&str>, record_id: RecordId<&str>) -> Error {
     Error::new(ErrorKind::ClaimLost, message).about_record(record_id)
 }
 
-/// A claim's record. Its content follows from these alone, so that a repeat is recognised.
+/// Makes a claim's record. Its content depends only on the arguments, so that a repeat is recognised.
 fn claim_record(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,

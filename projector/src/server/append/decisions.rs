@@ -21,24 +21,25 @@ use runlog_schemas::{
 };
 use std::{cmp::Ordering, sync::Arc, time::Duration};
 
-/// What the author of a decision saw of the effect.
+/// The state of the effect that a decision's author saw.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct Seen {
-    /// Its revision; a pending effect is not decided without one.
+    /// The effect's revision; required for a pending effect.
     pub(in crate::server) revision: Option<u64>,
-    /// The content hash of its newest record, if its author names that too: it tells apart what the revision does not.
+    /// The content hash of the effect's newest record, if the author names it. It distinguishes states that have the
+    /// same revision.
     pub(in crate::server) basis: Option<ContentHash>,
-    /// Whether its author decides although the effect's process may still be running it.
+    /// Whether the author decides although the effect's process may still be running the effect.
     pub(in crate::server) force: bool,
-    /// The evidence that is adopted, or decided against.
+    /// The evidence that the decision adopts or overrides.
     pub(in crate::server) evidence: Option<RecordId>,
 }
 
 impl Projector {
-    /// Records a decision on a pending effect, made at what was `seen` of it.
+    /// Records a decision on a pending effect, which its author saw in the state `seen`.
     ///
-    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, changed since, or its process may
-    /// still be running it; `Invalid` where it is pending and no revision was seen.
+    /// Errors: `NotFound` if the run has no such effect; `Conflict` if it is not pending, changed since, or its process
+    /// may still be running it; `Invalid` if it is pending and `seen` has no revision.
     pub(in crate::server) async fn resolve(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -81,7 +82,7 @@ impl Projector {
         let outcome = self.append_made(run_id, record, origin, deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
-                // It may have changed since: what refused the decision is applied by now.
+                // The effect may have changed: the record that made the judge refuse the decision is now applied.
                 return Err(not_pending(status()?.unwrap_or(before)));
             }
             let revision = revision.unwrap_or_default();
@@ -152,19 +153,19 @@ pub(super) fn vouches<R: Rows>(
     };
     let first = store::seen(run_id, record_id.borrow(), |key| rows.get(key))?;
     if first.is_some_and(|first| !first.is_for_numbers()) {
-        // A repeat or a conflict: it changes nothing.
+        // A repeat or a conflict changes nothing.
         return Ok(());
     }
     let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     let can = match epoch.cmp(&run.map(|row| row.head.epoch).unwrap_or_default()) {
-        // It is fenced.
+        // The judge refuses the decision as fenced.
         Ordering::Less => true,
         // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared.
         Ordering::Equal => {
             let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
             row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.started_in == Some(epoch)))
         }
-        // The claim is not in the log yet: until it is, another epoch can start the effect.
+        // The index does not have the claim yet, so another epoch can still start the effect.
         Ordering::Greater => false,
     };
     if can {
@@ -191,8 +192,8 @@ pub(in crate::server) fn is_own_decision(record: &JournalRecord) -> bool {
     is_own(facts) && is_claimed && facts.evidence.is_none() && matches!(record.payload, Payload::EffectResolution(_))
 }
 
-/// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch
-/// of the writer whose own `not_done` it is. Other records do not need to.
+/// Whether a decision names the state that it was made at, so that the journal refuses it after a change. The state is
+/// a revision, a basis, or the epoch of a writer's own `not_done`. Other records need no state.
 pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     record.body.record_kind != RecordKind::EffectResolution

@@ -1,4 +1,4 @@
-//! Appending records of a partition: skips and retention horizons.
+//! Appends records of a partition: skips and retention horizons.
 
 use crate::index::{Error, Projector, query};
 use runlog_schemas::{
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 impl Projector {
-    /// Refuses an offset that the partition does not have, and its genesis.
+    /// Refuses an offset that the partition does not have, and the offset of its genesis record.
     pub(in crate::server) async fn can_skip(
         &self,
         partition: PartitionId,
@@ -42,11 +42,12 @@ impl Projector {
         self.past(appended, deadline.saturating_sub(begun.elapsed())).await
     }
 
-    /// Takes content away from a partition, or from all of them, and waits until each is past its horizon. What was
-    /// appended before, again is harmless.
+    /// Sets a retention horizon for a partition or for all partitions, which removes older content, and waits until
+    /// each has applied it. Repeating the request is harmless.
     ///
-    /// Errors: `Usage` for a partition that there is none of; `Invalid` for a family that has no content; `PartitionStopped`
-    /// where one of them stands still: nothing is appended then. After any other error some may have it.
+    /// Errors: `Usage` for an unknown partition; `Invalid` for a family that has no content. `PartitionStopped` if one
+    /// of the partitions is stopped: nothing is appended then. After any other error, some partitions may have the
+    /// horizon.
     pub async fn retain(
         &self,
         partition: Option<PartitionId>,
@@ -69,9 +70,9 @@ impl Projector {
         Ok(outcomes)
     }
 
-    /// The partition, or all of them where none is named.
+    /// Returns the named partition, or all partitions if none is named.
     ///
-    /// Errors: `Usage` for a partition that there is none of.
+    /// Errors: `Usage` for an unknown partition.
     pub(in crate::server) fn wanted(&self, partition: Option<PartitionId>) -> Result<Vec<PartitionId>, Error> {
         let all = PartitionId::all(self.journal().partitions);
         let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
@@ -84,7 +85,7 @@ impl Projector {
         }
     }
 
-    /// Appends a record of a partition: where, and its id.
+    /// Appends a record of a partition. Returns its partition, offset and id.
     async fn append_of_partition(
         &self,
         partition: PartitionId,
@@ -97,7 +98,7 @@ impl Projector {
         Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
     }
 
-    /// Waits until a partition is past a record of its own.
+    /// Waits until a partition has applied a record of its own.
     async fn past(
         &self,
         (partition, at, record_id): (PartitionId, Offset, RecordId),

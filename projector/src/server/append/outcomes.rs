@@ -11,20 +11,20 @@ use runlog_schemas::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Outcomes that are read on a network thread: of few records, whose rows were just written and are in memory.
+/// Most outcomes that a network thread reads itself. The rows of so few records were just written and are in memory.
 pub(in crate::server) const READ_HERE_MAX: usize = 16;
 
 /// When an append answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum AnswerAt {
-    /// When the log has acknowledged the records. They are not judged yet, so they must bring all their numbers.
+    /// When the log has acknowledged the records. The records are not judged yet, so they must bring all their numbers.
     Acknowledged,
-    /// When they are judged, and the index is as fresh as this, which is asked for after the acknowledgement.
+    /// When the records are judged and the index has this consistency, measured after the acknowledgement.
     Judged(Consistency),
 }
 
 impl Projector {
-    /// The outcomes of records that the log has acknowledged, at their offsets.
+    /// Returns the outcomes of records that the log has acknowledged at these offsets.
     pub(super) async fn landed_at(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -47,14 +47,14 @@ impl Projector {
         if count <= READ_HERE_MAX { read(self, run_id) } else { self.blocking(run_id, read).await }
     }
 
-    /// The outcome of a record that is not judged.
+    /// Makes the outcome of a record that is not judged.
     pub(super) fn unjudged(&self, partition: PartitionId, offset: Offset, record_id: OrEmpty<RecordId>) -> Outcome {
         let position = self.position(partition, offset, 0);
         let (outcome, reason) = (Disposition::Appended.into(), None);
         Outcome { position, outcome, reason, record_id, journal_seq: None, record_writer: None }
     }
 
-    /// The outcome of the record at a place that is applied.
+    /// Returns the outcome of the record at an applied place.
     pub fn outcome(
         &self,
         run_id: RunId<&str>,
@@ -78,13 +78,13 @@ impl Projector {
         })
     }
 
-    /// The outcome of the record at `position`, those of the run's records at the positions `also`, and the run's current writer:
-    /// from one view, as fresh as `consistency` asks and at least as fresh as all of the positions.
+    /// Returns the outcomes of the run's records at `position` and at the positions `also`, and the run's current
+    /// writer. All come from one view, which has at least this consistency and all of the positions.
     ///
-    /// At `latest` it proves that no claim after the record was in the log when the question arrived.
+    /// At `latest` the answer proves that the log had no claim after the record when the request arrived.
     ///
-    /// Errors: `NotFound` where `position` has no record of the run; `Unavailable` where the end that the log tells at `latest` is
-    /// not beyond the position.
+    /// Errors: `NotFound` if `position` has no record of the run; `Unavailable` if the log's end at `latest` is not
+    /// beyond the position.
     pub async fn read_back(
         &self,
         run_id: RunId<&str>,
@@ -99,7 +99,7 @@ impl Projector {
         if partition == self.partition_of(run_id) {
             self.wait_past(partition, last, consistency, deadline).await?;
         } else {
-            // No record of the run is there, and the answer says so.
+            // Another partition has no record of the run: the answer is `NotFound`.
             self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
         }
         let store = self.store(partition);
@@ -110,8 +110,8 @@ impl Projector {
             .ok_or_else(|| self.no_record_at(run_id, position, record_id))
     }
 
-    /// The outcomes of the run's records at positions of its partition, once they are applied; none where a position has no record
-    /// of the run.
+    /// Waits until positions of the run's partition are applied, and returns the outcomes there. A position without a
+    /// record of the run has no outcome.
     pub(in crate::server) async fn outcomes(
         &self,
         run_id: RunId<&str>,
@@ -127,7 +127,7 @@ impl Projector {
         query::outcome::each(&store.view(), at, run_id, &places)
     }
 
-    /// The error where a position has no such record of a run.
+    /// Makes the error for a position that does not have this record of the run.
     pub(in crate::server) fn no_record_at(
         &self,
         run_id: RunId<&str>,
@@ -140,8 +140,8 @@ impl Projector {
         error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
     }
 
-    /// The outcome of the first record of this id, and the run's current writer: from one view, as fresh as `consistency` asks. None
-    /// where no record of the id was applied, or refused for its content.
+    /// Returns the outcome of the first record with this id, and the run's current writer, from one view of this
+    /// consistency. Returns no outcome if no record with the id was applied or refused for its content.
     pub async fn landed(
         &self,
         run_id: RunId<&str>,
@@ -156,7 +156,7 @@ impl Projector {
         query::outcome::by_id(&store.view(), at, run_id, record_id)
     }
 
-    /// Outcomes with the number of each record that was applied, and who may write to the run now.
+    /// Adds to each outcome the number of its applied record and the run's current writer.
     pub(in crate::server) fn answers(
         &self,
         run_id: RunId<&str>,
@@ -168,7 +168,7 @@ impl Projector {
         let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
         let writer = Writer { writer_id: row.head.writer_id, epoch: row.head.epoch };
         let answer = |mut outcome: Outcome| {
-            // What is only planned has no place yet.
+            // A planned record has no position yet.
             if outcome.journal_seq.is_none() && outcome.reason.is_none() && !planned {
                 let at = (outcome.position.offset, outcome.position.index);
                 outcome.journal_seq = query::outcome::number(&view, run_id, at)?;

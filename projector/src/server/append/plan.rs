@@ -1,4 +1,4 @@
-//! What an append is to come to: numbers, and the judgement as the index has the run.
+//! Dry-runs an append: assigns numbers and judges the records against the index.
 
 use super::{
     Origin, attribution,
@@ -30,8 +30,8 @@ use std::{collections::HashMap, sync::Arc};
 pub(in crate::server) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
 
 impl Projector {
-    /// Numbers and judges some of the drafts by the run as the index has it now: on this thread where the request is small and
-    /// memtables and cached blocks have all that it needs.
+    /// Numbers and judges some of the drafts against the index. Runs on this thread if the request is small and
+    /// memtables and cached blocks have all rows that it needs.
     pub(super) async fn planned(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -66,9 +66,9 @@ impl Projector {
         self.plan(run_id, view, &some, origin, false)
     }
 
-    /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each after the one before
-    /// it. Where all bring their numbers and none is known, that would change nothing of what is appended: then they are judged
-    /// only if `judged`.
+    /// Numbers drafts and judges them in order against the run; each draft comes with its index in the request. Without
+    /// `judged`, the judgement is skipped if all drafts bring their numbers and none is known: it would not change the
+    /// append.
     pub(super) fn plan(
         &self,
         run_id: RunId<&str>,
@@ -116,8 +116,8 @@ impl Projector {
         Err(Error::new(ErrorKind::Invalid, message).about_record(record_id.borrow()))
     }
 
-    /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
-    /// that the client did not give it.
+    /// Fills in the numbers that the client left out, from the run's head. A draft with a `known` id is a repeat or a
+    /// conflict, and gets no number that the client did not send.
     fn number(
         &self,
         given: &Draft,
@@ -131,13 +131,13 @@ impl Projector {
         }
         let kind = record.body.record_kind;
         if let Payload::RunClaim(claim) = &record.payload {
-            // A claim's place is what it says.
+            // A claim's payload names its writer and epoch.
             record.place.writer_id = claim.writer_id.clone().into();
             record.place.writer_epoch = claim.epoch;
             return Ok(record);
         }
-        // Who wrote it is never filled in from the run: an old writer that says nothing would pass for the new one. It is
-        // of epoch 0, and fenced where the run was claimed.
+        // The writer's epoch is never filled in from the run: an old writer that omits it would pass for the new one.
+        // Without an epoch the record has epoch 0, and is fenced if the run was claimed.
         if !given.has_writer_id {
             record.place.writer_id = WriterId::new("runlog")?.to_owned().into();
         }
@@ -152,7 +152,7 @@ impl Projector {
     }
 }
 
-/// The records of a request as far as they are planned.
+/// The records of a request that are planned so far.
 struct Plan<'a> {
     projector: &'a Projector,
     run_id: RunId<&'a str>,
@@ -166,18 +166,19 @@ struct Plan<'a> {
     planned: Vec<Planned>,
     /// Whether the request has several records, so that one can repeat another.
     has_more: bool,
-    /// The places in the request of its records that the log gets, and of batches' records.
+    /// Where the request has each record that the log gets: its number in the plan, and its index in a batch.
     places: HashMap<RecordId, (usize, u32)>,
 }
 
-/// What a draft is to the record that was judged first under its id.
+/// How a draft relates to the record that was judged first under its id.
 #[derive(Clone, Copy)]
 enum Sent<'a> {
-    /// There is none.
+    /// No record was judged under the id.
     New,
-    /// It is the same, and was refused for numbers that the server filled in: the draft gets others.
+    /// The first record has the same content and was refused for numbers that the server filled in: the draft gets
+    /// other numbers.
     Renumbered(&'a FirstJudgement),
-    /// It was refused for its numbers, and the draft has the numbers that it is judged anew with.
+    /// The first record was refused for its numbers, and the draft brings new numbers: the judge judges it again.
     Again,
     /// The draft is a repeat or a conflict.
     Known,
@@ -193,7 +194,7 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// Whether the server makes a record of the draft: it fills numbers in, and has to find the record valid.
+    /// Whether the server builds a new record from the draft: it fills in numbers, and must find the record valid.
     fn is_made_here(self) -> bool {
         matches!(self, Self::New | Self::Renumbered(_))
     }
@@ -274,7 +275,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The record of a draft: numbered, checked and with its principal.
+    /// Builds the record of a draft: numbers it, checks it and adds the principal.
     fn record(
         &mut self,
         index: usize,
@@ -296,7 +297,7 @@ impl Plan<'_> {
         let mut record = self.projector.number(draft, &row.head, !sent.is_made_here(), is_repeat)?;
         if !matches!(sent, Sent::Known) {
             basis::check_batch(&record)?;
-            // Other content than that of the first record under the id would be a conflict.
+            // A basis that the first record under the id lacks would make this record a conflict.
             let writes_basis = first.is_none() && self.projector.shared.config.writes_basis();
             let check = basis::Check { origin: self.origin, writes_basis, run: row, now: self.now };
             check.check(&mut record, run_id, &self.changes)?;
@@ -316,7 +317,7 @@ impl Plan<'_> {
         Ok(record)
     }
 
-    /// Judges a record as a fold does, and keeps what it changes for the records after it.
+    /// Judges a record as a fold does, and keeps its changes for the records after it.
     fn judge(&mut self, record: &JournalRecord, entry: &Entry, sent: Sent<'_>, row: &RunRow) -> Result<Effect, Error> {
         let version = if sent.is_renumbered() { record.renumbered_version() } else { record.version() };
         let framed = codec::reframe_as(&entry.value, version);
@@ -334,7 +335,7 @@ impl Plan<'_> {
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
         let effect = project::record(of_run, at, self.projector.journal().partitions, &mut self.changes)?;
         Ok(match (sent, effect) {
-            // Other numbers do not help: what was refused is a record of the batch, or a number that the client gave.
+            // Other numbers do not help: the judge refused a record of the batch, or a number that the client gave.
             (Sent::Renumbered(first), Effect::Refused(reason)) if renumber::is_for_numbers(reason) => {
                 Effect::Repeat { first: first.clone(), numbered: false }
             }
@@ -342,7 +343,7 @@ impl Plan<'_> {
         })
     }
 
-    /// The number and the writer of the record that an outcome is about.
+    /// Returns the number and the writer of the record that an outcome describes.
     fn first_one(
         &self,
         record: &JournalRecord,
@@ -354,24 +355,25 @@ impl Plan<'_> {
             return Ok((None, Some(Writer { writer_id, epoch })));
         };
         match repeats.and_then(|(nth, _)| self.planned.get(nth)) {
-            // The first one is in this request, and has no place yet.
+            // The first record is in this request, and has no position yet.
             Some(before) => Ok((before.outcome.journal_seq, before.outcome.record_writer.clone())),
             None => query::outcome::first_one(self.view, self.run_id, first),
         }
     }
 }
 
-/// A record that is numbered and judged, and not appended.
+/// A record that is numbered and judged, but not appended yet.
 pub(super) struct Planned {
     pub(super) entry: Entry,
     pub(super) outcome: Outcome,
-    /// Whether the log has to have it.
+    /// Whether the record must be appended.
     pub(super) wanted: bool,
-    /// If it repeats a record of the same request: which one, and its index there.
+    /// The earlier record of the same request that it repeats: its number in the plan, and its index in a batch.
     pub(super) repeats: Option<(usize, u32)>,
 }
 
-/// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.
+/// Whether a draft can be appended without reading the run: it brings all its numbers, and needs no check against an
+/// effect.
 pub(super) fn given(draft: &Draft) -> bool {
     if !says_what_was_seen(&draft.record) || is_checked(&draft.record) {
         return false;

@@ -1,4 +1,4 @@
-//! Numbers that the server filled in and that a record of another server took: the record is numbered again.
+//! Numbers a record again if another server's record took the numbers that this server filled in.
 //!
 //! ```text
 //!   number ─▶ append ─▶ judged ─┬─▶ outcome
@@ -6,12 +6,14 @@
 //!      └──────── same record id, version 2 of the schema ◀┘
 //! ```
 //!
-//! A request's only record is numbered early, by the index as it is, where this server numbered a record of the run before, no
-//! number of that was taken, and what this server has appended to the run since is judged. All others are numbered at `latest`, and
-//! so are, for a while, those of a run of which a number was taken.
+//! A request's only record is numbered early, from the index without a wait for `latest`, under three conditions:
+//! * This server numbered the run's last record, and no other record took that number.
+//! * All records that this server has appended to the run since then are judged.
+//! * No number of the run was taken recently.
 //!
-//! The lock of a run keeps this server's appends apart, and only the log those of several servers. In version 2 a record that
-//! was refused for its numbers is judged anew, so it is applied once, however many copies land.
+//! The run's lock serialises this server's appends; only the log serialises the appends of several servers. In version
+//! 2 the judge judges a record again that was refused for its numbers. The record is applied once, however many copies
+//! land.
 
 use super::{AnswerAt, Draft, Origin, Planned, basis::is_checked};
 use crate::index::{Consistency, Error, OfLockedRun, Projector};
@@ -26,11 +28,11 @@ use runlog_schemas::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often a record is appended in one request. Each time that fails leaves a refused record in the log.
+/// Appends of one record in one request. Each failed try leaves a refused record in the log.
 pub(crate) const TRIES_MAX: usize = 32;
 
 impl Projector {
-    /// Appends drafts of a locked run that need numbers, again while another server takes these.
+    /// Numbers and appends drafts of a locked run, and repeats this while other servers take the numbers.
     pub(super) async fn append_numbered(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -49,7 +51,7 @@ impl Projector {
         let mut early = if may_be_early { self.planned_early(run_id, drafts, origin).await } else { None };
         let mut refused: Vec<Option<Outcome>> = vec![None; drafts.len()];
         for nth in 0..TRIES_MAX {
-            // That nothing was appended is not true of the tries before.
+            // Earlier tries appended records, so the error must not claim that nothing was appended.
             let of_try = |error: Error| if nth > 0 { error.after_a_part() } else { error };
             let was_early = early.is_some();
             let planned = match early.take() {
@@ -66,13 +68,13 @@ impl Projector {
                     taken.push(index);
                     refused[index] = Some(outcome);
                 } else {
-                    // Other numbers did not help: what is known now is the refusal of this request's own record.
+                    // Other numbers did not help: the index now reports the refusal of this request's own earlier try.
                     let own = refused[index].take().filter(|own| own.position == outcome.position);
                     outcomes[index] = Some(own.unwrap_or(outcome));
                 }
             }
             if taken.is_empty() {
-                // What is not judged is not known to what is numbered early.
+                // Early numbering reads the index, which does not have records that are not judged.
                 locked.numbered = (at != AnswerAt::Acknowledged).then(|| run_id.to_owned());
                 return Ok(outcomes.into_iter().flatten().collect());
             }
@@ -87,9 +89,9 @@ impl Projector {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// A request's only record, numbered by the index as it is, without a question to the log for its end. None where the log
-    /// might judge it otherwise than expected, and it would then not be numbered again. None for several records, too: they stay
-    /// in order only if none of them has to be numbered again.
+    /// Numbers a request's only record from the index, without asking the log for its end. Returns no plan if the log
+    /// might judge the record otherwise and the record could then not be numbered again. Returns none for several
+    /// records either: they keep their order only if none must be numbered again.
     async fn planned_early(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -101,29 +103,29 @@ impl Projector {
         if !is_numbered_here(draft) || draft.has_journal_seq || is_batch || is_checked(&draft.record) {
             return None;
         }
-        // An error may be that of an index that lags; at `latest` it is the answer.
+        // A lagging index may cause an error that `latest` does not confirm.
         let planned = self.planned(run_id, drafts, &[0], origin).await.ok()?;
         planned.iter().all(|planned| planned.outcome.outcome == Disposition::Applied).then_some(planned)
     }
 }
 
-/// Whether the server fills in a number that only its writer's next record may have.
+/// Whether the server fills in the record's number in its writer's sequence.
 fn is_numbered_here(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;
     !draft.has_writer_seq && !kind.unclaimed() && !matches!(draft.record.payload, Payload::RunClaim(_))
 }
 
-/// Whether a draft, whose id was judged before, is numbered again: the same record was refused for its numbers.
+/// Whether to number a draft again: `first` has the same content and was refused for its numbers.
 pub(super) fn is_due(draft: &Draft, first: &FirstJudgement) -> bool {
     is_numbered_here(draft) && first.is_for_numbers() && first.content_hash == draft.record.content_hash()
 }
 
-/// Whether the judge judges a record anew if it is of the same content as `first`.
+/// Whether the judge judges a record again that has the content of `first`.
 pub(super) fn is_judged_anew(record: &JournalRecord, first: &FirstJudgement) -> bool {
     record.version().number >= RENUMBERED_SINCE && first.is_for_numbers()
 }
 
-/// Whether a refusal can be one for numbers. A conflict can also be of an id.
+/// Whether a record's numbers can be the reason of its refusal. A conflict can also concern its id.
 pub(super) fn is_for_numbers(reason: Reason) -> bool {
     matches!(reason, Reason::Conflict | Reason::Sequence | Reason::Gap)
 }

@@ -1,4 +1,4 @@
-//! The HTTP face: `/v1` mirrors the commands, errors are RFC 9457 problems, and every wait has a deadline.
+//! The HTTP interface: `/v1` mirrors the commands, errors are RFC 9457 problems, and every wait has a deadline.
 //!
 //! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
 //! `problem`, maps errors to responses.
@@ -91,25 +91,25 @@ mod whoami;
 pub use listeners::{Options, serve};
 pub use routes::operations;
 
-/// How long a query waits when it does not say.
+/// How long a query waits if it names no deadline.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a query may ask to wait.
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
-/// When a client may send again what was refused as `overloaded`, seconds, if nothing else is known.
+/// When a client may repeat a request that was refused as `overloaded`, in seconds, if no better estimate exists.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// What every handler has: the projector, room, the shutdown, metrics, on whose behalf it answers, and the options. As an extractor it is
-/// that of the request's caller; the router's own is nobody's.
+/// The state of every handler: the projector, memory limits, the shutdown, metrics, the caller, and the options. As an
+/// extractor it has the request's caller; the router's own state has the caller `Nobody`.
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
 
-/// The routes over `projector`, without a socket: a tower service, for a test or a simulation that calls it itself. It
-/// never shuts down; to drop the future of an answer is what a client does that disconnects.
+/// Makes the routes over `projector` as a tower service without a socket, for tests and simulations. The service never
+/// shuts down. Dropping the future of an answer has the same effect as a client that disconnects.
 pub fn router(projector: Arc<Projector>) -> Router {
     router_until(projector, Options::default(), Shutdown::new(Duration::ZERO).1)
 }
 
-/// The routes over `projector`, which answer in time once `shutdown` begins, for whoever `options` lets in.
+/// Makes the routes over `projector`, with the authentication of `options`. They answer in time once `shutdown` begins.
 fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Router {
     App::new(projector, options, shutdown).router()
 }
@@ -143,7 +143,7 @@ impl App {
             .with_state(self)
     }
 
-    /// Health, readiness and metrics, for anyone. None of them names a run.
+    /// Serves health, readiness and metrics to anyone. Their answers name no run.
     fn admin_router(self) -> Router {
         let probes = routes().into_iter().filter(|route| requests::PROBES.contains(&route.path));
         let add = |router: Router<Self>, route: Route| router.route(route.path, route.handler);
@@ -160,7 +160,7 @@ impl App {
     }
 }
 
-/// Any error as a response: `application/problem+json` with the kind that callers act on.
+/// Makes an `application/problem+json` response from an error, with the kind that callers act on.
 pub(crate) fn problem(error: &Error) -> Response {
     let problem = error.problem();
     if problem.kind == ErrorKind::Internal {
@@ -168,7 +168,7 @@ pub(crate) fn problem(error: &Error) -> Response {
     }
     let mut response = respond(problem);
     if let Some(wait) = error.wait() {
-        // Whole seconds, so that the wait is over then.
+        // Rounded up to whole seconds, so that the wait is over after them.
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
     }
     response
@@ -191,8 +191,8 @@ impl IntoResponse for Error {
     }
 }
 
-/// Refuses a query that is not UTF-8: what replaces such bytes would ask for something else. So would a path without its
-/// dots, which most clients take out of it before they ask.
+/// Refuses a query that is not UTF-8: with replacement characters it would ask for something else. Refuses a path with
+/// `.` or `..` segments too, since most clients remove them before they send the request.
 async fn legible(request: Request, next: middleware::Next) -> Response {
     let dots = |segment: &str| String::from_utf8(unescaped(segment)).ok().and_then(|text| id::dots(&text));
     if let Some(dots) = request.uri().path().split('/').find_map(dots) {
@@ -205,7 +205,7 @@ async fn legible(request: Request, next: middleware::Next) -> Response {
     }
 }
 
-/// The bytes that a part of a URL stands for.
+/// Decodes the percent escapes of a part of a URL.
 fn unescaped(text: &str) -> Vec<u8> {
     let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
@@ -223,13 +223,14 @@ async fn not_so(uri: Uri, request: Request) -> Response {
     respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }
 
-/// Names the paths that are served, for whoever asks for the root.
+/// Answers `GET /` with the paths that are served.
 fn index() -> Response {
     let paths: BTreeSet<&str> = operations().map(|(_, path)| path).collect();
     Json(json!({ "runlog": env!("CARGO_PKG_VERSION"), "paths": paths })).into_response()
 }
 
-/// Not `not_found`, which says of something that can be asked for that it is not there: this was no question.
+/// Answers an unknown path with the kind `usage`. The kind `not_found` means that the path is known and the resource
+/// absent.
 async fn unknown(uri: Uri, request: Request) -> Response {
     if uri.path() == "/" && request.method() == Method::GET {
         return index();
@@ -245,7 +246,7 @@ async fn unknown_to_admin(uri: Uri) -> Response {
     respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
 }
 
-/// The framework's own refusals (a query or body that does not parse) in the form of ours.
+/// Turns the framework's own refusals (a query or body that does not parse) into problems.
 async fn reshape(response: Response) -> Response {
     let status = response.status();
     let plain =
@@ -258,7 +259,7 @@ async fn reshape(response: Response) -> Response {
     problem(&Error::new(kind, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// What every query takes.
+/// The parameters of every query.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ask {
@@ -266,7 +267,7 @@ pub(crate) struct Ask {
     deadline_ms: Option<u64>,
 }
 
-/// What a question takes that is about nothing in particular. Clients say how long they wait with any question.
+/// The parameters of a request without a subject. Clients may send their deadline with any request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {
@@ -274,7 +275,7 @@ pub(crate) struct Nothing {
     _deadline_ms: Option<u64>,
 }
 
-/// What a request takes that appends: it has no freshness. `consistency` is taken and ignored.
+/// The parameters of a request that appends. Freshness does not apply to it: `consistency` is accepted and ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Patience {
@@ -295,7 +296,7 @@ impl Ask {
         self.deadline_ms.map_or(DEADLINE, Duration::from_millis).min(DEADLINE_MAX)
     }
 
-    /// Queries that name a run are at `latest` unless they say otherwise, lists at `eventual`.
+    /// Reads the consistency. Default: `latest` for queries that name a run, `eventual` for lists.
     pub(crate) fn consistency(&self, default: Consistency) -> Result<Consistency, Error> {
         self.consistency.as_deref().map_or(Ok(default), |text| {
             Consistency::parse(text).ok_or_else(|| {
@@ -313,57 +314,57 @@ impl App {
         &self.3
     }
 
-    /// Waits as a query about `run_id` asks, and says where the run is.
+    /// Waits for the consistency of a query about `run_id`. Returns the run's partition.
     pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
     }
 
-    /// What may expire.
+    /// The credentials and certificates that may expire.
     fn watched(&self) -> expiry::Watched {
         let (authentication, tls) = (self.5.authentication.clone(), self.5.tls.clone());
         expiry::Watched { authentication, tls, clock: self.0.shared.config.clock }
     }
 
-    /// Why the certificates are not those that their files have now.
+    /// Why the server uses older certificates than their files contain.
     fn certificates_failure(&self) -> Option<String> {
         self.5.tls.as_ref()?.failure()
     }
 
-    /// Why the tokens are not those that their file has now.
+    /// Why the server uses older tokens than their file contains.
     fn tokens_failure(&self) -> Option<String> {
         self.5.authentication.as_ref()?.failure()
     }
 
-    /// The issuers whose keys are not those that their place has now, and why.
+    /// The issuers whose keys are older than their file or URL has, and why.
     fn key_failures(&self) -> Vec<(String, String)> {
         self.5.authentication.as_ref().map(|authentication| authentication.key_failures()).unwrap_or_default()
     }
 
-    /// On whose behalf this answers.
+    /// The caller whose request this answers.
     fn caller(&self) -> &Caller {
         &self.4
     }
 
-    /// What says of a decision whether a server authenticated its principal; none where no key is shared that could.
+    /// Proves and checks that a server authenticated the principal of a decision. Absent without a shared key.
     fn proofs(&self) -> Option<Proofs> {
         self.caller().proofs(&self.0.journal().journal_id)
     }
 
-    /// The rows of a run as it is: none if the caller may not see it, as of a run that does not exist.
+    /// Reads a run's current rows. For a caller that may not see the run it has none, as if the run did not exist.
     fn rows<'s>(&self, store: &'s Store, run_id: RunId<&str>) -> RunRows<'s> {
         self.rows_in(store.view(), run_id)
     }
 
-    /// The same in a view that was taken already.
+    /// Reads as [`Self::rows`] does, in an existing view.
     fn rows_in<'s>(&self, view: View<'s>, run_id: RunId<&str>) -> RunRows<'s> {
         if self.caller().sees(run_id) { RunRows::Live(view) } else { RunRows::Absent }
     }
 
-    /// How records are shown, of a run or of all. That content is shown unmasked is audited.
+    /// Decides how records are shown, for one run or for all. Showing unmasked content is audited.
     ///
-    /// Errors: `Forbidden` for content that the caller may not read; those of the audit log.
+    /// Errors: `Forbidden` for content that the caller may not read; errors of the audit log.
     async fn show(&self, raw: bool, whole: bool, run_id: Option<RunId<&str>>) -> Result<Show, Error> {
         if raw || whole {
             self.caller().require(Scope::ReadContent)?;
@@ -377,7 +378,7 @@ impl App {
         TopicPartition { topic: self.0.log().topic(), partition }
     }
 
-    /// Runs a read of the indices, and of content, off the network threads, when its turn comes.
+    /// Queues a read of the indices and of content, and runs it off the network threads.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
@@ -395,7 +396,7 @@ impl App {
         self.1.stream_threads.run(executor, move || read(&app)).await.map_err(no_answer)?
     }
 
-    /// Runs off the network threads what may wait for the log for long, or must not wait for reads.
+    /// Runs work off the network threads that may wait long for the log, or must not queue behind reads.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
@@ -405,7 +406,7 @@ impl App {
     }
 }
 
-/// Why a read gave no answer.
+/// Maps a read without a result to an error.
 fn no_answer(error: NoResult) -> Error {
     match error.is_cancelled() {
         true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
@@ -436,7 +437,7 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
     })
 }
 
-/// A request's body as what it should be, whatever content type it came with.
+/// Parses a request's body, whatever its content type.
 fn parsed<T: DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
     if let Some(pointer) = canonical::repeated_member(body) {
@@ -459,7 +460,7 @@ fn member<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Re
     raw.map(|raw| object(raw.get())).transpose().map_err(D::Error::custom)
 }
 
-/// What [`check_attribution`] takes, for the OpenAPI document.
+/// The pattern that [`check_attribution`] accepts, for the OpenAPI document.
 const NOT_BLANK: &str = r"\S";
 
 /// Refuses a decision, named by `what`, without a name of who made it or a reason.
@@ -470,7 +471,7 @@ fn check_attribution(what: &str, who: &str, why: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A page's size as asked for.
+/// Checks the size of a page.
 pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
     let limit = asked.unwrap_or(LIMIT);
     if (1..=LIMIT_MAX).contains(&limit) {

@@ -1,4 +1,4 @@
-//! Appends to a run: records, and claims.
+//! Handlers that append records and claims to a run.
 
 use super::{
     App, Ask, Patience,
@@ -34,20 +34,20 @@ use tokio::time::Instant;
 pub(super) struct AppendQuery {
     #[serde(default)]
     check: bool,
-    /// Refuse what is otherwise warned of.
+    /// Refuses records that otherwise cause warnings.
     #[serde(default)]
     strict: bool,
-    /// Append decisions also about effects whose process wrote within the last 30 s.
+    /// Also appends decisions about effects whose process wrote within the last 30 s.
     #[serde(default)]
     force: bool,
-    /// How fresh the run's writer is in the answer: that as of the judgement, at the least.
+    /// How fresh the run's writer is in the answer; at least as fresh as the judgement.
     consistency: Option<String>,
-    /// Answer once the records are judged, or at the log's acknowledgement: `ack` is for records that bring all their numbers,
-    /// and the answer says `appended`.
+    /// Answers once the records are judged, or at the log's acknowledgement: `ack` requires records that bring all
+    /// their numbers, and the answer contains `appended`.
     #[serde(default, rename = "return")]
     answer: AnswerWhen,
-    /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too. Goes with
-    /// one record.
+    /// Positions of other records of the run, at most 16, separated by commas. The answer contains their outcomes too.
+    /// Allowed with one record only.
     also: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -60,8 +60,8 @@ enum AnswerWhen {
     Judged,
 }
 
-/// One record gives one outcome, an array gives an array. At `latest` the answer reads the records back: the wait for the
-/// log's end begins after they were judged, and outcomes do not change.
+/// Answers one record with one outcome, and an array with an array. At `latest` the wait for the log's end begins after
+/// the records are judged, and does not change their outcomes.
 pub(super) async fn append(
     app: App,
     Path(run_id): Path<RunId>,
@@ -102,7 +102,7 @@ pub(super) async fn append(
         ));
     }
     if !also.is_empty() {
-        // As reading an outcome does.
+        // Reading an outcome needs the same scope.
         app.caller().require(Scope::ReadMeta)?;
     }
     if texts.len() > RECORDS_MAX {
@@ -185,8 +185,8 @@ pub(super) async fn append(
 
 /// Refuses a record that needs more than the scope `append`.
 ///
-/// * Decisions need `resolve`. Exception: a writer's own `not_done` on its own effect, which the gate sends if the effect never
-///   started. `Projector::can_vouch` checks that the effect is its own.
+/// * Decisions need `resolve`. Exception: a writer's own `not_done` on its own effect, which the gate sends if the
+///   effect never started. `Projector::can_vouch` checks that the effect is its own.
 /// * A given approval needs `approve` or `resolve`.
 /// * Keys are erased by operators.
 fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
@@ -201,7 +201,7 @@ fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
     Ok(())
 }
 
-/// A record, and those in it if it is a batch.
+/// Returns a record and, for a batch, the records in it.
 fn members(record: &JournalRecord) -> impl Iterator<Item = &JournalRecord> {
     let members = match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
@@ -210,7 +210,8 @@ fn members(record: &JournalRecord) -> impl Iterator<Item = &JournalRecord> {
     iter::once(record).chain(members)
 }
 
-/// Returns why a record is refused that promises what servers do not do yet. Logs may have such records: verdicts on them stay.
+/// Returns why a record is refused that needs a feature that servers lack. Logs may already have such records: their
+/// verdicts stay.
 fn not_built(record: &JournalRecord) -> Option<&'static str> {
     let facts = &record.body.facts;
     if record.body.record_kind == RecordKind::Erasure {
@@ -224,7 +225,8 @@ fn not_built(record: &JournalRecord) -> Option<&'static str> {
     )
 }
 
-/// Whether a record gives an approval, by its facts, which the judge reads: the payload may be stored elsewhere or encrypted.
+/// Whether a record gives an approval. Checks its facts, as the judge does: the payload may be stored elsewhere or
+/// encrypted.
 fn approves(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     let status = facts.status.as_deref().and_then(|status| status.parse().ok());
@@ -237,7 +239,7 @@ fn is_numbered_by_mistake(record: &JournalRecord) -> bool {
     record.body.record_kind.unclaimed() && record.place.writer_seq != WriterSeq::ZERO
 }
 
-/// Whether a record decides, approves, takes back or erases something.
+/// Whether a record decides, approves, retracts or erases.
 fn is_audited(record: &JournalRecord) -> bool {
     record.body.record_kind.unclaimed() || approves(record)
 }

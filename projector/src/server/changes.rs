@@ -1,4 +1,4 @@
-//! The changes of an index as server-sent events: each event's id is the cursor that resumes behind it.
+//! Streams the changes of an index as server-sent events. An event's id is the cursor that resumes after it.
 
 use super::{
     App, Ask,
@@ -34,7 +34,7 @@ use std::{
     convert::Infallible,
 };
 
-/// Records of the log that are folded at once.
+/// Records of the log that one read folds.
 const RECORDS: usize = 32;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -51,13 +51,13 @@ pub(super) struct ChangesQuery {
 struct Feed {
     app: App,
     follower: Follower,
-    /// None only while it folds.
+    /// Absent only during a fold.
     folding: Option<Folding>,
     records: VecDeque<Delivery>,
     ready: VecDeque<Change>,
 }
 
-/// What records are folded into, off the network threads.
+/// The state of a fold, which runs off the network threads.
 struct Folding {
     cursor: Cursor,
     deltas: Deltas,
@@ -69,8 +69,8 @@ impl Told for Change {
     }
 }
 
-/// Sends what an index came through, then what it comes through, or ends there with `until_end`. Resuming at a cursor neither
-/// repeats nor leaves out a change.
+/// Sends the past changes of an index, then new ones; with `until_end`, stops after the past ones. Resuming at a cursor
+/// neither repeats nor skips a change.
 pub(super) async fn of_index(
     app: App,
     Path(name): Path<String>,
@@ -91,7 +91,8 @@ pub(super) async fn of_index(
         Some("end") => None,
         Some(cursor) => Some(Cursor::parse(cursor, index, partitions)?),
     };
-    // Rows are what their log came to from its beginning on, not from where it begins now.
+    // Rows result from all records since offset 0. So `beginning` is offset 0, and fails if the log has dropped
+    // records.
     let begin = given.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.at.iter().map(|at| at.next).collect()));
     let ends = Ends::of_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
@@ -104,7 +105,7 @@ pub(super) async fn of_index(
     Ok(events(ends, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
 
-/// What the log has dropped cannot be told again.
+/// Explains that changes of dropped records cannot be sent again.
 fn dropped(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
@@ -114,7 +115,7 @@ fn dropped(error: Error) -> Error {
     Error::new(ErrorKind::NotFound, message).about(error.subject().clone()).because(error)
 }
 
-/// Behind everything that is applied, which is before `next` of each partition.
+/// Makes the cursor after all applied records: they are below `next` of each partition.
 fn end(app: &App, index: Index, next: &[Offset]) -> Result<Cursor, Error> {
     let at = |(partition, next): (PartitionId, &Offset)| -> Result<At, Error> {
         Ok(At::new(*next, &fold::skips_of(&*app.0.store(partition))?))
@@ -148,12 +149,12 @@ impl Source for Feed {
 }
 
 impl Folding {
-    /// The changes of records that are applied, each partition's in order; perhaps none.
+    /// Returns the changes of applied records, in order per partition; may return none.
     fn fold(&mut self, app: &App, records: &[Delivery]) -> Result<VecDeque<Change>, Error> {
         let mut ready = VecDeque::new();
         for chunk in records.chunk_by(|a, b| a.partition == b.partition) {
             let partition = chunk[0].partition;
-            // Skips, rows and what is applied are those of one moment.
+            // One view, so that skips, rows and horizons belong together.
             let (store, proofs) = (app.0.store(partition), app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
@@ -178,7 +179,7 @@ impl Folding {
         Ok(ready)
     }
 
-    /// Tells the changes of a delivery that were not given, and goes on behind it.
+    /// Returns the changes of a delivery that were not sent yet, and advances the cursor past the delivery.
     fn told(
         &mut self,
         delivery: &Delivery,

@@ -1,4 +1,4 @@
-//! Whether it works, and what is wrong where it does not.
+//! Health, readiness, and findings about a server that does not work.
 
 use super::{App, Nothing};
 use crate::index::{
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the doctor mentions that a client of the log was replaced.
+/// How long the doctor reports that a Kafka client was replaced.
 const REPLACED_SHOWN: Duration = Duration::from_secs(3600);
 
 /// How long the doctor waits for the log.
@@ -55,17 +55,18 @@ impl App {
         }
     }
 
-    /// Of all partitions, asked at the same time: where nobody answers it takes [`PATIENCE`] and not that for each.
+    /// Checks all partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
+    /// per partition.
     pub(super) async fn health(&self) -> Vec<PartitionHealth> {
         join_all(PartitionId::all(self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
     }
 }
 
 impl App {
-    /// What about the log's configuration, as it is now, could lose records.
+    /// Finds settings in the log's current configuration that could lose records.
     async fn weaknesses(&self) -> Vec<Finding> {
         let ask = async {
-            // One thread waits for the log, however many ask. It is never closed.
+            // One thread waits for the log, however many requests there are. The semaphore is never closed.
             let turn = self.1.weaknesses.clone().acquire_owned().await.ok();
             let look = move |app: &Self| {
                 let _turn = turn;
@@ -76,8 +77,8 @@ impl App {
         let asked = tokio::time::timeout(PATIENCE, ask).await;
         let unknown = |why: String| Finding {
             severity: Severity::Warning.into(),
-            what: format!("the log's configuration cannot be looked at: {why}"),
-            fix: "check that the log can be reached, and that this user may describe the topic".into(),
+            what: format!("cannot read the log's configuration: {why}"),
+            fix: "check that the log is reachable, and that this user may describe the topic".into(),
         };
         let weak = |what| Finding {
             severity: Severity::Error.into(),
@@ -91,7 +92,7 @@ impl App {
         }
     }
 
-    /// Counts of all partitions that can be read, and what they say.
+    /// Sums the counts of all readable partitions, and makes findings of them.
     fn counted(&self) -> (Counts, Vec<Finding>) {
         let (mut all, mut findings) = (Counts::default(), Vec::new());
         for partition in PartitionId::all(self.0.journal().partitions) {
@@ -110,7 +111,7 @@ impl App {
                 Err(error) => findings.push(Finding {
                     severity: Severity::Error.into(),
                     what: format!("partition {partition} cannot be read: {}", error.problem().detail),
-                    fix: "do as it says, and check the disk's health".into(),
+                    fix: "follow the error's advice, and check the disk's health".into(),
                 }),
             }
         }
@@ -148,7 +149,7 @@ fn many(count: u64, what: &str) -> String {
     format!("{at_least}{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What to do about a stop.
+/// Advises what to do about a stopped partition.
 fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
         StopKind::UnknownSchema => format!(
@@ -157,28 +158,28 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             stop.offset
         ),
         StopKind::Registry => {
-            "check that the schema registry can be reached and takes the credentials; the partition goes on by itself"
+            "check that the schema registry is reachable and accepts the credentials; the partition resumes by itself"
                 .into()
         }
         StopKind::LogTruncated => {
-            "the log has no longer what comes next here, so an index cannot be built from it either: keep the index, which \
-             answers at eventual; bring back a copy of the topic, or an index that had come further, and find out what \
-             removes records: retention.ms and retention.bytes have to be -1"
+            "the log no longer has the next record, so an index cannot be built from the log either: keep the index, which \
+             answers at eventual; restore the topic from a copy, or restore an index with a later position; find out what \
+             removes records: retention.ms and retention.bytes must be -1"
                 .into()
         }
         StopKind::LogDiverged => {
-            "check that this is the log that the index was built from; if so, it lost acknowledged records that the index may \
-             still have: look at them at eventual, then stop, delete the index folder and start again, which builds it from \
-             what the log has now"
+            "check that this is the log that the index was built from; if so, the log lost acknowledged records that the index \
+             may still have: read them at eventual, then stop the server, delete the index folder and start again, which \
+             builds the index from the log's current records"
                 .into()
         }
         StopKind::LogDamaged => {
-            "stop the server; bring the log's folder back from a copy, or on Kafka let a replica lead whose data is intact; \
+            "stop the server; restore the log's folder from a copy, or on Kafka let a replica lead whose data is intact; \
              then start again"
                 .into()
         }
         StopKind::IndexDamaged => format!(
-            "stop the server, delete the folder that is named, and start again: partition {partition} is built from the log"
+            "stop the server, delete the folder that the error names, and start again: partition {partition} is built from the log"
         ),
         StopKind::CannotRebuild => format!(
             "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
@@ -190,12 +191,13 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
-        StopKind::Store => "make room on the disk and check its health; the partition is tried again every second".into(),
+        StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),
         StopKind::StoreStalled => {
-            "look whether the disk that is named hangs or is overloaded; the partition goes on by itself when the write returns"
+            "check whether the disk that the error names hangs or is overloaded; the partition resumes by itself when the write \
+             returns"
                 .into()
         }
-        StopKind::Log => "check that the log can be reached; the partition is tried again".into(),
+        StopKind::Log => "check that the log is reachable; the server retries the partition".into(),
     }
 }
 
@@ -220,28 +222,30 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     if let Some(why) = app.tokens_failure() {
         findings.push(Finding {
             severity: Severity::Error.into(),
-            what: format!("the tokens are those of before, since their file cannot be used: {why}"),
+            what: format!("the server uses older tokens, since their file cannot be used: {why}"),
             fix: "correct the file; it is read again every 2 s. To revoke all tokens, leave `tokens` empty".into(),
         });
     }
     for (issuer, why) in app.key_failures() {
         findings.push(Finding {
             severity: Severity::Error.into(),
-            what: format!("the keys of the issuer {issuer} are those of before: {why}"),
-            fix: "correct the file of keys, or see that they can be fetched; this server tries again by itself".into(),
+            what: format!(
+                "the server uses older keys of the issuer {issuer}, since the current ones cannot be used: {why}"
+            ),
+            fix: "correct the file of keys, or check that their URL is reachable; the server retries by itself".into(),
         });
     }
     if let Some(why) = app.certificates_failure() {
         findings.push(Finding {
             severity: Severity::Error.into(),
-            what: format!("the TLS certificates are those of before, since their files cannot be used: {why}"),
+            what: format!("the server uses older TLS certificates, since their files cannot be used: {why}"),
             fix: "correct the files of --tls-cert, --tls-key and --tls-client-ca; they are read again every 2 s".into(),
         });
     }
     if app.0.paused() {
         findings.push(Finding {
             severity: Severity::Warning.into(),
-            what: "this server is paused: it consumes nothing".into(),
+            what: "this server is paused: it does not consume the log".into(),
             fix: "start it without --paused".into(),
         });
     }
@@ -252,7 +256,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
 }
 
-/// Partitions from which a consumer delivers nothing, and clients that were replaced of late.
+/// Reports partitions from which a consumer delivers no records, and clients that were replaced recently.
 fn client_findings(clients: &Clients, now: std::time::Instant) -> Vec<Finding> {
     let stalled = clients.stalls.iter().map(|stall| {
         let Stall { partition, next, end, since } = stall;
@@ -263,7 +267,7 @@ fn client_findings(clients: &Clients, now: std::time::Instant) -> Vec<Finding> {
                 "a consumer has delivered nothing from partition {partition} at offset {next} for {seconds} s, although the log \
                  ends at {end}"
             ),
-            fix: "the consumer was replaced and will be again; if that does not help within a minute, check the brokers' \
+            fix: "the server replaces the consumer and retries; if that does not help within a minute, check the brokers' \
                   logs for errors of this partition, then restart this server"
                 .into(),
         }
@@ -281,7 +285,7 @@ fn client_findings(clients: &Clients, now: std::time::Instant) -> Vec<Finding> {
     stalled.chain(replaced).collect()
 }
 
-/// One finding per error, whatever number of partitions has it: an outage of the log concerns all of them.
+/// Makes one finding per error, since an outage of the log has the same error for many partitions.
 fn unknown_ends(failed: &[(PartitionId, &str)]) -> Vec<Finding> {
     let mut partitions_of = BTreeMap::<String, Vec<String>>::new();
     for (partition, error) in failed {
@@ -295,13 +299,13 @@ fn unknown_ends(failed: &[(PartitionId, &str)]) -> Vec<Finding> {
             if partitions.len() == 1 { "partition" } else { "partitions" },
             partitions.join(", ")
         ),
-        fix: "check that the log can be reached".into(),
+        fix: "check that the log is reachable".into(),
     };
     partitions_of.into_iter().map(finding).collect()
 }
 
 symbols! {
-    /// Whether the indices follow the log: `catching_up` where a partition is behind, `stopped` where all are.
+    /// Whether the indices follow the log: `catching_up` if a partition lags, `stopped` if all partitions are stopped.
     ReadyState { Ready = "ready", CatchingUp = "catching_up", Stopped = "stopped" }
 }
 
@@ -310,16 +314,16 @@ symbols! {
 pub(super) struct Readiness {
     /// Whether every partition is caught up or stopped, and not all are stopped.
     ready: bool,
-    /// The same in a word.
+    /// The state that `ready` follows from.
     state: ReadyState,
     /// Partitions that are stopped.
     stopped: Vec<PartitionId>,
-    /// Partitions that are behind the log's end, or whose log could not be asked.
+    /// Partitions that lag behind the log's end, or whose end offset could not be read.
     lagging: Vec<PartitionId>,
 }
 
-/// 200 when every partition is caught up or stopped, 503 while one is behind or when all are stopped. Names the stopped
-/// and the lagging.
+/// Answers 200 if every partition is caught up or stopped, 503 while one lags or if all are stopped. Names the stopped
+/// and the lagging partitions.
 pub(super) async fn ready(app: App) -> Response {
     let health = app.health().await;
     let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {

@@ -1,4 +1,4 @@
-//! One run, or a page of runs.
+//! Handlers about one run.
 
 use super::{
     App, Ask, NOT_BLANK, Patience,
@@ -49,13 +49,13 @@ pub(super) async fn one(app: App, Path(run_id): Path<RunId>, Query(ask): Query<A
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
-    /// Only what states the facts that hold then.
+    /// Returns only the records whose facts hold at this time.
     at: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
     #[serde(default)]
     raw: bool,
-    /// Each record whole, beside its line.
+    /// Adds the whole record to each line.
     #[serde(default)]
     whole: bool,
     family: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct RecordsQuery {
     tag: Option<String>,
     #[serde(default)]
     order: Order,
-    /// How bytes are written.
+    /// The encoding of bytes.
     #[serde(default)]
     bytes: ByteForm,
     as_of: Option<String>,
@@ -74,7 +74,7 @@ pub(super) struct RecordsQuery {
 }
 
 impl RecordsQuery {
-    /// Which of the run's records; none for all of them.
+    /// Makes the filter of the run's records; absent for all records.
     fn filter(&self, run_id: &RunId, correlation: &[String]) -> Result<Option<Filter>, Error> {
         let filter = terms!(self, correlation).filter(Some(run_id))?;
         if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
@@ -95,7 +95,8 @@ pub(super) async fn records(
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let at_millis = query.at.as_deref().map(parse_time).transpose()?;
     let as_of = query.as_of.as_deref();
-    // What holds at a time is found in rows as of then; records stay where they are.
+    // Facts that hold at a time are in the rows of that time. Records stay at their positions, so the current rows have
+    // them.
     let moment = match at_millis {
         Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
         None => app.moment(run_id.borrow(), &ask, as_of).await?,
@@ -104,7 +105,7 @@ pub(super) async fn records(
     app.large(move |app| bytes.of(wanted.page(app)?)).await
 }
 
-/// A page of a run's records that is asked for.
+/// A requested page of a run's records.
 struct Wanted {
     run_id: RunId,
     moment: Moment,
@@ -140,7 +141,7 @@ impl Wanted {
             return timeline::selected(&view, &contents, place, (run_id, filter), ask, cursor);
         }
         let page = timeline::page(&view, &contents, place, run_id, ask, cursor)?;
-        // A run has begun where something was applied to it.
+        // A run exists once a record was applied to it.
         let begun = known && (cursor.is_some() || !page.records.is_empty());
         if begun { Ok(page) } else { Err(no_run(run_id)) }
     }
@@ -151,7 +152,7 @@ impl Wanted {
 pub(super) struct LookupQuery {
     tool: String,
     args: Option<String>,
-    /// In place of `args`, which a URL may be too short for.
+    /// Replaces `args`, which may be too long for a URL.
     fingerprint: Option<Fingerprint>,
     occurrence: Option<NonZeroU32>,
     as_of: Option<String>,
@@ -168,7 +169,7 @@ pub(super) async fn lookup(
     let fingerprint = match (query.args, query.fingerprint) {
         (Some(args), None) => {
             let fingerprint = Fingerprint::of_call(&query.tool, &args).map_err(|error| invalid(&error))?;
-            // As an append does: no call has an integer beyond the range of a double.
+            // Refuses integers beyond the range of a double, as an append does.
             json::value(&args).map_err(|error| invalid(&error))?;
             fingerprint
         }
@@ -240,7 +241,7 @@ pub(super) async fn recovery(
     };
     let mut moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
-        // All pages are of one state of the run: where it went on, the next ones are of what it was.
+        // All pages show one state of the run. If records were applied since, later pages read the earlier state.
         let (partition, run) = (moment.partition, run_id.clone());
         let look = move |app: &App| {
             recovery::cursor_offset(&app.rows(&app.0.store(partition), run.borrow()), run.borrow(), &cursor)
@@ -262,14 +263,14 @@ pub(super) struct OutcomeQuery {
     position: Option<String>,
     #[serde(default)]
     record_id: OrEmpty<RecordId>,
-    /// Positions of other records of the run, at most 16 with commas between them, whose outcomes the answer has too.
+    /// Positions of other records of the run, at most 16, separated by commas. The answer contains their outcomes too.
     also: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
-/// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is. Without
-/// a position the record is found by its id.
+/// Waits until the position is applied (inclusive), and by default for `latest`. Without a position, the record is
+/// found by its id.
 pub(super) async fn outcome(
     app: App,
     Path(run_id): Path<RunId>,
@@ -300,7 +301,7 @@ pub(super) async fn outcome(
     }
 }
 
-/// A position that a request names: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX.
+/// Parses a position of a request: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX.
 fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     let usage = || {
         let message = format!("position {text:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
@@ -318,10 +319,10 @@ fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     Ok(app.0.position(partition, offset, index))
 }
 
-/// Positions in one request at the most: so few that their outcomes are read where they are asked for.
+/// Most positions in one request: so few that the network thread reads their outcomes.
 const ALSO_MAX: usize = 16;
 
-/// The positions of `also`, which are in the run's partition.
+/// Parses the positions of `also`, which must be in the run's partition.
 pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result<Vec<Position>, Error> {
     let positions: Vec<&str> = text.into_iter().flat_map(|text| text.split(',')).collect();
     if positions.len() > ALSO_MAX {
@@ -353,7 +354,7 @@ pub(super) struct ResolutionBody {
     /// `done` with this result; `adopt` the evidence; `not_done`, which asserts that the old process is dead; `give_up`.
     #[schemars(extend("enum" = ["done", "adopt", "not_done", "give_up"]))]
     decision: String,
-    /// Of `done`, where it is required: any JSON, null too. Absent from other decisions, or null.
+    /// Required for `done`: any JSON, including null. Other decisions leave it out, or send null.
     #[serde(default, deserialize_with = "json::present")]
     #[schemars(with = "serde_json::Value")]
     result: Option<json::Json>,
@@ -363,20 +364,22 @@ pub(super) struct ResolutionBody {
     #[serde(default)]
     #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
-    /// The effect's revision that it was made at, as `pending` has it. Refused if the effect's is greater.
+    /// The effect's revision that the decision was made at, as `pending` shows it. The decision is refused if the
+    /// effect's revision is greater.
     #[serde(default)]
     #[schemars(with = "u64")]
     revision: Option<u64>,
-    /// The effect's `basis` that it was made at, as `pending` has it. Refused if it is another one by now. Required if the newest
-    /// evidence has the record id of other evidence: its revision is the same.
+    /// The effect's `basis` that the decision was made at, as `pending` shows it. The decision is refused if the basis
+    /// has changed. Required if the newest evidence has the record id of other evidence, since the revision is then the
+    /// same.
     #[serde(default)]
     #[schemars(with = "Option<datum::Sha256>")]
     basis: Option<ContentHash>,
-    /// Decide although the process that started the effect last wrote to the run within the last 30 s, and may be about to record
+    /// Decides although the process that started the effect wrote to the run within the last 30 s, and may still record
     /// the result.
     #[serde(default)]
     force: bool,
-    /// The evidence that `adopt` adopts, or that `not_done` decides against, if it says that the effect happened.
+    /// The evidence that `adopt` adopts, or that `not_done` overrides if the evidence shows that the effect happened.
     #[serde(default)]
     evidence: Option<RecordId>,
 }

@@ -1,4 +1,4 @@
-//! Timelines as server-sent events, of a run or of all: each event's id is the cursor that resumes behind it.
+//! Streams timelines of one or all runs as server-sent events. An event's id is the cursor that resumes after it.
 
 mod all;
 
@@ -26,10 +26,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
-/// Lines read at once, and their bytes: what a stream has in memory whose client does not read.
+/// Lines of one read, and their bytes. A stream whose client does not read holds this much memory.
 const PAGE: usize = 100;
 const PAGE_BYTES_MAX: u64 = 128 << 10;
-/// How often an idle stream says that it lives.
+/// Interval of keep-alive comments on an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,8 +54,8 @@ struct Tail {
     show: timeline::Show,
 }
 
-/// Sends what is there, then what comes, or ends there with `until_end`. Resuming at a cursor neither repeats nor leaves
-/// out a line.
+/// Sends the existing lines, then new ones; with `until_end`, stops after the existing ones. Resuming at a cursor
+/// neither repeats nor skips a line.
 pub(super) async fn one(
     app: App,
     Path(run_id): Path<RunId>,
@@ -75,7 +75,7 @@ pub(super) async fn one(
     Ok(events(ends, tail))
 }
 
-/// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
+/// Returns where a stream starts. A browser that reconnects repeats the URL and sends the id of its last event.
 pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     last.or(asked)
@@ -92,9 +92,9 @@ fn revoked() -> Error {
     )
 }
 
-/// What an event tells.
+/// The content of an event.
 pub(super) trait Told: Serialize + Send {
-    /// Resumes behind it.
+    /// The cursor that resumes after it.
     fn cursor(&self) -> &str;
 }
 
@@ -104,15 +104,15 @@ impl Told for Line {
     }
 }
 
-/// Lines, or whatever is told, that come one by one.
+/// A source of events: lines or changes.
 pub(super) trait Source: Send + 'static {
-    /// What comes.
+    /// The content of each event.
     type Item: Told;
-    /// The next one; none at the end.
+    /// Waits for the next item. Returns none at the end of the stream.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
 }
 
-/// What ends a stream from outside.
+/// The outside events that end a stream.
 pub(super) struct Ends {
     shutdown: Shutdown,
     caller: Caller,
@@ -121,14 +121,14 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Errors: `Overloaded` where the caller has as many streams as it may.
+    /// Errors: `Overloaded` if the caller is at its limit of streams.
     pub(super) fn of(app: &App) -> Result<Self, Error> {
         let room = [app.caller().stream()?, None];
         let folders = Folders::of(&app.0);
         Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), folders, _room: room })
     }
 
-    /// The same of a stream that is of all runs.
+    /// Makes the ends of a stream of all runs, which also counts against the limit of such streams.
     pub(super) fn of_all_runs(app: &App) -> Result<Self, Error> {
         let ends = Self::of(app)?;
         let [one, _] = ends._room;
@@ -136,8 +136,8 @@ impl Ends {
     }
 }
 
-/// Each item as an event whose id is its cursor. An error is the last one, as is a shutdown, and the end of what the caller
-/// was allowed.
+/// Sends each item as an event whose id is its cursor. An error ends the stream, as do a shutdown and the end of the
+/// caller's access.
 pub(super) fn events(ends: Ends, source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let events = stream::unfold(Some((ends, source)), |state| async move {
         let (ends, mut source) = state?;
@@ -174,7 +174,7 @@ impl Source for Tail {
                 self.cursor = parse_cursor(Some(&line.cursor))?;
                 return Ok(Some(line));
             }
-            // Taken before reading: what is applied after the read ends the wait.
+            // Reads the progress first, so that records applied after the read end the wait.
             let before = self.app.0.progress(self.partition);
             self.fill().await?;
             if !self.ready.is_empty() {

@@ -1,4 +1,4 @@
-//! The timelines of all runs in one stream: each partition's records in its order, partitions as they come.
+//! Streams the timelines of all runs: each partition's records in order, and no order between partitions.
 
 use super::{super::App, Ask, Ends, Source, TailQuery, events, from};
 use crate::index::{
@@ -16,7 +16,7 @@ use runlog_log::Delivery;
 use runlog_schemas::{answer::Line, codec, id::PartitionId};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
-/// Records of the log whose lines are read at once.
+/// Records of the log whose lines one read returns.
 const RECORDS: usize = 32;
 /// How long lines wait for content.
 const CONTENT_WAIT: Duration = Duration::from_secs(10);
@@ -30,8 +30,8 @@ struct All {
     show: timeline::Show,
 }
 
-/// Sends what was applied, then what is being applied, or ends there with `until_end`. Resuming at a cursor neither repeats
-/// nor leaves out a line, whatever became of the indices in between.
+/// Sends the applied records, then new ones; with `until_end`, stops after the applied ones. Resuming at a cursor
+/// neither repeats nor skips a line, even if the indices were rebuilt in between.
 pub(in crate::server) async fn every(
     app: App,
     Query(query): Query<TailQuery>,
@@ -102,8 +102,8 @@ impl All {
     }
 }
 
-/// What was applied of a record of the log: nothing of one that was refused, cannot be read, is a partition's, or of a run
-/// that the caller may not see.
+/// Returns the lines of an applied record. Refused and unreadable records, records of a partition, and records of runs
+/// that the caller may not see have no lines.
 fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>, Error> {
     let Ok(framed) = codec::reframe(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };

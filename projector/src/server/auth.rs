@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Authenticates callers and checks their permissions.
 //!
 //! ```text
 //!   Authorization: Bearer TOKEN ──▶ SHA-256 ───────────────┐
@@ -8,9 +8,9 @@
 //!   Caller ──▶ the route's Access ──▶ handler, with App::caller
 //! ```
 //!
-//! `authenticate` runs for every request and puts a `Caller` in its extensions, `permit` runs for every route with the
-//! `Access` that its table entry names. What no caller was put into is refused. A run that a caller may not see has no rows
-//! for it (`App::rows`), so that it is answered as an absent one is.
+//! `authenticate` runs for every request and puts a `Caller` into its extensions. `permit` runs for every route with
+//! the `Access` of its table entry, and refuses a request without a `Caller`. A run that a caller may not see has no
+//! rows for the caller (`App::rows`), so the answers are the same as for an absent run.
 
 mod caller;
 mod fetch;
@@ -42,26 +42,26 @@ use std::{convert::Infallible, sync::Arc};
 use token_file::Scope;
 use tokens::Known;
 
-/// The path that anyone may ask for.
+/// The path that needs no authentication.
 const OPEN: &str = "/healthz";
 
-/// What a request needs. Every route has one.
+/// The access that a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Nothing.
     Open,
     /// Any valid token.
     Known,
-    /// This scope. Answers about a run that the caller may not see are those about an absent one; lists leave it out.
+    /// This scope. A run that the caller may not see is answered like an absent run; lists omit it.
     Run(Scope),
-    /// This scope, and that the caller may see the run of the path: what is absent would be created.
+    /// This scope, and the run of the path must be one that the caller may see: the request would create an absent run.
     NewRun(Scope),
     /// One of these scopes, for all runs.
     AllRuns(&'static [Scope]),
 }
 
 impl Access {
-    /// The scopes of which a caller needs one; none where any token does.
+    /// The scopes of which a caller needs one; empty if any token suffices.
     pub(super) fn scopes(self) -> Vec<Scope> {
         match self {
             Self::Open | Self::Known => Vec::new(),
@@ -74,14 +74,14 @@ impl Access {
 impl FromRequestParts<App> for App {
     type Rejection = Infallible;
 
-    /// The server on behalf of whoever asks.
+    /// Makes the handler state for the request's caller.
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
         Ok(Self(app.0.clone(), app.1.clone(), app.2.clone(), app.3.clone(), caller, app.5.clone()))
     }
 }
 
-/// Finds out who asks. Without a valid token nothing but [`OPEN`] is answered.
+/// Authenticates the caller. Without valid credentials, only [`OPEN`] is answered.
 pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut request: Request, next: Next) -> Response {
     let caller = match &options.authentication {
         None => Some(Caller::Unchecked),
@@ -112,8 +112,8 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
     }
 }
 
-/// Who a request authenticates as. The certificate counts only where there is no `Authorization` at all: what was sent on purpose
-/// decides, also where it is wrong.
+/// Authenticates a request. The certificate counts only without an `Authorization` header: a header that the client
+/// sent decides, even if it is wrong.
 async fn known(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
     let certificate = request.extensions_mut().remove::<Arc<ClientCertificate>>();
     if !request.headers().contains_key(header::AUTHORIZATION) {
@@ -161,7 +161,7 @@ async fn refusal(access: Access, parts: &mut Parts) -> Option<Response> {
         Access::NewRun(scope) => match caller.require(scope) {
             Ok(()) => match run_of(parts).await {
                 Some(run_id) => caller.require_run(run_id.borrow()),
-                // The handler refuses what is no run id.
+                // The handler refuses a malformed run id.
                 None => Ok(()),
             },
             refused => refused,
@@ -170,7 +170,7 @@ async fn refusal(access: Access, parts: &mut Parts) -> Option<Response> {
     allowed.err().map(|error| problem(&error))
 }
 
-/// The decoded run id of a path.
+/// Reads the decoded run id of a path.
 async fn run_of(parts: &mut Parts) -> Option<RunId> {
     let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
     let run = params.iter().find(|(name, _)| *name == "run").map(|(_, value)| value.to_owned())?;

@@ -1,5 +1,5 @@
-//! Accepts connections: so many at a time, each closed when its client neither sends a request nor reads its answer, or does
-//! not show in time that it is let in.
+//! Accepts a limited number of connections. Closes a connection whose client sends no request, does not read its
+//! answer, or does not authenticate in time.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,30 +33,30 @@ use tokio::{
 };
 use tokio_io_timeout::TimeoutStream;
 
-/// How long a request's head may take, from the connection or the last answer on.
+/// How long a request's head may take, from the connection's start or from the last answer.
 const HEAD_WAIT: Duration = Duration::from_secs(10);
-/// How long a client may read nothing of its answer.
+/// How long a client may pause reading its answer.
 const READ_WAIT: Duration = Duration::from_secs(30);
-/// The longest head of a request, and the most of an answer that a connection takes before its client reads it, bytes, and one
-/// chunk more.
+/// The longest head of a request, bytes. Also the part of an answer that a connection buffers for a client that does
+/// not read, apart from one chunk.
 const BUFFER_BYTES: usize = 128 << 10;
-/// How long to wait before the next attempt where none can be accepted, as without file descriptors.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where connections come from, and what they are given.
+/// The source of connections, and their settings.
 pub(super) struct Accept {
     pub(super) listener: TcpListener,
     pub(super) router: Router,
-    /// The certificates; none for connections without TLS.
+    /// The certificates; absent for connections without TLS.
     pub(super) tls: Option<Arc<Tls>>,
-    /// Whether a client shows by a token that it is let in.
+    /// Whether clients must authenticate.
     pub(super) asks_for_tokens: bool,
-    /// Connections at the same time, from the first byte of a handshake on. Further ones wait to be accepted.
+    /// Concurrent connections, including handshakes. Further ones wait to be accepted.
     pub(super) connections_max: usize,
     pub(super) failures: HandshakeFailures,
 }
 
-/// Serves until `end` resolves and the requests in progress then are answered.
+/// Serves until `end` resolves, and then until the requests in flight are answered.
 pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
     let Accept { listener, router, tls, asks_for_tokens, connections_max, failures } = accept;
     let room = Arc::new(Semaphore::new(connections_max));
@@ -93,7 +93,7 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
     connections.shutdown().await;
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 struct Begun {
     stranger: Stranger,
     crowded: Crowded,
@@ -104,7 +104,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// Serves it until it ends.
+    /// Serves the connection until it ends.
     async fn serve(mut self, stream: Limited, tls: Option<Arc<Tls>>, failures: &HandshakeFailures) {
         match tls {
             None => self.answer(stream, None).await,
@@ -117,13 +117,13 @@ impl Begun {
         }
     }
 
-    /// Answers its requests. Their client showed this certificate.
+    /// Answers the requests of a client with this certificate.
     async fn answer<S>(self, stream: S, certificate: Option<ClientCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { stranger, mut crowded, asks_for_tokens, http, router, watcher } = self;
-        // Without tokens whoever is connected is let in.
+        // Without tokens, every connected client is let in.
         let peer = asks_for_tokens.then(|| Peer::new(stranger));
         let certificate = certificate.filter(|_| asks_for_tokens).map(Arc::new);
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -140,16 +140,16 @@ impl Begun {
             ended = watcher.watch(connection) => if let Err(error) = ended {
                 tracing::debug!("a connection ended: {error}");
             },
-            () = crowded.out() => tracing::debug!("a connection ended: others came, and no token with it"),
+            () = crowded.out() => tracing::debug!("ended a connection that sent no token: too many newer connections"),
         }
     }
 }
 
 async fn next(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
-    // It is never closed.
+    // The semaphore is never closed.
     let room = room.clone().acquire_owned().await.ok();
     let (stream, _) = listener.accept().await?;
-    // An answer is small and complete when it is written: nothing is gained by holding it back for more.
+    // A small answer is written whole, so a delay to collect more bytes would gain nothing.
     stream.set_nodelay(true)?;
     Ok((stream, room))
 }

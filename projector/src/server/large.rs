@@ -1,8 +1,8 @@
-//! Answers that may be large: so many are made at the same time, and those that are made and not yet sent share room, so that
-//! clients that do not read theirs do not fill the memory.
+//! Bounds the memory of large answers. A limited number is built concurrently, and built answers that are not sent yet
+//! share a quota. So clients that do not read their answers cannot fill the memory.
 //!
-//! They are made on threads of their own, as many as are made at the same time: an allocator keeps what a thread freed for
-//! that thread, and each of the runtime's threads that had once made a large answer kept some 16 MiB.
+//! Dedicated threads build them, one per concurrent answer. The allocator keeps memory that a thread freed for that
+//! thread, and each runtime thread that had once built a large answer kept some 16 MiB.
 
 use super::{App, no_answer};
 use crate::Error;
@@ -22,17 +22,18 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a
-/// multiple of that until it is made.
+/// Answers that are built concurrently, at most half of them for one principal. Each reads some 16 MiB and takes a
+/// multiple of that while it is built.
 pub(super) const MADE_MAX: usize = 4;
-/// An answer up to this needs no room, bytes; longer ones share [`UNSENT_BYTES_MAX`].
+/// An answer up to this size needs no quota, bytes; longer ones share [`UNSENT_BYTES_MAX`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Longer answers that are not sent yet, bytes, half of them of one principal at the most.
+/// Longer answers that are not sent yet, bytes, at most half of them for one principal.
 const UNSENT_BYTES_MAX: usize = 128 << 20;
-/// What is handed to a connection at once, bytes: what a client that does not read has in memory beside the room.
+/// The size of a chunk that a connection gets, bytes. For a client that does not read, one chunk is in memory outside
+/// the quota.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Room for large answers.
+/// The quotas of large answers.
 #[derive(Debug)]
 pub(super) struct Large {
     made: Arc<Semaphore>,
@@ -45,7 +46,7 @@ impl Large {
         Self::of(1)
     }
 
-    /// What one principal may take of it.
+    /// Makes the share of one principal.
     pub(super) fn share() -> Self {
         Self::of(2)
     }
@@ -55,13 +56,13 @@ impl Large {
         Self { made: room(MADE_MAX), unsent: room(UNSENT_BYTES_MAX >> 10) }
     }
 
-    /// The turn to make an answer, until it is dropped. Waits for it.
+    /// Waits for a permit to build an answer.
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.made.clone().acquire_owned().await.ok()
     }
 
-    /// Room for an answer that is made. One that is longer than all there is takes it all.
+    /// Reserves quota for a built answer. An answer beyond half the quota reserves half.
     fn unsent(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
         let kilobytes = bytes.min(UNSENT_BYTES_MAX / 2).div_ceil(1 << 10);
         let room = self.unsent.clone().try_acquire_many_owned(u32::try_from(kilobytes).unwrap_or(u32::MAX));
@@ -70,16 +71,16 @@ impl Large {
 }
 
 impl App {
-    /// The JSON of what `read` returns, which runs on a thread when its turn comes.
+    /// Runs `read` on a dedicated thread, once it has a permit, and answers with the JSON of the result.
     ///
-    /// Errors: those of `read`; `Overloaded` where others do not read what they asked for, and there is no room for more.
+    /// Errors: errors of `read`; `Overloaded` if unread answers of other requests use up the quota.
     pub(super) async fn large<T: Serialize>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<Response, Error> {
         let share = self.caller().large();
-        // Its own first: whoever waits for that takes nothing from others. The thread has them, which goes on when the client
-        // disconnects.
+        // The principal's permit comes first: a request that waits for it holds no shared permit. The thread owns both,
+        // since it continues when the client disconnects.
         let made = (OptionFuture::from(share.map(Large::turn)).await, self.1.large.turn().await);
         let app = self.clone();
         let executor = &self.0.shared.config.executor;
@@ -105,13 +106,12 @@ impl App {
     }
 }
 
-const FULL: &str =
-    "there is no room for the answer, since clients do not read theirs; ask again later, or for fewer items";
+const FULL: &str = "other clients do not read their answers, so the server has no memory for this one; retry later, or ask for fewer items";
 
-/// A text as it is written, in chunks: one whole would be in memory two or three times whenever it grows.
+/// A text in chunks. A contiguous buffer would be in memory two or three times whenever it grows.
 #[derive(Default)]
 struct Text {
-    /// Each of [`CHUNK_BYTES`] but the last.
+    /// Each has [`CHUNK_BYTES`], except the last.
     chunks: VecDeque<Vec<u8>>,
     bytes: usize,
 }
@@ -135,7 +135,7 @@ impl Write for Text {
 }
 
 impl Text {
-    /// A body that has its room until its last chunk is taken. As a whole it would be the connection's at once.
+    /// Makes a body that holds its quota until its last chunk is sent. A single chunk would leave the quota at once.
     fn sent_from(self, room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>) -> Body {
         Body::from_stream(stream::unfold((self.chunks, room), |(mut chunks, room)| async move {
             chunks.pop_front().map(|chunk| (Ok::<_, Infallible>(Bytes::from(chunk)), (chunks, room)))

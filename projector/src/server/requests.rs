@@ -1,6 +1,7 @@
-//! One log line per request (method, path, status, duration, kind of error, and the run that the path names), and its metrics.
+//! Writes one log line per request (method, path, status, duration, kind of error, and the run that the path names),
+//! and its metrics.
 //!
-//! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
+//! The line omits the query, which may contain the arguments of a call. The line of a stream is written when it opens.
 
 use super::{
     App,
@@ -21,13 +22,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::Level;
 
-/// What monitoring asks for every few seconds.
+/// The paths that monitoring requests every few seconds.
 pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Where records are appended.
+/// The route that appends records.
 const APPENDS: &str = "/v1/runs/{run}/records";
 
-/// Runs a request if fewer than the bound are in progress, and otherwise refuses it. Probes are always answered.
+/// Refuses a request if [`REQUESTS_MAX`] are in progress. Probes are always answered.
 pub(super) async fn admit(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
@@ -41,7 +42,7 @@ pub(super) async fn admit(State(room): State<Arc<Room>>, request: Request, next:
     }
 }
 
-/// Forbids caches to keep an answer, which is true of one moment, and browsers to take it for something else than it says.
+/// Forbids caching, since an answer is outdated at once, and content sniffing by browsers.
 pub(super) async fn not_stored(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -88,8 +89,8 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     response
 }
 
-/// An error for a fault of the server, a warning for a request that was refused or must be retried, debug for probes. That a
-/// run or record does not exist is an answer: each agent that starts a new run asks for its recovery first.
+/// Picks the log level: error for a server fault, warning for a refused request or one to retry, debug for probes. An
+/// absent run or record is a normal answer: each agent that starts a new run asks for its recovery first.
 fn level(status: StatusCode, matched: Option<&str>) -> Level {
     if status == StatusCode::NOT_FOUND && matched.is_some() {
         Level::INFO
@@ -104,7 +105,7 @@ fn level(status: StatusCode, matched: Option<&str>) -> Level {
     }
 }
 
-/// The run of `/v1/runs/{run}/…`.
+/// Extracts the run from `/v1/runs/{run}/…`.
 fn run(path: &str) -> Option<String> {
     let segment = path.strip_prefix("/v1/runs/")?.split('/').next()?;
     String::from_utf8(unescaped(segment)).ok().filter(|run| !run.is_empty())

@@ -1,39 +1,40 @@
-//! What handlers share: room for what takes memory.
+//! Memory and thread limits that all handlers share.
 
 use super::{body, large};
 use crate::index::executor::{Executor, Few};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
+/// Concurrent requests; further ones are refused as `overloaded`. A stream counts until it begins.
 pub(super) const REQUESTS_MAX: usize = 1024;
-/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
+/// Past states of runs in memory at the same time; each takes at most [`BYTES_MAX`](crate::index::as_of::BYTES_MAX).
 pub(super) const PASTS_MAX: usize = 2;
 /// Threads that read for streams.
 const STREAM_THREADS: usize = 4;
-/// Copies of runs in progress at the same time: each has a part of a run in memory.
+/// Concurrent copies of runs; each has a part of a run in memory.
 pub(super) const COPIES_MAX: usize = 4;
 
-/// Room for what takes memory.
+/// The limits.
 #[derive(Debug)]
 pub(super) struct Room {
     /// For requests.
     pub(super) requests: Semaphore,
     /// For long bodies, in KiB.
     pub(super) bodies: Arc<Semaphore>,
-    /// For runs as they were.
+    /// For past states of runs.
     pub(super) pasts: Arc<Semaphore>,
     /// For answers that may be large.
     pub(super) large: large::Large,
-    /// The threads that make them.
+    /// The threads that build them.
     pub(super) large_threads: Few,
-    /// The threads that read for streams: the allocator keeps for each what it once freed.
+    /// The threads that read for streams. They are few, since the allocator keeps memory that a thread freed for that
+    /// thread.
     pub(super) stream_threads: Few,
     /// For copies of runs.
     pub(super) copies: Semaphore,
-    /// For looking at the log's configuration.
+    /// For reads of the log's configuration.
     pub(super) weaknesses: Arc<Semaphore>,
-    /// For a verification, which builds every index once more.
+    /// For a verification, which rebuilds every index.
     pub(super) verification: Semaphore,
 }
 

@@ -1,12 +1,12 @@
-//! Connections whose client has not shown yet that it is let in: no more than a bound, so that they take no connections from
-//! others.
+//! Bounds connections whose client has not authenticated yet, so that they cannot use up the connections of
+//! authenticated clients.
 //!
 //! ```text
 //!   accepted ──▶ TLS handshake ──▶ first request with a valid token ──▶ counts for its principal (limit `connections`)
 //!   └───────────── a stranger: [`STRANGERS_MAX`] at a time ────────┘
 //! ```
 //!
-//! Where no tokens are asked for, it ends with the handshake.
+//! Without tokens, a client stops being a stranger after the TLS handshake.
 
 use super::auth::{Caller, Held};
 use crate::Error;
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Strangers at the same time. A further one ends the oldest, since an honest client is one for milliseconds.
+/// Strangers at the same time. One more ends the oldest, since an honest client authenticates within milliseconds.
 const STRANGERS_MAX: usize = 1024;
 
 /// The strangers of a listener.
@@ -26,23 +26,24 @@ pub(super) struct Strangers(Mutex<Pending>);
 #[derive(Debug, Default)]
 struct Pending {
     next: u64,
-    /// By age. What is dropped ends.
+    /// By age. Dropping a sender ends its connection.
     live: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// One of them, until this is dropped.
+/// A stranger's connection; dropping this removes it from the count.
 #[derive(Debug)]
 pub(super) struct Stranger {
     number: u64,
     all: Arc<Strangers>,
 }
 
-/// Resolves when too many others came after a stranger, and at the end of the server. Never where it is none any more.
+/// Resolves when too many newer strangers connect, and when the server ends. Never resolves once the client is no
+/// longer a stranger.
 #[derive(Debug)]
 pub(super) struct Crowded(oneshot::Receiver<()>);
 
 impl Strangers {
-    /// Another one; ends the oldest if there are too many.
+    /// Counts another stranger. Ends the oldest if there are too many.
     pub(super) fn begin(self: &Arc<Self>) -> (Stranger, Crowded) {
         let (end, ended) = oneshot::channel();
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +65,7 @@ impl Strangers {
 impl Drop for Stranger {
     fn drop(&mut self) {
         let known = self.all.0.lock().unwrap_or_else(PoisonError::into_inner).live.remove(&self.number);
-        // So that it is not taken for one that was crowded out.
+        // Tells `Crowded` that the stranger was not crowded out.
         if let Some(end) = known {
             end.send(()).ok();
         }
@@ -72,7 +73,7 @@ impl Drop for Stranger {
 }
 
 impl Crowded {
-    /// Waits for it.
+    /// Waits until the stranger is crowded out.
     pub(super) async fn out(&mut self) {
         if (&mut self.0).await.is_ok() {
             std::future::pending().await
@@ -80,7 +81,7 @@ impl Crowded {
     }
 }
 
-/// Whose connection it is, as its requests know it: nobody's, or that of the principal that asked last.
+/// The owner of a connection: a stranger, or the principal of its last request.
 #[derive(Clone, Debug)]
 pub(super) struct Peer(Arc<Mutex<Side>>);
 
@@ -95,9 +96,9 @@ impl Peer {
         Self(Arc::new(Mutex::new(Side::Stranger(stranger))))
     }
 
-    /// Counts the connection for whoever asks.
+    /// Counts the connection against the caller's limit.
     ///
-    /// Errors: `Overloaded` where the caller has as many as it may; the connection stays whose it was, and should be closed.
+    /// Errors: `Overloaded` if the caller is at its limit. The connection keeps its owner, and should be closed.
     pub(super) fn belongs_to(&self, caller: &Caller) -> Result<(), Error> {
         let mut side = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*side, Side::Principal(held) if held.is_of(caller)) {
@@ -129,7 +130,7 @@ mod tests {
         drop(known);
         let others: Vec<_> = (2..STRANGERS_MAX).map(|_| all.begin()).collect();
         assert!(!is_out(&mut oldest).await);
-        // One that ended makes room.
+        // An ended stranger frees its place.
         drop(others);
         let _more = [all.begin(), all.begin()];
         let crowd: Vec<_> = (0..STRANGERS_MAX - 3).map(|_| all.begin()).collect();

@@ -1,4 +1,4 @@
-//! Whoever sent a request, and what they may do.
+//! The sender of a request and its permissions.
 
 use super::{
     identities::Credential, limits::Allowance, receipts::Upload, room::Room, token_file::Scope, tokens::Known,
@@ -13,18 +13,18 @@ use runlog_schemas::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How often a stream looks whether its caller's credential has expired.
+/// How often a stream checks whether its caller's credential has expired.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
 
-/// The sender of a request. Default: nobody, who may do nothing.
+/// The sender of a request. Default: `Nobody`, which has no permissions.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) enum Caller {
-    /// Nobody asked for a token: everything is allowed.
+    /// The server has no authentication: everything is allowed.
     Unchecked,
     /// Not authenticated.
     #[default]
     Nobody,
-    /// Who was authenticated.
+    /// Authenticated.
     Known(Arc<Known>),
 }
 
@@ -33,7 +33,7 @@ pub(in crate::server) enum Caller {
 pub(in crate::server) struct Principal(pub(in crate::server) String);
 
 impl Caller {
-    /// Who it is, as authenticated.
+    /// The authenticated principal.
     pub(in crate::server) fn principal(&self) -> Option<&str> {
         match self {
             Self::Known(known) => Some(&known.grant.principal),
@@ -41,7 +41,7 @@ impl Caller {
         }
     }
 
-    /// What it authenticated with.
+    /// The kind of its credential.
     pub(in crate::server) fn kind(&self) -> CredentialKind {
         let Self::Known(known) = self else { return CredentialKind::Absent };
         match known.grant.credential {
@@ -51,7 +51,7 @@ impl Caller {
         }
     }
 
-    /// From when on its credential is refused, milliseconds since the Unix epoch; none if it does not expire.
+    /// When its credential expires, milliseconds since the Unix epoch; none if it does not expire.
     pub(in crate::server) fn expires_millis(&self) -> Option<u64> {
         match self {
             Self::Known(known) => known.expires_millis,
@@ -59,8 +59,8 @@ impl Caller {
         }
     }
 
-    /// What proves its principal, and checks the proofs of others, in a journal. None where no tokens are asked for, or their
-    /// file has no key: one that ends with the server would prove nothing for longer.
+    /// Proves its principal and checks other proofs in a journal. Absent without tokens or without a key in their file:
+    /// a random key would be lost when the server ends, and no later check could succeed.
     pub(in crate::server) fn proofs(&self, journal_id: &str) -> Option<Proofs> {
         match self {
             Self::Known(known) => Some(Proofs::new(known.authentication.principal_key()?, journal_id)),
@@ -68,7 +68,7 @@ impl Caller {
         }
     }
 
-    /// What it does, and how much it may do.
+    /// Its current use and its limits.
     pub(super) fn room(&self) -> Option<(&Room, &Allowance)> {
         match self {
             Self::Known(known) => Some((&known.grant.room, &known.grant.allowance)),
@@ -80,7 +80,7 @@ impl Caller {
         self.principal().map(|principal| Principal(principal.to_owned()))
     }
 
-    /// The runs that it may see.
+    /// The runs that the caller may see.
     pub(in crate::server) fn visible(&self) -> Visible {
         match self {
             Self::Unchecked => Visible::default(),
@@ -107,7 +107,9 @@ impl Caller {
         }
     }
 
-    /// Errors: `Forbidden` that names the scope.
+    /// Requires a scope.
+    ///
+    /// Errors: `Forbidden` with the name of the scope.
     pub(in crate::server) fn require(&self, scope: Scope) -> Result<(), Error> {
         self.require_one_of(&[scope])
     }
@@ -138,7 +140,7 @@ impl Caller {
         self.has(Scope::ReadContent) && self.sees(run_id)
     }
 
-    /// A receipt of what it uploaded, and when that expires; none is needed where no tokens are asked for.
+    /// Issues a receipt of an upload, with its expiry. Without tokens no receipt is needed.
     pub(in crate::server) fn receipt(&self, upload: Upload<'_>) -> Option<(String, u64)> {
         match self {
             Self::Known(known) => Some(known.authentication.receipt(upload)),
@@ -146,7 +148,7 @@ impl Caller {
         }
     }
 
-    /// Whether a text is a receipt of this upload.
+    /// Whether a text is a valid receipt of this upload.
     pub(in crate::server) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
         match self {
             Self::Known(known) => known.authentication.proves(receipt, upload),
@@ -154,14 +156,14 @@ impl Caller {
         }
     }
 
-    /// Whether a run may be written. The error does not depend on whether the run exists.
+    /// Requires that the caller may write a run. The error does not reveal whether the run exists.
     ///
     /// Errors: `Forbidden`.
     pub(super) fn require_run(&self, run_id: RunId<&str>) -> Result<(), Error> {
         if self.sees(run_id) { Ok(()) } else { Err(forbidden(format!("these credentials are not for run {run_id}"))) }
     }
 
-    /// Resolves once what it was allowed is taken away: its credential is revoked, changed or expired.
+    /// Resolves when its credential is revoked, changed or expired.
     pub(in crate::server) async fn ended(&self) {
         let Self::Known(known) = self else { return std::future::pending().await };
         let mut changes = known.authentication.changes();

@@ -12,19 +12,19 @@ use tokio::{
 
 /// How long a fetch may take.
 const FETCH_WAIT: Duration = Duration::from_secs(5);
-/// How long a JWT waits for a fetch: that, and what its client takes to be made.
+/// How long a JWT waits for a fetch: [`FETCH_WAIT`], and time to build the HTTP client.
 const KEY_WAIT: Duration = Duration::from_secs(6);
-/// The time between two fetches.
+/// The minimum time between two fetches.
 const FETCH_PAUSE: Duration = Duration::from_secs(10);
-/// How often keys are fetched that nothing is wrong with.
+/// The interval of fetches while no key is missing.
 const FETCH_EVERY: Duration = Duration::from_secs(300);
 
-/// A place of keys, and when it was asked last.
+/// A URL of keys, and when it was fetched last.
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) url: String,
     ca: Option<PathBuf>,
-    /// A JWT names a key that is not in the set.
+    /// Notified when a JWT names a key that is not in the set.
     wanted: Notify,
     /// When the last fetch ended; none yet.
     ended: watch::Sender<Option<Instant>>,
@@ -35,7 +35,7 @@ impl Remote {
         Self { url, ca, wanted: Notify::new(), ended: watch::Sender::new(None) }
     }
 
-    /// Waits for a fetch that is in progress, or that may begin now. False where there is none.
+    /// Waits for the fetch that is in flight or due now. Returns false if there is none.
     pub(super) async fn next_fetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if ended.borrow_and_update().is_some_and(|at| at.elapsed() < FETCH_PAUSE) {
@@ -45,7 +45,8 @@ impl Remote {
         matches!(timeout(KEY_WAIT, ended.changed()).await, Ok(Ok(())))
     }
 
-    /// Waits until it is time to fetch: at once the first time, then when a key is wanted, and otherwise after a while.
+    /// Waits until a fetch is due: at once the first time, later if a key is wanted, at the latest after
+    /// [`FETCH_EVERY`].
     pub(super) async fn due(&self, failed: bool) {
         let Some(ended) = *self.ended.borrow() else { return };
         sleep_until(ended + FETCH_PAUSE).await;
@@ -54,7 +55,7 @@ impl Remote {
         }
     }
 
-    /// Fetches the text. [`Remote::ended`] must be called when it is taken in.
+    /// Fetches the text. The caller must call [`Remote::ended`] after it has processed the result.
     pub(super) async fn fetch(&self, executor: &Executor) -> Result<String, Error> {
         let (url, ca) = (self.url.clone(), self.ca.clone());
         let made = executor.run(move || client(&url, ca)).await;
@@ -74,7 +75,7 @@ impl Remote {
         String::from_utf8(body).map_err(|_| self.failed("it did not answer with UTF-8"))
     }
 
-    /// Says that a fetch ended, and that what it brought can be used.
+    /// Notifies waiting JWTs that a fetch ended and its keys can be used.
     pub(super) fn ended(&self) {
         self.ended.send_replace(Some(Instant::now()));
     }
@@ -106,7 +107,7 @@ fn client(url: &str, ca: Option<PathBuf>) -> Result<Client, Error> {
         .https_only(true)
         .redirect(Policy::none())
         .timeout(FETCH_WAIT);
-    // A proxy of the environment would be asked for this machine's own address, too.
+    // A proxy from the environment would also receive requests for this machine's own address.
     if matches!(Url::parse(url).as_ref().map(Url::host_str), Ok(Some("localhost" | "127.0.0.1" | "[::1]"))) {
         builder = builder.no_proxy();
     }

@@ -1,4 +1,4 @@
-//! What the token file allows, as it was read last.
+//! The permissions of the token file that was read last.
 
 use super::{
     identities::{Credential, Issuer, JwtSubject},
@@ -16,22 +16,22 @@ use std::{
     sync::Arc,
 };
 
-/// What one entry of the file allows.
+/// The permissions of one entry of the file.
 #[derive(Debug)]
 pub(in crate::server) struct Grant {
     pub(super) credential: Credential,
     pub(in crate::server) principal: String,
     pub(in crate::server) scopes: BTreeSet<Scope>,
     pub(in crate::server) visible: Visible,
-    /// When the file says that it ends.
+    /// Its expiry in the file.
     pub(super) expires_millis: Option<u64>,
-    /// Shared by all entries of the principal, also those of a file that was read before.
+    /// Shared by all entries of the principal, including entries of earlier reads of the file.
     pub(super) room: Arc<Room>,
     pub(super) allowance: Allowance,
 }
 
 impl Grant {
-    /// Whether another one allows the same.
+    /// Whether another grant has the same credential and permissions.
     pub(super) fn allows_the_same(&self, other: &Self) -> bool {
         self.credential == other.credential
             && self.expires_millis == other.expires_millis
@@ -41,34 +41,35 @@ impl Grant {
     }
 }
 
-/// An issuer whose JWTs are taken, and its keys.
+/// An issuer whose JWTs are accepted, and its keys.
 #[derive(Debug)]
 pub(super) struct Trusted {
     pub(super) issuer: Issuer,
     pub(super) keys: Arc<KeySource>,
 }
 
-/// What a JWT was verified by.
+/// The issuer and the key that verified a JWT.
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedBy {
     pub(super) trusted: Arc<Trusted>,
     pub(super) key: Arc<Key>,
 }
 
-/// What was made of the file.
+/// The parsed file, indexed for lookups.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) grants: HashMap<Credential, Arc<Grant>>,
     /// By the name of the issuer.
     pub(super) issuers: HashMap<String, Arc<Trusted>>,
-    /// What receipts are signed with, if the file says so.
+    /// The key that signs receipts, if the file has one.
     pub(super) receipts: Option<ReceiptKey>,
-    /// What principals are proven with, if the file has a key.
+    /// The key that proves principals, if the file has one.
     pub(super) principals: Option<PrincipalKey>,
 }
 
 impl Table {
-    /// A principal of `before` keeps its room, with what is in progress, and an issuer its keys. New issuers have none yet.
+    /// Builds the table. A principal of `before` keeps its room, which counts its requests in flight, and an issuer
+    /// keeps its keys. New issuers have no keys yet.
     ///
     /// Errors: for a file that is not valid.
     pub(super) fn new(path: &Path, file: &TokenFile, before: &Self) -> Result<Self, token_file::Error> {
@@ -113,7 +114,7 @@ impl Table {
         self.grants.get(&Credential::Jwt(jwt)).cloned()
     }
 
-    /// Whether a JWT of the issuer would be verified by the same key, and checked in the same way.
+    /// Whether the issuer still has this key and the same settings.
     pub(super) fn still_trusts(&self, by: &VerifiedBy) -> bool {
         let now = self.issuers.get(&by.trusted.issuer.issuer);
         now.is_some_and(|now| now.issuer == by.trusted.issuer && now.keys.contains(&by.key))

@@ -9,7 +9,7 @@
 //!  "tokens": []}
 //! ```
 //!
-//! A JWT or a certificate says who somebody is, never what they may do: that is only written here.
+//! A JWT or a certificate proves who a principal is. Permissions come only from this file.
 
 use super::token_file::{Scope, check_grant};
 use crate::index::query::visible::RunPattern;
@@ -24,44 +24,44 @@ use std::{
 
 /// Identities in a file.
 pub const IDENTITIES_MAX: usize = 10_000;
-/// Issuers in a file. Each may be asked for its keys.
+/// Issuers in a file. The server may fetch keys from each.
 pub const ISSUERS_MAX: usize = 16;
 /// The longest issuer, audience, subject or name of a certificate, bytes.
 const NAME_BYTES_MAX: usize = 2048;
-/// The claim that names who a JWT is about, unless the issuer's entry says otherwise.
+/// The claim that names the subject of a JWT, unless the issuer's entry names another.
 const SUBJECT_CLAIM: &str = "sub";
 /// Claims that have another meaning.
 const OTHER_CLAIMS: [&str; 4] = ["iss", "aud", "exp", "nbf"];
 
 symbols! {
-    /// How a JWT may be signed, by its names in RFC 7518 and RFC 8037. Keys are public ones only: with a shared secret, a
-    /// server that checks JWTs could also make them.
+    /// Signature algorithms of JWTs, with their names in RFC 7518 and RFC 8037. All are asymmetric: with a shared
+    /// secret, a server that checks JWTs could also make them.
     Algorithm { Rs256 = "RS256", Es256 = "ES256", EdDsa = "EdDSA" }
 }
 
-/// Whose JWTs are taken.
+/// An issuer whose JWTs are accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// What `iss` must be.
+    /// The required value of `iss`.
     pub issuer: String,
-    /// What `aud` must be or contain.
+    /// The audience that `aud` must equal or contain.
     pub audience: String,
-    /// What `typ` of the header must be: `at+jwt` accepts access tokens alone (RFC 9068). Default: `typ` is not checked.
+    /// The required `typ` of the header: `at+jwt` accepts only access tokens (RFC 9068). Default: `typ` is not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typ: Option<String>,
-    /// What `alg` may be.
+    /// The allowed values of `alg`.
     pub algorithms: BTreeSet<Algorithm>,
     /// The file of its public keys, a JWK set (RFC 7517). A relative path starts in the folder of the token file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_file: Option<PathBuf>,
-    /// Where its public keys are fetched from: `https://…`.
+    /// The URL of its public keys: `https://…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_url: Option<String>,
-    /// The authorities, in PEM, to trust in place of the system's when they are fetched.
+    /// The certificate authorities (PEM) for fetching the keys, instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_ca: Option<PathBuf>,
-    /// The claim that names who a JWT is about. Default `sub`.
+    /// The claim that names the subject of a JWT. Default `sub`.
     #[serde(default = "subject_claim", skip_serializing_if = "is_subject_claim")]
     pub subject_claim: String,
 }
@@ -74,7 +74,7 @@ fn is_subject_claim(claim: &String) -> bool {
     claim == SUBJECT_CLAIM
 }
 
-/// Who a JWT is about.
+/// The subject of a JWT.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtSubject {
@@ -84,8 +84,8 @@ pub struct JwtSubject {
     pub subject: String,
 }
 
-/// A name of a certificate's subject alternative names. The common name is none: it is free text that authorities do not check
-/// the form of, and that RFC 9525 takes for no name any more.
+/// A subject alternative name of a certificate. The common name does not count: it is free text that authorities do not
+/// check, and RFC 9525 no longer accepts it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateName {
@@ -104,25 +104,25 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// What a principal may do, and the JWT or the certificate that it authenticates by.
+/// A principal's permissions, and the JWT or the certificate that it authenticates with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// Who it is: as in a token's entry.
+    /// The principal, as in a token's entry.
     pub principal: String,
-    /// What it allows.
+    /// Its permissions.
     pub scopes: BTreeSet<Scope>,
     /// For which runs: patterns, as [`RunPattern`] has them.
     pub runs: Vec<String>,
-    /// It authenticates by a JWT of this subject.
+    /// It authenticates with a JWT of this subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtSubject>,
-    /// It authenticates by a certificate of this name.
+    /// It authenticates with a certificate of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateName>,
 }
 
-/// What a caller authenticates by.
+/// The credential of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Credential {
     /// A token of the file, by its SHA-256.
@@ -159,7 +159,7 @@ impl Issuer {
         }
     }
 
-    /// Whether another entry names the same place of keys.
+    /// Whether another entry names the same file or URL of keys.
     pub(super) fn has_the_keys_of(&self, other: &Self) -> bool {
         let place = |issuer: &Self| (issuer.jwks_file.clone(), issuer.jwks_url.clone(), issuer.jwks_ca.clone());
         place(self) == place(other)
@@ -218,7 +218,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::path::Path;
 
-    /// Why a file with this issuer and this identity is refused; empty where it is taken.
+    /// Why a file with this issuer and this identity is refused; empty if it is accepted.
     fn refused(issuer: Value, identity: Value) -> String {
         let mut file = json!({ "tokens": [], "issuers": [{ "issuer": "i", "audience": "a", "algorithms": ["ES256"],
             "jwks_file": "k" }], "identities": [{ "principal": "p", "scopes": ["append"], "runs": ["acme/*"],

@@ -1,12 +1,13 @@
-//! Where issuers' public keys come from: a file, which is read every 2 s, or an `https://` URL.
+//! Reads issuers' public keys from a file every 2 s, or fetches them from an `https://` URL.
 //!
 //! ```text
 //!   every 5 min ──┐
 //!   unknown kid ──┴──▶ one fetch at a time, 10 s apart ──▶ KeySet ──▶ JWTs that wait for it
 //! ```
 //!
-//! Only [`KeySource::follow`] fetches: a request that wants a key asks it to, and waits. So a client that sends unknown names of keys,
-//! or goes away while it waits, neither adds fetches nor stops one. Keys that cannot be read or fetched stay as they were.
+//! Only [`KeySource::follow`] fetches: a request that needs a key notifies it and waits. So a client that sends unknown
+//! key ids, or disconnects while it waits, neither adds fetches nor stops one. If keys cannot be read or fetched, the
+//! old ones stay in use.
 
 use super::{
     fetch::Remote,
@@ -33,13 +34,13 @@ use std::{
 /// The longest key set, bytes.
 pub(super) const SET_BYTES_MAX: usize = 1 << 20;
 
-/// Permissions of a file that others than its owner may change.
+/// Mode bits of a file that users other than its owner may change.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The keys of an issuer.
 #[derive(Debug)]
 pub(super) struct KeySource {
-    /// Whose they are, for messages.
+    /// The issuer's name, for messages.
     issuer: String,
     place: Place,
     keys: Followed<KeySet>,
@@ -71,7 +72,7 @@ pub(super) enum Error {
 }
 
 impl KeySource {
-    /// The source that an entry of the token file names. It has no keys yet.
+    /// Makes the source that an entry of the token file names. It has no keys yet.
     pub(super) fn new(token_file: &Path, issuer: &Issuer) -> Self {
         let resolved = |path: &PathBuf| token_file.parent().unwrap_or(Path::new("")).join(path);
         let place = match (&issuer.jwks_file, &issuer.jwks_url) {
@@ -90,7 +91,7 @@ impl KeySource {
         }
     }
 
-    /// Fetches the keys whenever it is time to, if they are at a URL; never resolves.
+    /// Fetches the keys whenever a fetch is due, if they are at a URL. Never resolves.
     pub(super) async fn follow(&self, executor: &Executor) {
         let Place::Url(remote) = &self.place else { return std::future::pending().await };
         loop {
@@ -117,16 +118,16 @@ impl KeySource {
                     "the keys of an issuer were read again"
                 );
             }
-            Read::Unusable(why) => tracing::error!(issuer, "the keys of an issuer stay as they were: {why}"),
+            Read::Unusable(why) => tracing::error!(issuer, "the old keys of an issuer stay in use: {why}"),
         }
     }
 
-    /// Why the keys are not as their place has them now; none if they are.
+    /// Why the keys are older than their file or URL has; none if they are current.
     pub(super) fn failure(&self) -> Option<String> {
         self.keys.failure()
     }
 
-    /// The key of a name, for an algorithm. May wait for keys that are fetched.
+    /// Returns the key with this id for an algorithm. May wait for a fetch.
     pub(super) async fn key(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
         let found = self.keys.now().get(kid, algorithm);
         match &self.place {
@@ -135,7 +136,7 @@ impl KeySource {
         }
     }
 
-    /// Whether a key is still one of them.
+    /// Whether the set still contains a key.
     pub(super) fn contains(&self, key: &Key) -> bool {
         self.keys.now().contains(key)
     }
@@ -150,7 +151,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Reads a key set that only its owner may change: a user who may change it can pass for any subject.
+/// Reads a key set. Refuses a file that other users may change: they could impersonate any subject.
 fn read(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;

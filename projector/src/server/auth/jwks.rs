@@ -1,7 +1,7 @@
-//! An issuer's public keys: a JWK set (RFC 7517), and what each of them verifies.
+//! An issuer's public keys: a JWK set (RFC 7517), and the signatures that each key verifies.
 //!
-//! A key is for one algorithm, which its type decides. So what a JWT says of its own algorithm chooses among keys, and never how
-//! a key is used: the bytes of an RSA key are no secret for an HMAC.
+//! A key's type decides its one algorithm. So a JWT's own `alg` selects a key but never how the key is used: the bytes
+//! of an RSA key cannot serve as an HMAC secret.
 
 use super::identities::Algorithm;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -28,7 +28,7 @@ pub(super) enum Key {
     EdDsa(Vec<u8>),
 }
 
-/// The keys of an issuer that can be used, each with its `kid`. Default none.
+/// The usable keys of an issuer, each with its `kid`. Default: empty.
 #[derive(Debug, Default)]
 pub(super) struct KeySet(Vec<(String, Arc<Key>)>);
 
@@ -50,7 +50,7 @@ struct Jwks {
     keys: Vec<Value>,
 }
 
-/// A key as it is published. Members that nothing here depends on are left out.
+/// A published key, with the members that are read here.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -67,7 +67,7 @@ struct Jwk {
 }
 
 impl Jwk {
-    /// What its type is for; none where that is nothing that JWTs are verified with here.
+    /// The algorithm of its type; absent if this server verifies no JWTs with it.
     fn algorithm(&self) -> Option<Algorithm> {
         let by_type = match (self.kty.as_str(), self.crv.as_deref()) {
             ("RSA", _) => Algorithm::Rs256,
@@ -81,7 +81,7 @@ impl Jwk {
         verifies.then_some(by_type)
     }
 
-    /// Errors: what is wrong with it, in words.
+    /// Errors: the reason in words.
     fn key(&self, algorithm: Algorithm) -> Result<Key, &'static str> {
         let coordinate = |text: &Option<String>| match unsigned(text) {
             Some(bytes) if bytes.len() == COORDINATE_BYTES => Ok(bytes),
@@ -110,7 +110,7 @@ fn unsigned(text: &Option<String>) -> Option<Vec<u8>> {
 }
 
 impl KeySet {
-    /// Leaves out keys that have no `kid`, or are for something else.
+    /// Parses a set. Omits keys without a `kid`, or for other purposes.
     pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
         let set: Jwks = serde_json::from_str(text).map_err(Malformed::Json)?;
         if set.keys.len() > KEYS_MAX {
@@ -131,7 +131,7 @@ impl KeySet {
         if keys.is_empty() { Err(Malformed::NoKey) } else { Ok(Self(keys)) }
     }
 
-    /// The key of a name, for an algorithm.
+    /// Returns the key with this id for an algorithm.
     pub(super) fn get(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
         let found = self.0.iter().find(|(name, key)| name == kid && key.algorithm() == algorithm);
         found.map(|(_, key)| Arc::clone(key))

@@ -5,9 +5,9 @@
 //!     alg, kid, typ       iss, aud, exp, nbf, sub
 //! ```
 //!
-//! Signatures are checked by ring, which TLS has anyway. The crate `jsonwebtoken` has no backend for it, takes the provider of its
-//! cryptography from a variable of the whole process (a library must not set it for the program that embeds it), and reads a
-//! clock of its own. What is left of it are three parts in base64.
+//! ring checks the signatures, since TLS depends on it anyway. The crate `jsonwebtoken` has no backend for ring. It
+//! takes its cryptography provider from a process-wide variable, which a library must not set for the program that
+//! embeds it, and it reads its own clock. The remaining work is three parts in base64.
 
 use super::{
     identities::{Algorithm, Issuer},
@@ -19,19 +19,19 @@ use serde_json::{Map, Value};
 
 /// The longest JWT, bytes.
 pub(super) const JWT_BYTES_MAX: usize = 16 << 10;
-/// How far the clocks of an issuer and of this server may differ.
+/// How much the clocks of an issuer and of this server may differ.
 pub(super) const LEEWAY_MILLIS: u64 = 30_000;
-/// The latest time that is calculated with, seconds since the Unix epoch: the year 5138.
+/// The latest accepted time, seconds since the Unix epoch: the year 5138.
 const SECONDS_MAX: f64 = 1e11;
 
-/// Why a JWT is not taken. The log says so; clients get the same answer for each.
+/// Why a JWT is refused. The reason is only logged; clients get the same answer for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    #[error("it has not the form of a JWT that this server takes")]
+    #[error("it does not have the form of a JWT that this server accepts")]
     Malformed,
-    #[error("its issuer is none of the file")]
+    #[error("its issuer is not in the token file")]
     Issuer,
-    #[error("the issuer's entry does not have its algorithm")]
+    #[error("the issuer's entry does not allow its algorithm")]
     Algorithm,
     #[error("the issuer has no such key for its algorithm")]
     Key,
@@ -45,17 +45,17 @@ pub(super) enum Refused {
     Expired,
     #[error("it is not valid yet")]
     NotYetValid,
-    #[error("no identity of the file has its subject")]
+    #[error("no identity of the token file has its subject")]
     Subject,
 }
 
-/// The header. What it has besides is not looked at: a key or a place of keys that comes with a JWT is its sender's.
+/// The header. Other members are ignored: a key or a key URL in a JWT comes from its sender.
 #[derive(Debug, Deserialize)]
 struct Header {
     alg: Algorithm,
     kid: String,
     typ: Option<String>,
-    /// Extensions that must be understood. None are.
+    /// Extensions that a reader must understand; this reader understands none.
     crit: Option<Value>,
 }
 
@@ -82,23 +82,23 @@ enum Audience {
     Several(Vec<String>),
 }
 
-/// A JWT that was read. Nothing of it is true before its signature is verified.
+/// A parsed JWT. None of its claims can be trusted before its signature is verified.
 #[derive(Debug)]
 pub(super) struct Jwt<'t> {
     header: Header,
     claims: Claims,
-    /// All of them, for the one that names who it is about.
+    /// All claims, to look up the subject claim.
     all: Map<String, Value>,
-    /// What was signed.
+    /// The signed text.
     message: &'t str,
     signature: Vec<u8>,
 }
 
-/// What a JWT says that was checked.
+/// The verified claims of a JWT.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verified {
     pub(super) subject: String,
-    /// From when on it is refused, milliseconds since the Unix epoch.
+    /// When it expires, milliseconds since the Unix epoch.
     pub(super) expires_millis: u64,
 }
 
@@ -110,7 +110,7 @@ impl<'t> Jwt<'t> {
         }
         let (message, signature) = token.rsplit_once('.').ok_or(Refused::Malformed)?;
         let (header, claims) = message.split_once('.').ok_or(Refused::Malformed)?;
-        // A dot is no digit of base64: there are three parts.
+        // base64 has no dot, so the signature rejects a fourth part.
         let (header, all): (Header, Map<String, Value>) = (json(header)?, json(claims)?);
         if header.crit.is_some() {
             return Err(Refused::Malformed);
@@ -118,7 +118,7 @@ impl<'t> Jwt<'t> {
         Ok(Self { header, claims: json(claims)?, all, message, signature: bytes(signature)? })
     }
 
-    /// Whose it claims to be.
+    /// The issuer that the JWT claims.
     pub(super) fn issuer(&self) -> &str {
         &self.claims.iss
     }
@@ -131,9 +131,9 @@ impl<'t> Jwt<'t> {
         &self.header.kid
     }
 
-    /// Checks it by a key of its issuer that is for its algorithm. `now_millis` is since the Unix epoch.
+    /// Verifies the JWT with a key of its issuer for its algorithm. `now_millis` is since the Unix epoch.
     ///
-    /// Errors: the first thing that is wrong with it.
+    /// Errors: the first defect.
     pub(super) fn verify(&self, issuer: &Issuer, key: &Key, now_millis: u64) -> Result<Verified, Refused> {
         if !key.verifies(self.message.as_bytes(), &self.signature) {
             return Err(Refused::Signature);
@@ -173,7 +173,7 @@ fn json<T: DeserializeOwned>(part: &str) -> Result<T, Refused> {
     serde_json::from_slice(&bytes(part)?).map_err(|_| Refused::Malformed)
 }
 
-/// Of RFC 7519's `NumericDate`: seconds since the Unix epoch, perhaps with a fraction.
+/// Converts RFC 7519's `NumericDate`: seconds since the Unix epoch, perhaps with a fraction.
 fn millis(seconds: f64) -> Result<u64, Refused> {
     if !(0.0..=SECONDS_MAX).contains(&seconds) {
         return Err(Refused::Malformed);

@@ -1,25 +1,26 @@
-//! How much a principal may do, as the file of tokens says, and what it has left.
+//! The limits of principals, from the token file, and their remaining amounts.
 //!
 //! ```json
 //! {"limits": {"*": {"requests_per_second": 500}, "importer": {"body_bytes_per_second": 134217728}}, "tokens": [...]}
 //! ```
 //!
-//! `*` is every principal that is not named. A limit that is left out is that of `*`, and then the default.
+//! `*` stands for every principal without a name in `limits`. A limit that an entry omits comes from `*`, and otherwise
+//! from the default.
 
 use runlog_schemas::symbols;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, num::NonZeroU64, time::Duration};
 use tokio::time::Instant;
 
-/// What `limits` calls all principals that it does not name.
+/// The entry in `limits` for all principals that it does not name.
 const OTHERS: &str = "*";
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest time for which a principal that took too much is refused.
+/// The longest time that a principal is refused for taking too much.
 const DEBT_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 symbols! {
-    /// What is limited of a principal, with all of its tokens together.
+    /// The limits of a principal, with all its tokens together.
     Limit {
         RequestsPerSecond = "requests_per_second", BodyBytesPerSecond = "body_bytes_per_second",
         ContentBytesPerDay = "content_bytes_per_day", RequestsInProgress = "requests_in_progress", Streams = "streams",
@@ -28,7 +29,7 @@ symbols! {
 }
 
 impl Limit {
-    /// For a principal of which the file says nothing.
+    /// The limit of a principal if the file sets none.
     pub const fn default_value(self) -> u64 {
         match self {
             Self::RequestsPerSecond => 5_000,
@@ -43,7 +44,7 @@ impl Limit {
         }
     }
 
-    /// What is over its limit, in words.
+    /// The unit of the limit, in words.
     pub(super) const fn in_words(self) -> &'static str {
         match self {
             Self::RequestsPerSecond => "requests a second",
@@ -56,7 +57,7 @@ impl Limit {
         }
     }
 
-    /// The time in which it may be used up once; none of what is in progress.
+    /// The time in which the limit may be used up once; absent for limits of concurrent use.
     const fn window(self) -> Option<Duration> {
         match self {
             Self::RequestsPerSecond | Self::BodyBytesPerSecond => Some(SECOND),
@@ -82,7 +83,7 @@ impl Limits {
         self.0.keys().map(String::as_str).filter(|name| *name != OTHERS)
     }
 
-    /// Those of a principal.
+    /// The limits of a principal.
     pub(super) fn of(&self, principal: &str) -> Allowance {
         let set = |limit| [principal, OTHERS].iter().find_map(|name| self.0.get(*name)?.get(&limit).copied());
         Allowance(
@@ -95,7 +96,7 @@ impl Limits {
     }
 }
 
-/// What one principal may do.
+/// The limits of one principal, without defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowance(BTreeMap<Limit, NonZeroU64>);
 
@@ -105,27 +106,27 @@ impl Allowance {
     }
 }
 
-/// What is used of a limit per time. It can be used up at once, and comes back at a steady rate. Where one is left, more may
-/// be taken; the next one then waits for as long as that takes.
+/// The use of a limit per time. The whole limit can be used at once, and is restored at a steady rate. While at least
+/// one unit is left, a larger amount may be taken; the next one then waits until that amount is restored.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// When nothing is used any more; none is now.
+    /// When the whole limit is available again; absent if it is now.
     full_at: Option<Instant>,
 }
 
 impl Bucket {
-    /// How much is used, as the time after which it is back.
+    /// The use, as the time until it is restored.
     fn used(&self, now: Instant) -> Duration {
         self.full_at.map_or(Duration::ZERO, |full_at| full_at.saturating_duration_since(now))
     }
 
-    /// How long to wait until one is left of `allowed`, the limit; none where it is.
+    /// How long to wait until one unit of the limit `allowed` is left; absent if one is left.
     pub(super) fn wait(&self, limit: Limit, allowed: u64, now: Instant) -> Option<Duration> {
         let one_used = self.used(now).saturating_add(cost(limit.window()?, allowed, 1));
         one_used.checked_sub(limit.window()?).filter(|wait| !wait.is_zero())
     }
 
-    /// Takes an amount, whether it is left or not. `allowed` is the limit.
+    /// Takes an amount, even beyond the remainder. `allowed` is the limit.
     pub(super) fn take(&mut self, limit: Limit, allowed: u64, amount: u64, now: Instant) {
         let Some(window) = limit.window() else { return };
         let cost = cost(window, allowed, amount);
@@ -133,7 +134,7 @@ impl Bucket {
     }
 }
 
-/// How long it takes until an amount is back, of which `allowed` come back in a window.
+/// How long it takes to restore an amount, at `allowed` per window.
 fn cost(window: Duration, allowed: u64, amount: u64) -> Duration {
     let nanos = window.as_nanos().saturating_mul(amount.into()) / u128::from(allowed.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

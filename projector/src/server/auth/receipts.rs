@@ -1,24 +1,24 @@
-//! Receipts of uploads: a server that stored content gives one to whoever sent it, and takes a record that names the content
-//! in return for it.
+//! Receipts of uploads: a server that stores content gives its sender a receipt, and requires it for a record that
+//! names the content.
 //!
 //! ```text
 //!   receipt = expiry . HMAC-SHA-256(key, journal ‖ run ‖ payload type ‖ SHA-256 ‖ length ‖ expiry)
 //! ```
 //!
-//! Servers whose token files have the same `receipt_key` take each other's. A receipt says nothing of whether content exists.
+//! Servers with the same `receipt_key` accept each other's receipts. A receipt does not prove that the content exists.
 
 use ring::hmac;
 use runlog_schemas::{datum::hex, id::RunId, payload::StoredPayload};
 use std::fmt;
 
-/// For how long a receipt is taken: the longest time in which a client appends what it uploaded.
+/// How long a receipt is valid: a client must append the record within this time after the upload.
 const VALID_MILLIS: u64 = 24 * 60 * 60 * 1000;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
-/// Keeps what is signed here apart from whatever else a key may sign.
+/// Separates these signatures from other uses of the key.
 const PURPOSE: &[u8] = b"runlog upload receipt 1";
 
-/// What receipts are signed with.
+/// The key that signs receipts.
 #[derive(Clone)]
 pub(in crate::server) struct ReceiptKey(hmac::Key);
 
@@ -29,7 +29,7 @@ impl fmt::Debug for ReceiptKey {
     }
 }
 
-/// What was uploaded: content, for one run of one journal.
+/// Uploaded content, for one run of one journal.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Upload<'a> {
     pub(in crate::server) journal_id: &'a str,
@@ -42,7 +42,7 @@ impl ReceiptKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// A receipt, and when it expires, milliseconds since the Unix epoch.
+    /// Issues a receipt. Returns it with its expiry, milliseconds since the Unix epoch.
     pub(super) fn issue(&self, upload: Upload<'_>, now_millis: u64) -> (String, u64) {
         let expires = now_millis.saturating_add(VALID_MILLIS);
         let tag = hmac::sign(&self.0, &signed(upload, expires));
@@ -57,7 +57,7 @@ impl ReceiptKey {
     }
 }
 
-/// Each part behind its length, so that no two uploads are the same bytes.
+/// Encodes each part after its length, so that different uploads have different bytes.
 fn signed(Upload { journal_id, run_id, stored }: Upload<'_>, expires_millis: u64) -> Vec<u8> {
     let mut bytes = PURPOSE.to_vec();
     for part in [journal_id, run_id.as_str(), &stored.payload_type.to_string(), &stored.sha256.to_string()] {
@@ -89,7 +89,7 @@ mod tests {
             Upload { run_id: run("a/2"), ..upload },
             Upload { stored: &other, ..upload },
             Upload { stored: &longer, ..upload },
-            // The same letters, parted otherwise.
+            // The same letters, split at another place.
             Upload { journal_id: "ja", run_id: run("/1"), ..upload },
         ] {
             assert!(!key.proves(&receipt, foreign, 5), "{foreign:?}");

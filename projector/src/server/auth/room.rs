@@ -1,8 +1,8 @@
-//! How much a principal does at a time and over time, so that it leaves room for others.
+//! Tracks how much a principal does at a time and over time, so that one principal cannot starve the others.
 //!
-//! A room belongs to a principal and is kept as long as the file has an entry of it, so there are no more rooms than entries.
-//! Where no tokens are asked for, there are only the server's own bounds: peers behind a proxy share
-//! an address, and whoever is on this machine may do everything anyway.
+//! A room belongs to one principal and exists as long as the file has an entry for that principal, so there are at most
+//! as many rooms as entries. Without tokens, only the server's own limits apply: peers behind a proxy share an address,
+//! and local users may do everything anyway.
 
 use super::{
     caller::Caller,
@@ -25,10 +25,10 @@ use tokio::{
     time::Instant,
 };
 
-/// Long bodies of a principal at the same time, bytes, of the server's 192 MiB: one of the longest.
+/// Memory for long bodies of one principal, bytes, of the server's 192 MiB: enough for one of the longest.
 const BODIES_BYTES: usize = 80 << 20;
 
-/// What a principal does, with all of its tokens together.
+/// The use of one principal, with all its tokens together.
 #[derive(Debug)]
 pub(super) struct Room {
     requests: Arc<AtomicU64>,
@@ -37,9 +37,9 @@ pub(super) struct Room {
     connections: Arc<AtomicU64>,
     /// For long bodies, in KiB.
     bodies: Arc<Semaphore>,
-    /// For runs that are folded as they were: half of what the server does at a time.
+    /// For past states of runs: half of the server's limit.
     pasts: Arc<Semaphore>,
-    /// Its share of the room for large answers.
+    /// Its share of the quotas of large answers.
     large: Large,
     rates: Mutex<Rates>,
 }
@@ -77,7 +77,7 @@ impl Rates {
     }
 }
 
-/// Something in progress, until it is dropped.
+/// Counts something in progress until it is dropped.
 #[derive(Debug)]
 pub(in crate::server) struct InProgress(Arc<AtomicU64>);
 
@@ -87,26 +87,26 @@ impl Drop for InProgress {
     }
 }
 
-/// A connection of a principal, until this is dropped.
+/// Counts a connection of a principal until this is dropped.
 #[derive(Debug)]
 pub(in crate::server) struct Held(InProgress);
 
 impl Held {
-    /// Whether it is a connection of the caller's.
+    /// Whether the connection counts for the caller's principal.
     pub(in crate::server) fn is_of(&self, caller: &Caller) -> bool {
         caller.room().is_some_and(|(room, _)| Arc::ptr_eq(&room.connections, &self.0.0))
     }
 }
 
 impl Caller {
-    /// Room for a connection until it ends; none is needed where no tokens are asked for.
+    /// Counts a connection until it ends. Without tokens it is not counted.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(in crate::server) fn connection(&self) -> Result<Option<Held>, Error> {
         Ok(self.begin(Limit::Connections, |room| &room.connections)?.map(Held))
     }
 
-    /// Room for a request until it is answered; none is needed where no tokens are asked for.
+    /// Counts a request until it is answered. Without tokens it is not counted.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(super) fn request(&self) -> Result<Option<InProgress>, Error> {
@@ -114,33 +114,33 @@ impl Caller {
         self.begin(Limit::RequestsInProgress, |room| &room.requests)
     }
 
-    /// Room for a stream of a run until it ends.
+    /// Counts a stream of a run until it ends.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(in crate::server) fn stream(&self) -> Result<Option<InProgress>, Error> {
         self.begin(Limit::Streams, |room| &room.streams)
     }
 
-    /// The same of a stream of all runs, of which a server has few.
+    /// Counts a stream of all runs until it ends; a server allows few.
     pub(in crate::server) fn stream_of_all_runs(&self) -> Result<Option<InProgress>, Error> {
         self.begin(Limit::StreamsOfAllRuns, |room| &room.streams_of_all_runs)
     }
 
-    /// Room for a long body, in KiB, until it is taken in. Waits for it.
+    /// Waits for memory for a long body, in KiB.
     pub(in crate::server) async fn body(&self, kilobytes: u32) -> Option<OwnedSemaphorePermit> {
         let (room, _) = self.room()?;
         // It is never closed.
         room.bodies.clone().acquire_many_owned(kilobytes).await.ok()
     }
 
-    /// Room to fold a run as it was, until it is answered. Waits for it.
+    /// Waits for a permit to fold a past state of a run.
     pub(in crate::server) async fn past(&self) -> Option<OwnedSemaphorePermit> {
         let (room, _) = self.room()?;
         // It is never closed.
         room.pasts.clone().acquire_owned().await.ok()
     }
 
-    /// The share of the room for large answers; none where no tokens are asked for.
+    /// The principal's share of the quotas of large answers; absent without tokens.
     pub(in crate::server) fn large(&self) -> Option<&Large> {
         self.room().map(|(room, _)| &room.large)
     }
@@ -148,7 +148,7 @@ impl Caller {
     fn begin(&self, limit: Limit, of: impl Fn(&Room) -> &Arc<AtomicU64>) -> Result<Option<InProgress>, Error> {
         let Some((room, allowance)) = self.room() else { return Ok(None) };
         let max = allowance.get(limit);
-        // Counted before it is compared: of two at the same time, one at the most is let in too few.
+        // Counts before it compares: a race can refuse a request too many, but never admits one too many.
         let begun = InProgress(Arc::clone(of(room)));
         if begun.0.fetch_add(1, Ordering::Relaxed) < max {
             return Ok(Some(begun));
@@ -156,9 +156,9 @@ impl Caller {
         Err(self.over(limit, max, None))
     }
 
-    /// Takes an amount of what the principal may use in a time, if something is left: it may be more than that.
+    /// Takes an amount of a limit per time if any of the limit is left. The amount may exceed the remainder.
     ///
-    /// Errors: `Overloaded` where nothing is left; nothing happened, and the error says when to try again.
+    /// Errors: `Overloaded` if the limit is used up. Nothing happened, and the error has the time of the retry.
     pub(in crate::server) fn take(&self, limit: Limit, amount: u64) -> Result<(), Error> {
         let taken = self.bucket(limit, |bucket, max, now| match bucket.wait(limit, max, now) {
             None => {
@@ -170,12 +170,12 @@ impl Caller {
         taken.unwrap_or(Ok(())).map_err(|(max, wait)| self.over(limit, max, Some(wait)))
     }
 
-    /// Takes an amount that is used already, whatever is left.
+    /// Takes an amount that was used already, even beyond the limit.
     pub(in crate::server) fn owe(&self, limit: Limit, amount: u64) {
         self.bucket(limit, |bucket, max, now| bucket.take(limit, max, amount, now));
     }
 
-    /// Changes what is used of a limit per time, which is `max`; none where there is no such limit.
+    /// Changes the use of a limit per time. Returns none without such a limit.
     fn bucket<T>(&self, limit: Limit, change: impl FnOnce(&mut Bucket, u64, Instant) -> T) -> Option<T> {
         let (room, allowance) = self.room()?;
         let mut rates = room.rates.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The file of tokens: who may do what. It has no token, only each one's SHA-256.
+//! The token file: principals and their permissions. It contains the SHA-256 of each token, never a token.
 //!
 //! ```json
 //! {"tokens": [
@@ -7,8 +7,8 @@
 //! ]}
 //! ```
 //!
-//! `expires` may be left out. A principal may have several tokens, with other scopes and runs each. [`Limits`] may be set
-//! besides, and [`identities`](super::identities) that authenticate otherwise.
+//! `expires` is optional. A principal may have several tokens with different scopes and runs. The file may also contain
+//! [`Limits`], and [`identities`](super::identities) for JWTs and client certificates.
 
 use super::{
     identities::{Credential, IDENTITIES_MAX, ISSUERS_MAX, Identity, Issuer, check_issuers},
@@ -43,16 +43,16 @@ const PATTERNS_MAX: usize = 64;
 const PRINCIPAL_BYTES_MAX: usize = 128;
 /// Random bytes of a token.
 pub const SECRET_BYTES: usize = 32;
-/// What every token begins with, so that one that is left in a file or a log is found.
+/// The prefix of every token, so that scanners find tokens in files and logs.
 const TOKEN_PREFIX: &str = "runlog_";
 /// Digits of a token's hash that name it.
 pub const ID_DIGITS: usize = 12;
 
 symbols! {
-    /// What a token allows, for the runs that it names.
+    /// A permission of a token, for the runs that the token names.
     ///
     /// * `Append`: claim runs and append records.
-    /// * `ReadMeta`: everything but content: lists, statuses, effects, events, masked records.
+    /// * `ReadMeta`: read everything except content: lists, statuses, effects, events, masked records.
     /// * `ReadContent`: arguments, results, messages, checkpoints, whole records.
     /// * `Approve`: record that an approval was given.
     /// * `Resolve`: decide pending effects, and what `Approve` allows.
@@ -79,7 +79,7 @@ pub struct Entry {
     /// When it was made, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
-    /// From when on it is refused, RFC 3339; never where it is left out.
+    /// When it expires, RFC 3339; without it the token never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
 }
@@ -88,17 +88,17 @@ pub struct Entry {
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFile {
-    /// How much principals may do, where that is not the default.
+    /// Limits of principals that differ from the defaults.
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// What receipts of uploads are signed with: 32 random bytes, hexadecimal. Servers of one journal have the same. Where it is
-    /// left out, each server takes its own receipts alone, until it ends.
+    /// The key that signs receipts of uploads: 32 random bytes, hexadecimal. All servers of a journal need the same
+    /// key. Without it, a server accepts only its own receipts, and only until it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt_key: Option<String>,
-    /// Whose JWTs are taken.
+    /// The issuers whose JWTs are accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<Issuer>,
-    /// What principals may do that authenticate by a JWT or a certificate.
+    /// Permissions of principals that authenticate by a JWT or a certificate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<Identity>,
     /// Its tokens.
@@ -134,7 +134,7 @@ pub enum Error {
         /// How.
         exposure: Exposure,
     },
-    /// It is no JSON of this form.
+    /// The file is not JSON of this form.
     #[error("the token file {} is malformed", path.display())]
     Json {
         /// The file.
@@ -178,7 +178,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// A limit is not for a principal.
+    /// The name of a limited principal is not valid.
     #[error("limits of {principal:?}: {why}")]
     Limits {
         /// Its name.
@@ -186,7 +186,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// The key of receipts is none.
+    /// The key of receipts is not valid.
     #[error("the token file's `receipt_key` is not 64 hexadecimal digits in lower case")]
     ReceiptKey,
     /// There are too many, or the file is too long.
@@ -201,7 +201,7 @@ pub enum Error {
     },
 }
 
-/// An entry that was checked.
+/// A valid entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// The hash of the token.
@@ -213,7 +213,7 @@ pub struct Checked {
 }
 
 impl Entry {
-    /// The entry of a new token, which is `secret`, and the token.
+    /// Makes the entry of a new token, and the token, from `secret`.
     pub fn new(
         principal: String,
         scopes: BTreeSet<Scope>,
@@ -225,7 +225,7 @@ impl Entry {
         (Self { principal, scopes, runs, sha256, created: None, expires: None }, token)
     }
 
-    /// What lists and revocations name it by: the first digits of its hash.
+    /// The id of the token in lists and revocations: the first digits of its hash.
     pub fn id(&self) -> &str {
         self.sha256.get(..ID_DIGITS).unwrap_or(&self.sha256)
     }
@@ -243,9 +243,9 @@ impl Entry {
     }
 }
 
-/// The runs that a principal may do something with.
+/// Checks a principal's permissions. Returns the runs that they apply to.
 ///
-/// Errors: why this is not valid, in words.
+/// Errors: the reason in words.
 pub(super) fn check_grant(
     principal: &str,
     scopes: &BTreeSet<Scope>,
@@ -285,7 +285,7 @@ pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
     Sha256::parse(text).filter(|_| in_lower_case).map(|hash| hash.0)
 }
 
-/// RFC 3339 of a moment.
+/// Formats a time as RFC 3339.
 pub fn moment(millis: u64) -> String {
     time(millis)
 }
@@ -310,7 +310,7 @@ pub(super) type CheckedIdentity<'f> = (&'f Identity, Credential, Vec<RunPattern>
 impl TokenFile {
     /// Reads a file that only its owner may use.
     ///
-    /// Errors: whatever makes it unusable; nothing of it is used then.
+    /// Errors: any defect makes the whole file unusable.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(&read_private(path, FILE_BYTES_MAX)?, path)
     }
@@ -334,9 +334,9 @@ impl TokenFile {
         self.receipt_key.as_deref().map(|text| digest(text).ok_or(Error::ReceiptKey)).transpose()
     }
 
-    /// Its identities, checked: the credential and the runs of each.
+    /// Checks the identities. Returns the credential and the runs of each.
     ///
-    /// Errors: `Issuer` and `Identity` for the first that is not valid, or that is there twice.
+    /// Errors: `Issuer` or `Identity` for the first invalid or repeated entry.
     pub(super) fn checked_identities(&self) -> Result<Vec<CheckedIdentity<'_>>, Error> {
         check_issuers(&self.issuers).map_err(|(issuer, why)| Error::Issuer { issuer, why })?;
         let mut seen = HashSet::new();
@@ -357,10 +357,10 @@ impl TokenFile {
         Ok(found)
     }
 
-    /// Its tokens, checked.
+    /// Checks the whole file. Returns its tokens.
     ///
-    /// Errors: `Entry` for the first that is not valid, or that has the hash of an earlier one; `Limits` for those of what
-    /// is no principal; `ReceiptKey`; `Issuer` and `Identity` for one of those that is not valid.
+    /// Errors: `Entry` for the first token that is not valid or repeats a hash; `Limits` for an invalid name of a
+    /// principal; `ReceiptKey`; `Issuer` or `Identity` for an invalid issuer or identity.
     pub fn checked(&self) -> Result<Vec<(&Entry, Checked)>, Error> {
         for principal in self.limits.principals() {
             check_principal(principal).map_err(|why| Error::Limits { principal: principal.to_owned(), why })?;
@@ -380,9 +380,9 @@ impl TokenFile {
         Ok(found)
     }
 
-    /// Replaces the file in one step: a reader finds the old one or the new one, whole. Only its owner may use it.
+    /// Replaces the file atomically: a reader finds the old or the new file, whole. Only the owner may use it.
     ///
-    /// Errors: `Entry`, `Io`; the file is as it was then.
+    /// Errors: errors of [`checked`](Self::checked), `Json`, `Io`; the file stays unchanged.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.checked()?;
         let failed = |source| Error::Io { path: path.to_owned(), source };

@@ -1,4 +1,4 @@
-//! Who asks, by what the token file says now.
+//! Authenticates callers by the current token file.
 
 use super::{
     grants::{Grant, Table, VerifiedBy},
@@ -25,32 +25,32 @@ use std::{
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-/// The longest token that is looked up, bytes.
+/// The longest token, bytes; a longer one is not looked up.
 const TOKEN_BYTES_MAX: usize = 256;
 
-/// Who was authenticated, and by what.
+/// An authenticated caller and its credential.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Known {
     pub(in crate::server) grant: Arc<Grant>,
     pub(super) authentication: Arc<Authentication>,
-    /// From when on its credential is refused.
+    /// When its credential expires.
     pub(super) expires_millis: Option<u64>,
-    /// The key that its JWT was signed with.
+    /// The key that verified its JWT.
     verified_by: Option<VerifiedBy>,
 }
 
-/// The tokens that a server takes. They follow their file: it is read every 2 s.
+/// The tokens that a server accepts. Their file is read every 2 s.
 pub struct Authentication {
     path: PathBuf,
     clock: Clock,
     table: Followed<Table>,
-    /// What receipts are signed with where the file does not say so.
+    /// The key that signs receipts if the file has none.
     own_receipts: ReceiptKey,
-    /// Requests that were over a limit of their principal.
+    /// Counts requests that exceeded a limit of their principal.
     pub(in crate::server) refusals: Refusals,
 }
 
-/// Hashes are no secrets, and nobody needs them.
+/// Omits the hashes: they are no secrets, but clutter the output.
 impl fmt::Debug for Authentication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authentication").field("path", &self.path).finish_non_exhaustive()
@@ -60,7 +60,7 @@ impl fmt::Debug for Authentication {
 impl Authentication {
     /// Reads the file. Blocking.
     ///
-    /// Errors: whatever makes it unusable.
+    /// Errors: any defect that makes the file unusable.
     pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
         let text = TokenFile::text(path)?;
         let table = Table::new(path, &TokenFile::parse(&text, path)?, &Table::default())?;
@@ -82,7 +82,7 @@ impl Authentication {
         }))
     }
 
-    /// The sender of a token of the file, or of a JWT; none where it is refused.
+    /// Authenticates a token of the file or a JWT. Returns none if it is refused.
     pub(super) async fn identify(self: &Arc<Self>, token: &str) -> Option<Known> {
         if let Some(known) = self.by_token(token) {
             return Some(known).filter(|known| !self.is_expired(known.expires_millis));
@@ -90,7 +90,7 @@ impl Authentication {
         match self.by_jwt(token).await {
             Ok(known) => Some(known),
             Err(refused) => {
-                tracing::debug!("a bearer token is none of the file, and as a JWT it is refused: {refused}");
+                tracing::debug!("a bearer token is not in the token file, and is not a valid JWT: {refused}");
                 None
             }
         }
@@ -107,7 +107,7 @@ impl Authentication {
         is_same.then(|| Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
     }
 
-    /// Who has a certificate, by its names; none where no identity has one of them, or several do.
+    /// Authenticates a certificate by its names. Returns none if they match no identity or several.
     pub(super) fn by_certificate(self: &Arc<Self>, certificate: &ClientCertificate) -> Option<Known> {
         if self.is_expired(Some(certificate.expires_millis)) {
             return None;
@@ -117,10 +117,7 @@ impl Authentication {
         let mut grants = certificate.names.iter().filter_map(of);
         let grant = Arc::clone(grants.next()?);
         if grants.any(|other| other.credential != grant.credential) {
-            tracing::debug!(
-                principal = grant.principal,
-                "a certificate has names of several identities, so it is taken for none"
-            );
+            tracing::debug!(principal = grant.principal, "refused a certificate whose names match several identities");
             return None;
         }
         let expires_millis = Some(certificate.expires_millis);
@@ -148,7 +145,7 @@ impl Authentication {
         expires_millis.is_some_and(|expires| (self.clock)() >= expires)
     }
 
-    /// Whether a caller's credential is still taken, and allows the same.
+    /// Whether a caller's credential is still accepted, with the same permissions.
     pub(super) fn is_current(&self, known: &Known) -> bool {
         let table = self.table.now();
         !self.is_expired(known.expires_millis)
@@ -156,37 +153,37 @@ impl Authentication {
             && known.verified_by.as_ref().is_none_or(|by| table.still_trusts(by))
     }
 
-    /// When tokens expire that are still taken, milliseconds since the Unix epoch, and their principals. In no order.
+    /// The expiry of each valid token that expires, milliseconds since the Unix epoch, and its principal; unordered.
     pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
         let table = self.table.now();
         let taken = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
         taken.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
     }
 
-    /// A receipt of an upload, and when it expires.
+    /// Issues a receipt of an upload. Returns the receipt and its expiry.
     pub(super) fn receipt(&self, upload: Upload<'_>) -> (String, u64) {
         let now = (self.clock)();
         self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).issue(upload, now)
     }
 
-    /// Whether a text is a receipt of this upload.
+    /// Whether a text is a valid receipt of this upload.
     pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
         let now = (self.clock)();
         self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).proves(receipt, upload, now)
     }
 
-    /// What principals are proven with; none where the file has no key.
+    /// The key that proves principals; absent if the file has no key.
     pub(super) fn principal_key(&self) -> Option<PrincipalKey> {
         self.table.now().principals.clone()
     }
 
-    /// Told when the table changes.
+    /// Notifies when the table changes.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<Table>> {
         self.table.changes()
     }
 
-    /// Reads the file again, and the files of keys; where one cannot be used, what was made of it stays, and the log says so.
-    /// Blocking.
+    /// Reads the token file and the files of keys again. If one is unusable, its old content stays in use, and the
+    /// reason is logged. Blocking.
     pub fn reload(&self) {
         let read = TokenFile::text(&self.path).map(|text| (digest(&text), text));
         let make = |text: String, before: &Table| Table::new(&self.path, &TokenFile::parse(&text, &self.path)?, before);
@@ -197,7 +194,7 @@ impl Authentication {
                 tracing::info!(tokens, file = %self.path.display(), "the tokens were read again");
             }
             Read::Unusable(why) => {
-                tracing::error!("the token file cannot be used, so the tokens stay as they were: {why}");
+                tracing::error!("the token file cannot be used, so the old tokens stay in use: {why}");
             }
         }
         for trusted in self.table.now().issuers.values() {
@@ -205,19 +202,19 @@ impl Authentication {
         }
     }
 
-    /// The issuers whose keys are not as their place has them now, and why.
+    /// The issuers whose keys are older than their file or URL has, and why.
     pub(in crate::server) fn key_failures(&self) -> Vec<(String, String)> {
         let table = self.table.now();
         let failed = table.issuers.iter().filter_map(|(name, trusted)| Some((name.clone(), trusted.keys.failure()?)));
         failed.collect()
     }
 
-    /// Why the file is not used as it is now; none if it is.
+    /// Why the current file is not used; none if it is used.
     pub(in crate::server) fn failure(&self) -> Option<String> {
         self.table.failure()
     }
 
-    /// Reads the files every 2 s and fetches keys, until it is dropped.
+    /// Reads the files every 2 s and fetches keys, until the future is dropped.
     pub(in crate::server) async fn follow(self: Arc<Self>, executor: Executor) {
         let reloaded = Arc::clone(&self);
         let files = followed::follow(executor.clone(), move || reloaded.reload());
@@ -231,7 +228,7 @@ impl Authentication {
             let fetched = join_all(table.issuers.values().map(|trusted| trusted.keys.follow(executor)));
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
-                // Where there are no issuers it ends at once.
+                // Without issuers the fetches end at once.
                 () = async { fetched.await; pending().await } => {}
             }
         }

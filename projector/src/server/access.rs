@@ -1,8 +1,8 @@
 //! Refuses requests that a web page of another site makes a browser send.
 //!
-//! A browser on a machine that reaches the server sends requests for any page that it shows. It says so in `Origin` and
-//! `Sec-Fetch-Site`, and cannot be made to call a body JSON without asking the server first. A page whose own name is pointed at
-//! this server's address (DNS rebinding) has that name in `Host`.
+//! A browser on a machine that can reach the server sends requests for any page that it shows. It names the page's site
+//! in `Origin` and `Sec-Fetch-Site`. It cannot send a body as JSON without asking the server first. With DNS rebinding,
+//! a page's own name resolves to this server's address; then `Host` has that name.
 
 use super::respond;
 use crate::Error;
@@ -15,7 +15,7 @@ use axum::{
 use runlog_schemas::answer::{ErrorKind, Problem};
 use std::{net::IpAddr, sync::Arc};
 
-/// Who is asking: <https://www.w3.org/TR/fetch-metadata/>.
+/// The site that sends a request: <https://www.w3.org/TR/fetch-metadata/>.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Names of this server besides IP addresses and `localhost`, in lower case, without ports.
@@ -23,12 +23,12 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct AllowedHosts(Arc<[String]>);
 
 impl AllowedHosts {
-    /// The names, in any case.
+    /// Takes the names in any case.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Whether a request for this host is for this server. Ports do not matter.
+    /// Whether a host names this server. Ports do not matter.
     fn contains(&self, authority: &Authority) -> bool {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
         host.parse::<IpAddr>().is_ok()
@@ -37,7 +37,7 @@ impl AllowedHosts {
     }
 }
 
-/// Runs a request unless a page of another site may have sent it; then nothing happens.
+/// Refuses a request that a page of another site may have sent.
 pub(super) async fn guard(State(hosts): State<AllowedHosts>, request: Request, next: Next) -> Response {
     match refusal(&hosts, &request) {
         None => next.run(request).await,
@@ -74,7 +74,7 @@ fn refusal(hosts: &AllowedHosts, request: &Request) -> Option<(StatusCode, Error
         let message = "requests of pages of other sites are refused".to_owned();
         return Some((StatusCode::FORBIDDEN, ErrorKind::Forbidden, message));
     }
-    // A body without a type is an older producer's. A browser that was made to send one says its page's origin.
+    // Older producers send bodies without a content type. For such a body, a browser sends its page's `Origin`.
     if !headers.get_all(header::CONTENT_TYPE).iter().all(is_json) {
         let message = "the body has to be JSON: send it with Content-Type: application/json".to_owned();
         return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::Usage, message));
@@ -82,7 +82,8 @@ fn refusal(hosts: &AllowedHosts, request: &Request) -> Option<(StatusCode, Error
     None
 }
 
-/// The host that the request is for: that of its target, and otherwise of its one `Host`. The error is what is none.
+/// Returns the host of the request: from its target, otherwise from its only `Host` header. The error is the malformed
+/// host.
 fn asked_host(target: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, String> {
     if let Some(authority) = target.authority() {
         return Ok(Some(authority.clone()));
@@ -95,8 +96,8 @@ fn asked_host(target: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, St
     authority.map(Some).ok_or_else(|| String::from_utf8_lossy(host.as_bytes()).into_owned())
 }
 
-/// Whether a page of this origin came from this server: the same host and port. How it was fetched does not matter, since a
-/// proxy may have ended TLS.
+/// Whether an origin is this server: the same host and port. The scheme does not matter, since a proxy may have
+/// terminated TLS.
 fn same_origin(origin: &HeaderValue, host: Option<&Authority>) -> bool {
     let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     origin.as_ref().and_then(Uri::authority).is_some_and(|origin| Some(origin) == host)

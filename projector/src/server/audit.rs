@@ -1,14 +1,14 @@
-//! The audit log: what operators did, and which content was read unmasked. A line is durable before what it tells of happens,
-//! and where it cannot be written nothing happens.
+//! The audit log: actions of operators, and reads of unmasked content. A line is durable before its action happens; if
+//! the line cannot be written, the action does not happen.
 //!
 //! ```json
 //! {"time":"2026-11-25T10:00:00.000Z","principal":"desk@acme","action":"resolve","run_id":"acme/1","detail":{"effect":"call-1",…}}
 //! ```
 //!
-//! A line says that something was asked for and allowed. Whether it came about, the journal says.
+//! A line means that the action was requested and allowed. The journal has its outcome.
 //!
-//! Reads of content have a file of their own, so that a reader cannot bury decisions. A line of it stands for all reads of a run
-//! by a principal within a minute.
+//! Reads of content have a file of their own, so that a reader cannot fill the file of decisions. A line covers all reads of
+//! a run by a principal within a minute.
 
 use super::App;
 use crate::index::{Clock, Error, query::time};
@@ -25,18 +25,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A file is put aside before it is longer than this, bytes.
+/// A file is rotated before it exceeds this size, bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 symbols! {
-    /// What is audited.
+    /// The audited actions.
     Action {
         Resolve = "resolve", Append = "append", Skip = "skip", Retention = "retention", Verify = "verify",
         ReadContent = "read_content",
     }
 }
 
-/// The most reads of a minute that are remembered. Each further one has a line.
+/// The number of reads of a minute that are remembered. Each further read has a line.
 const READS_MAX: usize = 100_000;
 
 /// The audit log: a file of actions, and beside it a file of reads.
@@ -45,7 +45,7 @@ pub struct Audit {
     clock: Clock,
     actions: Lines,
     reads: Lines,
-    /// Whose lines the file of reads has.
+    /// The reads that have a line.
     read: Mutex<Reads>,
 }
 
@@ -67,7 +67,7 @@ impl Reads {
     }
 }
 
-/// Lines in one file. Longer files are put aside as `FILE.1`, `FILE.2` and so on, and never removed.
+/// Lines in a file. Full files are renamed to `FILE.1`, `FILE.2` and so on, and never removed.
 #[derive(Debug)]
 struct Lines {
     path: PathBuf,
@@ -129,7 +129,7 @@ impl Lines {
         }
         let written = file.write_all(line).and_then(|()| file.sync_data());
         if written.is_err() {
-            // Half a line would spoil the next one.
+            // A partial line would corrupt the next one.
             file.set_len(end).ok();
         }
         written
@@ -147,7 +147,7 @@ impl Lines {
     }
 }
 
-/// The file, at a line's beginning.
+/// Opens the file at the start of a line.
 fn opened(path: &Path) -> io::Result<File> {
     let mut file = fs::OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
@@ -165,9 +165,9 @@ fn opened(path: &Path) -> io::Result<File> {
 }
 
 impl App {
-    /// Writes down what the caller is about to do, if there is an audit log.
+    /// Records what the caller is about to do, if there is an audit log.
     ///
-    /// Errors: `Unavailable` where it cannot be written: then it must not be done.
+    /// Errors: `Unavailable` if the line cannot be written; the action must not happen then.
     pub(super) async fn audit(&self, action: Action, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {
         let Some(audit) = self.5.audit.clone() else { return Ok(()) };
         let run_id = run_id.map(|run_id| run_id.to_owned());
@@ -194,8 +194,8 @@ impl App {
         .await
     }
 
-    /// The same for content that is read by whoever does not write the run: an agent's reads of its own runs are no news.
-    /// One line stands for the reads of a minute.
+    /// Records a read of content, unless the caller may append: agents' reads of their own runs are not audited. One line
+    /// covers the reads of a minute.
     pub(super) async fn audit_content(&self, run_id: RunId<&str>) -> Result<(), Error> {
         let caller = self.caller();
         let has_read = |audit: &Arc<Audit>| audit.has_read(caller.principal(), run_id, (audit.clock)());

@@ -1,4 +1,4 @@
-//! Bytes in the answers about records: hexadecimal, or base64 where a client asks for it.
+//! Encodes bytes in answers about records: hexadecimal, or base64 on request.
 
 use crate::index::Error;
 use runlog_schemas::{
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How bytes are written in JSON.
+/// The encoding of bytes in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ByteForm {
@@ -26,7 +26,7 @@ pub(super) enum ByteForm {
 const MEMBERS: [&str; 3] = ["bytes", "nonce", "ciphertext"];
 
 impl ByteForm {
-    /// A page of records with their bytes in this form.
+    /// Encodes the bytes of a page of records.
     pub(super) fn of(self, page: Lines) -> Result<Lines, Error> {
         let records = page.records.into_iter().map(|line| self.of_line(line)).collect::<Result<_, _>>()?;
         Ok(Lines { records, ..page })
@@ -46,13 +46,13 @@ impl ByteForm {
     }
 }
 
-/// The JSON with its bytes, which are members of what the pointer names, as base64.
+/// Rewrites bytes as base64 in the members of the value that the pointer names.
 fn rewritten(json: &Json, pointer: &str) -> Result<Json, Error> {
     let failed = |error| Error::new(ErrorKind::Internal, "a record's bytes are no bytes").because(error);
     let mut value = json.to_value();
     let payload = value.pointer_mut(pointer).and_then(Value::as_object_mut);
     for (_, bytes) in payload.into_iter().flatten().filter(|(name, _)| MEMBERS.contains(&name.as_str())) {
-        // Masked ones are no text.
+        // Masked bytes are not a string.
         if bytes.is_string() {
             *bytes = serde_json::from_value::<Bytes>(bytes.take()).map_err(failed)?.in_base64();
         }

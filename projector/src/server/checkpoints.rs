@@ -71,7 +71,7 @@ pub(super) struct ListQuery {
     deadline_ms: Option<u64>,
 }
 
-/// A page without content, so that it needs none to be read.
+/// Answers a page without content, so that the content store is not read.
 pub(super) async fn list(
     app: App,
     Path(run_id): Path<RunId>,

@@ -1,20 +1,21 @@
-//! The certificate that a client showed when it connected: the names of its subject, and when it ends.
+//! The certificate of a client's connection: its names and its expiry.
 
 use super::{auth::identities::CertificateName, tls::not_after};
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// A certificate of an authority of `--tls-client-ca`: the handshake verified it.
+/// A certificate from an authority of `--tls-client-ca`, verified by the handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientCertificate {
     /// Its subject alternative names that are URIs or DNS names. An authority signed each of them.
     pub(super) names: Vec<CertificateName>,
-    /// When it ends, milliseconds since the Unix epoch. A connection may outlive it, and resumes without showing it again.
+    /// When it expires, milliseconds since the Unix epoch. A connection may outlive it, and TLS resumption does not
+    /// present it again.
     pub(super) expires_millis: u64,
 }
 
 impl ClientCertificate {
-    /// The first one of a chain; none where the client showed none, or one that names nobody.
+    /// Reads the first certificate of a chain. Returns none without a certificate, or if it cannot be parsed.
     pub(super) fn of(chain: Option<&[CertificateDer<'_>]>) -> Option<Self> {
         let certificate = chain?.first()?;
         let parsed = EndEntityCert::try_from(certificate).ok()?;

@@ -1,8 +1,8 @@
 //! Content that is uploaded before the record that names it, and which records may name it.
 //!
-//! Where a server asks for tokens, a record may name content of the store only if its sender uploaded that for the run, which
-//! the receipt says, or may read it anyway. Otherwise whoever knows a hash could read the content of others, or learn whether
-//! it exists.
+//! With tokens, a record may name stored content only if a receipt proves that its sender uploaded the content for the
+//! run, or if the sender may read the content anyway. Otherwise anyone who knows a hash could read the content of
+//! others, or learn whether it exists.
 
 use super::{
     App, Patience,
@@ -33,10 +33,10 @@ use std::ops::ControlFlow;
 const RECEIPT: HeaderName = HeaderName::from_static("runlog-receipt");
 /// Receipts of a request.
 const RECEIPTS_MAX: usize = 64;
-/// Contents of a run that are compared with one that a record names.
+/// How many contents of a run are compared with the content that a record names.
 const NAMED_MAX: usize = 10_000;
 
-/// Stores the payload of a record that will be appended, and answers what the record has to have in its place.
+/// Stores the payload of a record that will be appended, and answers with the fields that replace it.
 pub(super) async fn upload(
     app: App,
     Path(run_id): Path<RunId>,
@@ -76,9 +76,9 @@ pub(super) async fn upload(
     }))
 }
 
-/// The receipts that came with a request.
+/// Reads the receipts of a request.
 ///
-/// Errors: `Usage` where there are too many.
+/// Errors: `Usage` if there are too many.
 pub(super) fn receipts(headers: &HeaderMap) -> Result<Vec<String>, Error> {
     let values = headers.get_all(RECEIPT).iter().filter_map(|value| value.to_str().ok());
     let receipts: Vec<String> = values.flat_map(|value| value.split(',')).map(|text| text.trim().to_owned()).collect();
@@ -88,8 +88,8 @@ pub(super) fn receipts(headers: &HeaderMap) -> Result<Vec<String>, Error> {
     Ok(receipts)
 }
 
-/// Refuses records that name content which the caller neither uploaded for the run nor may read: with a receipt, as a reader of
-/// all runs, or where the run has it already.
+/// Refuses records that name content without one of three proofs: a receipt; the permission to read all runs; or a run
+/// that already contains the content and that the caller may read.
 ///
 /// Errors: `Forbidden`, in the same words whether the content exists or not.
 pub(super) async fn may_name(
@@ -117,7 +117,7 @@ pub(super) async fn may_name(
     Ok(())
 }
 
-/// The contents that a record names, or the records of its batch.
+/// Returns the contents that a record or the records of its batch name.
 fn named(record: &JournalRecord) -> impl Iterator<Item = &StoredPayload> {
     let members = match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
@@ -130,7 +130,7 @@ fn named(record: &JournalRecord) -> impl Iterator<Item = &StoredPayload> {
 }
 
 impl App {
-    /// Whether one of a run's records names this content, of its first [`NAMED_MAX`]. Blocking.
+    /// Whether the content is among the first [`NAMED_MAX`] contents of a run. Blocking.
     fn has_content(&self, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
         let store = self.0.store(self.0.partition_of(run_id));
         let prefix = store::contents::prefix(run_id);

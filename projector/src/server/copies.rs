@@ -1,11 +1,12 @@
 //! Copies a run's checkpoints, messages and host payloads into another run.
 //!
 //! ```text
-//!   plan (nothing appended) ──▶ check the first records ──▶ append a part ──▶ … ──▶ the answer
+//!   plan (nothing appended) ──▶ check the first records ──▶ append a part ──▶ … ──▶ answer
 //! ```
 //!
-//! Records keep their ids, so a request that is sent again goes on where the one before it ended. They are appended in the
-//! name of the writer that the request names, by the rules of any append: one that lost the target copies nothing more.
+//! Records keep their ids, so a repeated request continues after the records that are already copied. They are appended
+//! in the name of the writer that the request names, by the rules of any append: a writer that lost the target copies
+//! no more records.
 
 use super::{App, Ask, Patience, append::AnswerAt, auth::token_file::Scope, body::Text, parsed, runs::no_run};
 use crate::index::{
@@ -28,7 +29,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Records of one append, and their bytes.
+/// Limits of one append: records, and their bytes.
 const PART_RECORDS_MAX: usize = 256;
 const PART_BYTES_MAX: u64 = 4 << 20;
 
@@ -44,7 +45,7 @@ pub(super) struct CopyBody {
     writer_epoch: Epoch,
 }
 
-/// A copy that is being made.
+/// A copy in progress.
 #[derive(Debug)]
 struct Copying {
     target: RunId,
@@ -84,7 +85,7 @@ pub(super) async fn append(
 }
 
 impl App {
-    /// What is copied of a run as it is, and its last record. Blocking.
+    /// Plans the copy of a run's current state. Returns the plan and the position of the run's last record. Blocking.
     fn plan_copy(&self, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
         let (store, place) = (self.0.store(partition), self.place(partition));
         let rows = self.rows(&store, from);
@@ -93,7 +94,7 @@ impl App {
         Ok((plan, run.position))
     }
 
-    /// Appends what is planned, part by part.
+    /// Appends the planned records, part by part.
     async fn copy(&self, copying: &Arc<Copying>) -> Result<(), Error> {
         let mut done = 0;
         while let Some(end) = copying.part(done) {
@@ -102,7 +103,7 @@ impl App {
             let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
             let target = copying.target.borrow();
             if done == 0 {
-                // A run that has other records gets none of the copy's.
+                // A target with other records gets no record of the copy.
                 let outcomes = self.0.check(target, drafts.clone(), self.caller().into(), copying.left()).await?;
                 copying.judged(&outcomes, "nothing was copied")?;
             }
@@ -116,7 +117,7 @@ impl App {
         Ok(())
     }
 
-    /// A part of the copied records. Blocking.
+    /// Reads a part of the copied records. Blocking.
     fn part(&self, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
         let Copying { target, body, partition, plan, .. } = copying;
         let (store, place) = (self.0.store(*partition), self.place(*partition));
@@ -127,7 +128,7 @@ impl App {
     }
 }
 
-/// The error of a copy of which `done` records were appended before.
+/// Marks the error of a copy that already appended `done` records.
 fn after(done: usize, error: Error) -> Error {
     if done == 0 { error } else { error.after_a_part() }
 }
@@ -137,7 +138,8 @@ impl Copying {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Where the part that begins with a record ends (exclusive); none at the end. It has at least one record.
+    /// Returns the end (exclusive) of the part that begins at a record; none after the last record. A part has at least
+    /// one record.
     fn part(&self, from: usize) -> Option<usize> {
         let mut bytes = 0;
         let mut fits = |one: &copies::Chosen| {
@@ -149,7 +151,8 @@ impl Copying {
         Some(from + fitting.max(1))
     }
 
-    /// A copied record as the target's writer sends it: its number is given, so that a target with other records refuses it.
+    /// Makes the draft of a copied record, as the target's writer sends it. The draft keeps its journal number, so that
+    /// a target with other records refuses it.
     fn draft(&self, mut record: JournalRecord) -> Draft {
         if let Some(writer_id) = &self.body.writer_id {
             record.place.writer_id = writer_id.clone().into();
@@ -166,9 +169,9 @@ impl Copying {
         }
     }
 
-    /// That every record of a part is applied now, or was before.
+    /// Checks that every record of a part is applied.
     ///
-    /// Errors: `Fenced` where the writer is not the target's; `Conflict` where the target has other records.
+    /// Errors: `Fenced` if the writer is not the target's; `Conflict` if the target has other records.
     fn judged(&self, outcomes: &[Outcome], so_far: &str) -> Result<(), Error> {
         let Some(refused) =
             outcomes.iter().find(|outcome| outcome.outcome == Disposition::Refused || outcome.reason.is_some())

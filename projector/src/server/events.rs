@@ -1,4 +1,4 @@
-//! Events across runs, by what their records say of them.
+//! Finds events across runs by the summaries of their records.
 
 use super::{App, Ask, fleet::Pages, repeated::WithCorrelation};
 use crate::index::{
@@ -14,7 +14,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `subject` and `related` are KIND:ID; beside it each `correlation` is KEY=VALUE.
+/// `subject` and `related` are KIND:ID. Each `correlation` is KEY=VALUE, and is parsed separately.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
@@ -30,7 +30,8 @@ pub(super) struct EventsQuery {
     deadline_ms: Option<u64>,
 }
 
-/// The terms of a query that has them as members of its own: serde flattens none where unknown names are refused.
+/// Takes the terms from a query that repeats them as its own members, since serde cannot combine `flatten` with
+/// `deny_unknown_fields`.
 macro_rules! terms {
     ($query:expr, $correlation:expr) => {
         $crate::server::events::Terms {
@@ -45,7 +46,7 @@ macro_rules! terms {
 }
 pub(super) use terms;
 
-/// What is asked for of records' summaries, as it is written.
+/// The unparsed terms of a query on records' summaries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'q> {
     pub(super) family: Option<&'q str>,
@@ -57,7 +58,7 @@ pub(super) struct Terms<'q> {
 }
 
 impl Terms<'_> {
-    /// Errors: `Usage` for a subject, related entity or correlation entry that is none.
+    /// Errors: `Usage` for a malformed subject, related entity or correlation entry.
     pub(super) fn filter(self, run_id: Option<&RunId>) -> Result<Filter, Error> {
         let usage = |text: &str, form| Error::new(ErrorKind::Usage, format!("{text:?} is not {form}"));
         let entity = |text: &str| -> Result<(EntityKind, String), Error> {
@@ -84,7 +85,7 @@ impl Terms<'_> {
     }
 }
 
-/// A page of events; a query that names a run is at `latest` unless it says otherwise.
+/// Answers a page of events. Default consistency: `latest` for a query that names a run.
 pub(super) async fn list(
     app: App,
     WithCorrelation(query, correlation): WithCorrelation<EventsQuery>,

@@ -1,17 +1,17 @@
-//! What will soon be refused: the server's certificate, and tokens. Said in the log, and as a metric.
+//! Warns in the log and in a metric before the server's certificate and tokens expire.
 
 use super::{auth::Authentication, tls::Tls};
 use crate::index::{Clock, query::time};
 use std::{sync::Arc, time::Duration};
 
-/// How long before its end a warning is logged.
+/// How long before an expiry the warnings begin.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-/// How often, from the start on.
+/// The interval of warnings.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Tokens that are named in a warning; the metric has the first one that expires.
+/// Tokens that warnings name; the metric has the first expiry.
 const NAMED_MAX: usize = 10;
 
-/// What a server has that may expire.
+/// The credentials of a server that may expire.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) authentication: Option<Arc<Authentication>>,
@@ -20,8 +20,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// When the certificate and the first token that is still taken expire, milliseconds since the Unix epoch, each with the name
-    /// of its kind.
+    /// The next expiry of the certificate and of the valid tokens, milliseconds since the Unix epoch, each with its
+    /// name in the metric.
     pub(super) fn first(&self) -> [(&'static str, Option<u64>); 2] {
         let certificate = self.tls.as_ref().and_then(|tls| tls.expires_millis());
         let token = self.tokens().into_iter().map(|(expires, _)| expires).min();
@@ -32,7 +32,7 @@ impl Watched {
         self.authentication.as_ref().map(|authentication| authentication.expiring()).unwrap_or_default()
     }
 
-    /// What to warn of now.
+    /// Makes the current warnings.
     fn warnings(&self) -> Vec<String> {
         let until = (self.clock)().saturating_add(u64::try_from(WARN_BEFORE.as_millis()).unwrap_or(u64::MAX));
         let mut found = Vec::new();

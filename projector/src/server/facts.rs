@@ -1,4 +1,4 @@
-//! The facts of a run that hold at a time.
+//! Lists the facts of a run that hold at a time.
 
 use super::{App, Ask, limit, moment::Asked, runs::no_run};
 use crate::index::{
@@ -25,7 +25,7 @@ pub(super) struct FactsQuery {
     deadline_ms: Option<u64>,
 }
 
-/// A page of facts; without a time those that hold now, by the server's clock.
+/// Answers a page of facts. Default time: now, by the server's clock.
 pub(super) async fn list(
     app: App,
     Path(run_id): Path<RunId>,

@@ -1,4 +1,4 @@
-//! Across all runs and partitions.
+//! Lists across all runs and partitions.
 
 use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
 use crate::index::{
@@ -27,10 +27,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-/// Bytes of a dead letter that are shown.
+/// How many bytes of a dead letter are shown.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// Which page of a list across partitions.
+/// The requested page of a list across partitions.
 pub(super) struct Pages {
     limit: usize,
     from: Option<PartitionCursor>,
@@ -46,7 +46,7 @@ impl Pages {
 type Page<T> = (Vec<T>, Option<Vec<u8>>);
 
 impl App {
-    /// Pages of `only` a partition or of every one, one after another.
+    /// Reads a page from partition `only`, or from all partitions in order.
     pub(super) fn across<T>(
         &self,
         Pages { limit, from }: Pages,
@@ -73,14 +73,14 @@ impl App {
         Ok((items, None))
     }
 
-    /// Waits as a list asks that is across all runs, or of one alone. The partitions that are stopped.
+    /// Waits for the consistency of a list of one run or of all runs. Returns the stopped partitions.
     pub(super) async fn fresh_for(&self, run_id: Option<RunId<&str>>, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let Some(run_id) = run_id else { return self.all_fresh(ask).await };
         self.fresh(run_id, ask).await?;
         Ok(Vec::new())
     }
 
-    /// Waits for all partitions at the same time, so that the deadline is for all of them together. Those that are stopped.
+    /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
     pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         let stopped = PartitionId::all(self.0.journal().partitions).map(async |partition| {
@@ -156,7 +156,8 @@ pub(super) struct AnomaliesQuery {
     deadline_ms: Option<u64>,
 }
 
-/// A page of anomalies. Those of a run may be in any partition: records in a wrong one are among them.
+/// Answers a page of anomalies. Anomalies of a run may be in any partition, since they include records in the wrong
+/// partition.
 pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
@@ -201,18 +202,18 @@ pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>
 pub(super) struct Shown {
     #[serde(flatten)]
     letter: runlog_schemas::answer::DeadLetter,
-    /// What was wrong.
+    /// Why it is unreadable.
     detail: String,
-    /// The first 4096 bytes, hexadecimal; empty where the log does not have them any more, or `dropped` is set.
+    /// The first 4096 bytes, hexadecimal; empty if the log no longer has them, or if `dropped` is set.
     #[schemars(regex(pattern = "^[0-9a-f]*$"), length(max = SHOWN_BYTES_MAX * 2))]
     hex: String,
-    /// The position of the retention horizon that deleted the bytes. Their payload type is not known, so one of any
-    /// payload type does.
+    /// The position of the retention horizon that deleted the bytes. Their payload type is unknown, so a horizon of any
+    /// payload type deletes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<Position>,
 }
 
-/// One dead letter, with its first bytes from the log.
+/// Answers one dead letter, with its first bytes from the log.
 pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
     app.caller().require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));

@@ -1,5 +1,5 @@
-//! Where the server's folders are on its machine is nobody's business who asks over HTTP: an error names the data folder as
-//! `DIR`, and a content store elsewhere as `CONTENT`. What starts the server, and what it logs at the start, has the paths.
+//! Hides the paths of the server's folders from HTTP clients: errors name the data folder `DIR`, and a separate content
+//! store `CONTENT`. The startup log has the paths.
 
 use crate::index::Projector;
 use axum::{
@@ -15,19 +15,19 @@ use std::{path::PathBuf, sync::Arc};
 /// The longest problem, bytes.
 const PROBLEM_BYTES_MAX: usize = 1 << 20;
 
-/// The absolute paths of the server's folders, and what each is called. The longest first.
+/// The absolute paths of the server's folders with their placeholders, longest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folders(Arc<[(String, &'static str)]>);
 
 impl Folders {
-    /// Those of a server. A relative path names no place, and stays.
+    /// Reads a server's folders. Relative paths reveal no location, and stay.
     pub(super) fn of(projector: &Projector) -> Self {
         let config = &projector.shared.config;
         let content = config.content.as_ref().and_then(runlog_content::Store::folder);
         let content = content.filter(|content| !content.starts_with(&config.dir));
         let named = [(Some(config.dir.clone()), "DIR"), (content, "CONTENT")];
         let mut folders: Vec<_> = named.into_iter().filter_map(|(path, name)| Some((path?, name))).collect();
-        // Some libraries name the place that links lead to.
+        // Some libraries report the target of a symbolic link.
         let real = |(path, name): &(PathBuf, &'static str)| Some((path.canonicalize().ok()?, *name));
         folders.extend(folders.iter().filter_map(real).collect::<Vec<_>>());
         let text = |(path, name): (PathBuf, &'static str)| {
@@ -39,14 +39,14 @@ impl Folders {
         Self(folders.into())
     }
 
-    /// The problem without the paths.
+    /// Replaces the paths in a problem.
     pub(super) fn hidden_in(&self, problem: Problem) -> Problem {
         let hide = |detail: String, (path, name): &(String, &str)| detail.replace(path.as_str(), name);
         Problem { detail: self.0.iter().fold(problem.detail, hide), ..problem }
     }
 }
 
-/// Answers without the paths.
+/// Replaces the paths in error answers.
 pub(super) async fn hide(State(folders): State<Folders>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     if response.extensions().get::<ErrorKind>().is_none() {

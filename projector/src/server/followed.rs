@@ -1,4 +1,4 @@
-//! What a server takes from files that are read again while it runs. Files that cannot be used change nothing.
+//! Values from files that the server re-reads while it runs. Unusable files leave the value unchanged.
 
 use crate::index::executor::Executor;
 use std::{
@@ -11,36 +11,36 @@ use tokio::sync::watch;
 /// How often files are read.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
-/// What is made of the files' content.
+/// The value made from the files' content.
 #[derive(Debug)]
 pub(super) struct Followed<T> {
     now: watch::Sender<Arc<T>>,
     last: Mutex<Last>,
 }
 
-/// What was read last.
+/// The result of the last read.
 #[derive(Debug)]
 struct Last {
-    /// Of the content that is used.
+    /// The hash of the content in use.
     sha256: [u8; 32],
-    /// Why the files are not used as they are now.
+    /// Why the current files are not used.
     failure: Option<String>,
 }
 
-/// What came of reading the files again.
+/// The result of reading the files again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// They are as before, or unusable for the reason that was told before.
+    /// The files are unchanged, or unusable for the same reason as before.
     Same,
-    /// They could not be used meanwhile, and are again those that are used.
+    /// The files were unusable, and now have the content in use again.
     Restored,
     Replaced,
-    /// They cannot be used, with the reason. What was made before stays.
+    /// The files are unusable, with the reason. The old value stays.
     Unusable(String),
 }
 
 impl<T> Followed<T> {
-    /// A value, and the SHA-256 of the content that it was made of.
+    /// Starts with a value and the SHA-256 of its content.
     pub(super) fn new(sha256: [u8; 32], value: T) -> Self {
         let last = Mutex::new(Last { sha256, failure: None });
         Self { now: watch::Sender::new(Arc::new(value)), last }
@@ -50,17 +50,18 @@ impl<T> Followed<T> {
         Arc::clone(&self.now.borrow())
     }
 
-    /// Told when the value is replaced.
+    /// Notifies when the value is replaced.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<T>> {
         self.now.subscribe()
     }
 
-    /// Why the files are not used as they are now; none if they are.
+    /// Why the current files are not used; none if they are used.
     pub(super) fn failure(&self) -> Option<String> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
     }
 
-    /// Takes what was read, and the SHA-256 of it. `make` gets it, with the value that is used now.
+    /// Replaces the value if the read content changed. `make` gets the content and the current value; `read` has the
+    /// content with its SHA-256.
     pub(super) fn take<R, E: Error>(
         &self,
         read: Result<([u8; 32], R), E>,
@@ -92,7 +93,7 @@ impl<T> Followed<T> {
     }
 }
 
-/// Reads files every 2 s, until it is dropped.
+/// Reads files every 2 s, until the future is dropped.
 pub(super) async fn follow(executor: Executor, reload: impl Fn() + Clone + Send + 'static) {
     loop {
         tokio::time::sleep(RELOAD_EVERY).await;

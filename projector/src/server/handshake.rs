@@ -14,24 +14,24 @@ use tokio_rustls::server::TlsStream;
 
 /// How long a handshake may take.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
-/// How long, and for how many bytes, a client is listened to that has been refused.
+/// Limits of reading from a refused client: time and bytes.
 const LINGER_WAIT: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: u64 = 64 << 10;
 
 /// The first byte of a TLS connection: the record type of a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// A connection, with a limit on the time for which its client reads nothing.
+/// A connection that limits how long its client may pause reading.
 pub(super) type Limited = Pin<Box<TimeoutStream<TcpStream>>>;
 
-/// Why there is no connection.
+/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The client and the server do not agree, or do not trust each other.
     Refused,
-    /// It took too long.
+    /// The handshake took too long.
     TimedOut,
-    /// Too many others came after it.
+    /// Too many newer connections came.
     CrowdedOut,
     /// The client does not speak TLS.
     NotTls,
@@ -48,7 +48,7 @@ impl Failure {
     }
 }
 
-/// Makes the connection. A client that speaks HTTP without TLS gets an error that names `https://`.
+/// Makes the TLS connection. A client that speaks HTTP without TLS gets an error that names `https://`.
 pub(super) async fn shake(
     stream: Limited,
     tls: &Tls,
@@ -70,7 +70,7 @@ pub(super) async fn shake(
     }
 }
 
-/// The connection; none where the client closed it without a word, as a probe does that only connects.
+/// Accepts the TLS connection. Returns none if the client closed it without sending a byte, as a TCP probe does.
 async fn accept(mut stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>, (Failure, Option<io::Error>)> {
     let refused = |error| (Failure::Refused, Some(error));
     let mut first = [0];
@@ -94,7 +94,7 @@ async fn accept(mut stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limit
     }
 }
 
-/// Tells a client that speaks HTTP what is wrong.
+/// Answers a client that speaks HTTP with an error.
 async fn refuse_http(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     let message = "this server speaks TLS: ask it with https:// instead of http://";
     let body = serde_json::to_string(&Error::new(ErrorKind::Usage, message).problem())?;
@@ -106,8 +106,8 @@ async fn refuse_http(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     stream.write_all(answer.as_bytes()).await
 }
 
-/// Closes a connection after the reason is sent. What the client still sends is read first: a connection that is closed with
-/// unread bytes is reset, and the client loses the reason.
+/// Closes a connection after the error is sent, and reads the client's remaining bytes first. Closing with unread bytes
+/// would reset the connection, and the client would lose the error.
 async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     if stream.shutdown().await.is_ok() {
         let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };

@@ -50,9 +50,9 @@ pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewHorizon", extend("required" = ["family", "until", "who", "why"]))]
 pub(super) struct HorizonBody {
-    /// One partition; all where it is left out or null.
+    /// One partition; all if it is absent or null.
     partition: Option<PartitionId>,
-    /// A payload type with content: claims and what belongs to a partition have none.
+    /// A payload type with content: claims and records of a partition have none.
     #[schemars(example = &"conversation_turn")]
     family: String,
     /// Log time, exclusive.
@@ -69,7 +69,7 @@ pub(super) struct HorizonBody {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppendQuery {
-    /// Say what it would delete, and append nothing.
+    /// Reports what the horizon would delete, and appends nothing.
     #[serde(default)]
     dry_run: bool,
     deadline_ms: Option<u64>,
@@ -95,7 +95,7 @@ pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body
 }
 
 impl App {
-    /// Counts what a horizon would delete, for as long as `wait`. Blocking.
+    /// Counts the records that a horizon would delete, for at most `wait`. Blocking.
     fn retention_plan(
         &self,
         wanted: Vec<PartitionId>,

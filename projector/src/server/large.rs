@@ -106,7 +106,8 @@ impl App {
     }
 }
 
-const FULL: &str = "other clients do not read their answers, so the server has no memory for this one; retry later, or ask for fewer items";
+const FULL: &str = "clients do not read their answers, so the server has no memory for this one; retry later, or ask for \
+                    fewer items";
 
 /// A text in chunks. A contiguous buffer would be in memory two or three times whenever it grows.
 #[derive(Default)]

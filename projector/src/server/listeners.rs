@@ -1,4 +1,4 @@
-//! A server from its start to its end: the listener for all requests, and another one for monitoring.
+//! Runs a server: the listener for all requests, and another listener for monitoring.
 
 use super::{
     App,
@@ -15,25 +15,25 @@ use futures_util::future::{OptionFuture, join, pending};
 use std::{sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 
-/// Connections for requests at the same time.
+/// Concurrent connections for requests.
 const CONNECTIONS_MAX: usize = 4096;
-/// Connections for health and metrics at the same time.
+/// Concurrent connections for health and metrics.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 
-/// How a server lets requests in. Default: as on a machine that nobody else uses.
+/// How a server admits requests. Default: as on a machine with one user.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
     /// Names of this server.
     pub hosts: AllowedHosts,
-    /// The tokens that are taken. Default none: whoever reaches the server may do everything.
+    /// The accepted tokens. Default none: every client may do everything.
     pub authentication: Option<Arc<Authentication>>,
-    /// Where it is written down what operators do, and which content is read unmasked. Default: nowhere.
+    /// The audit log. Default: none.
     pub audit: Option<Arc<Audit>>,
     /// The certificates. Default none: connections are not encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Where `/healthz`, `/readyz` and `/metrics` are answered without TLS and tokens. Default: nowhere but among all other
-    /// requests.
+    /// The listener that answers `/healthz`, `/readyz` and `/metrics` without TLS and tokens. Default: only the main
+    /// listener answers them.
     pub admin: Option<TcpListener>,
 }
 
@@ -43,8 +43,7 @@ impl From<AllowedHosts> for Options {
     }
 }
 
-/// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
-/// their answer.
+/// Serves until `end` resolves, then ends within `grace`: streams and reads end at once, writes get their answer.
 pub async fn serve(
     listener: TcpListener,
     projector: Arc<Projector>,
@@ -83,7 +82,7 @@ pub async fn serve(
         _ = served => {}
         () = follow => {}
         () = signal => {}
-        // A client that does not read its answer must not delay the end.
+        // A client that does not read its answer must not delay the shutdown.
         () = shutdown.over() => {}
     }
 }

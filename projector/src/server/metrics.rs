@@ -1,7 +1,7 @@
 //! `GET /metrics`: figures in the OpenMetrics text format, which Prometheus scrapes.
 //!
-//! Counters and histograms are kept as requests come. Gauges are read from the indices, the log and the process when they
-//! are scraped; what takes a scan of an index is counted once in [`COUNTS_KEPT`] at most.
+//! Requests update counters and histograms. A scrape reads gauges from the indices, the log and the process. Counts
+//! that scan an index are refreshed at most every [`COUNTS_KEPT`].
 
 use super::{App, auth::limits::Limit};
 use crate::index::{
@@ -40,7 +40,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long counts of the indices are kept.
+/// How long counts of the indices are cached.
 const COUNTS_KEPT: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -50,23 +50,23 @@ type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
-/// Counts TLS connections that were not made.
+/// Counts failed TLS handshakes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandshakeFailures(Counters<1>);
 
 impl HandshakeFailures {
-    /// One more, for this reason.
+    /// Counts a failure for this reason.
     pub(super) fn count(&self, reason: &str) {
         count(&self.0, [("reason", reason.to_owned())]);
     }
 }
 
-/// Counts requests that were over a limit of their principal.
+/// Counts requests that exceeded a limit of their principal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals(Counters<1>);
 
 impl Refusals {
-    /// One more, over this limit.
+    /// Counts a request over this limit.
     pub(super) fn count(&self, limit: Limit) {
         count(&self.0, [("limit", limit.as_str().to_owned())]);
     }
@@ -92,7 +92,7 @@ pub(super) struct Metrics {
     token_failures: Gauge,
     certificate_failures: Gauge,
     expiries: Gauges<1>,
-    /// Locked while it is brought up to the log's counts.
+    /// Locked while it catches up with the log's counts.
     clients_replaced: Mutex<Counters<1>>,
     stalled: Gauge,
     /// Shared with the listener.
@@ -104,7 +104,7 @@ pub(super) struct Metrics {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) counts: Counts,
-    /// The other partitions.
+    /// The partitions that cannot be read.
     pub(super) unreadable: Vec<PartitionId>,
 }
 
@@ -199,9 +199,9 @@ impl Metrics {
         }
     }
 
-    /// A request was answered. `path` is the route's, with parameters in braces.
+    /// Counts an answered request. `path` is the route's path, with parameters in braces.
     pub(super) fn answered(&self, method: &str, path: Option<&str>, status: u16, spent: Duration) {
-        // What clients make up must not make up labels.
+        // Clients must not be able to create labels.
         let method = if matches!(method, "GET" | "HEAD" | "POST") { method } else { "other" };
         let path = path.unwrap_or("other");
         let labels = [("method", method.to_owned()), ("path", path.to_owned())];
@@ -210,7 +210,7 @@ impl Metrics {
         count(&self.requests, [method, path, ("status", status.to_string())]);
     }
 
-    /// Brings the counter of replaced clients up to the log's counts.
+    /// Raises the counter of replaced clients to the log's counts.
     fn replaced(&self, counts: &BTreeMap<Client, u64>) {
         let counters = self.clients_replaced.lock().unwrap_or_else(PoisonError::into_inner);
         for client in Client::ALL {
@@ -220,12 +220,12 @@ impl Metrics {
         }
     }
 
-    /// A request to append failed.
+    /// Counts a failed request to append.
     pub(super) fn append_failed(&self, kind: ErrorKind) {
         count(&self.append_errors, [("kind", kind.as_str().to_owned())]);
     }
 
-    /// Records were appended, whatever became of them.
+    /// Counts appended records, by outcome.
     pub(super) fn appended(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let reason = outcome.reason.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -247,7 +247,7 @@ fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels:
 }
 
 impl App {
-    /// What is to be looked at in all partitions, as of [`COUNTS_KEPT`] ago at the most.
+    /// Returns the counts of all partitions, at most [`COUNTS_KEPT`] old.
     pub(super) async fn counts(&self) -> Result<Counted, Error> {
         let kept = self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, counts)) = kept.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
@@ -275,7 +275,7 @@ impl App {
     }
 }
 
-/// Answers a scrape. A figure that cannot be had now is absent.
+/// Answers a scrape. A figure that cannot be read is absent.
 pub(super) async fn scrape(app: App) -> Result<Response, Error> {
     let metrics = app.metrics();
     metrics.ends.clear();
@@ -330,7 +330,7 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
-/// Resident memory of this process, where the system says so.
+/// Resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! What a question about a run is asked of: the index as fresh as it asks, or the run as it was behind a position.
+//! The state that a query about a run reads: the index at the requested freshness, or the run as of a position.
 
 use super::{App, Ask};
 use crate::index::{
@@ -16,23 +16,23 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// Where and when a run is asked about.
+/// The partition and the time of a query about a run.
 #[derive(Debug)]
 pub(super) struct Moment {
     /// The run's partition.
     pub(super) partition: PartitionId,
-    /// As of this offset, inclusive; otherwise as of now.
+    /// As of this offset, inclusive; absent for now.
     pub(super) as_of: Option<Offset>,
     until: Instant,
-    /// Held while the past of a run is in memory: the principal's share, if there are tokens, and the server's.
+    /// Permits for a past state of a run in memory: the principal's share, if there are tokens, and the server's.
     room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>,
 }
 
 impl App {
-    /// Waits as a question about a run asks. As of a position it waits until that is applied; at `eventual` it is answered
-    /// on a stopped partition too, if it is.
+    /// Waits for the state that a query about a run reads. With `as_of` it waits until that position is applied. At
+    /// `eventual`, a stopped partition that has applied the position still answers.
     ///
-    /// Errors: `Usage` for what is no position of the run's partition; those of the wait.
+    /// Errors: `Usage` if `as_of` is not a position of the run's partition; errors of the wait.
     pub(super) async fn moment(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
         let Some(as_of) = as_of else {
             let partition = self.fresh(run_id, ask).await?;
@@ -54,23 +54,23 @@ impl App {
         Ok(Moment { partition, as_of: Some(offset), until, room: None })
     }
 
-    /// The same, with room to fold the run as of then: for whatever asks [`Moment::rows`].
+    /// Waits as [`Self::moment`] does, and also for permits to fold a past state. Needed before [`Moment::rows`].
     ///
-    /// Errors: `Unavailable` where there is no room in time.
+    /// Errors: `Unavailable` if no permit is free in time.
     pub(super) async fn then(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
         let mut moment = self.moment(run_id, ask, as_of).await?;
         if moment.as_of.is_some() {
-            // Its own share first: a principal that waits for its share takes nothing from others.
+            // The principal's permit comes first: a request that waits for it holds no shared permit.
             let room = async { (self.caller().past().await, self.1.pasts.clone().acquire_owned().await) };
-            let busy = || Error::new(ErrorKind::Unavailable, "other runs are being folded as they were; try again");
+            let busy = || Error::new(ErrorKind::Unavailable, "past states of other runs are being folded; try again");
             let (share, room) = tokio::time::timeout(moment.left(), room).await.map_err(|_| busy())?;
-            // It is never closed.
+            // The semaphore is never closed.
             moment.room = room.ok().map(|room| (share, room));
         }
         Ok(moment)
     }
 
-    /// Answers with content from the run's rows as of a moment that [`App::then`] waited for, off the network threads.
+    /// Answers with content from the run's rows as of `moment`, off the network threads. [`App::then`] made the moment.
     pub(super) async fn answered<T: Send + 'static>(
         &self,
         moment: Moment,
@@ -95,7 +95,8 @@ impl App {
         self.read(read).await
     }
 
-    /// As [`App::answered`], of one call: from memtables and cached blocks on this thread where they have all of it.
+    /// Answers a lookup of one call, as [`App::answered`] does. Reads on this thread if memtables and cached blocks
+    /// have all rows.
     pub(super) async fn answered_lookup(
         &self,
         moment: Moment,
@@ -109,7 +110,7 @@ impl App {
         self.answer(moment, run_id, answer).await.map(Json)
     }
 
-    /// None where the disk or the content store has to be asked, or where this is an error.
+    /// Looks up a call in memory. Returns none if it needs the disk or the content store, or fails.
     fn cached_lookup(
         &self,
         moment: &Moment,
@@ -126,7 +127,7 @@ impl App {
     }
 }
 
-/// What a question about a run is answered from.
+/// The inputs of an answer about a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) rows: &'a RunRows<'a>,
@@ -136,12 +137,12 @@ pub(super) struct Asked<'a> {
 }
 
 impl Moment {
-    /// How long the question may still take.
+    /// The remaining time of the query.
     pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// The rows to ask. As of a position that takes as long as folding the run up to there.
+    /// Returns the rows to read. With a position, it folds the run up to that position, which takes time.
     pub(super) fn rows<'s>(&self, app: &App, store: &'s Store, run_id: RunId<&str>) -> Result<RunRows<'s>, Error> {
         let offset = match self.as_of {
             Some(offset) if app.caller().sees(run_id) => offset,
@@ -154,7 +155,7 @@ impl Moment {
     }
 }
 
-/// Reads a position of a run's partition.
+/// Parses a position of a run's partition.
 fn offset(run_id: RunId<&str>, partition: PartitionId, as_of: &str) -> Result<Offset, Error> {
     let usage = |message: String| Error::new(ErrorKind::Usage, message);
     let place = as_of.split_once(':').and_then(|(at, offset)| {
@@ -172,7 +173,7 @@ fn offset(run_id: RunId<&str>, partition: PartitionId, as_of: &str) -> Result<Of
     }
 }
 
-/// Whether a text begins as RFC 3339 has it.
+/// Whether a text begins with an RFC 3339 date.
 fn is_time(text: &str) -> bool {
     let date = text.as_bytes();
     date.len() >= 10 && date[4] == b'-' && date[7] == b'-' && date[..4].iter().all(u8::is_ascii_digit)

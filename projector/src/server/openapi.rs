@@ -1,5 +1,5 @@
-//! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
-//! schema, and for each operation requests that a server was sent, with its answers.
+//! Builds the OpenAPI document: paths from `openapi/`, answers and bodies from their Rust types, payloads from the Avro
+//! schema. Each operation has recorded example requests with their answers.
 
 use super::{
     App,
@@ -49,13 +49,13 @@ const WRITTEN: &str = concat!(
 /// Requests and their answers, as the test `openapi_describes` recorded them.
 const EXAMPLES: &str = include_str!("openapi/examples.json");
 
-/// One of [`EXAMPLES`].
+/// An example of [`EXAMPLES`].
 #[derive(Deserialize)]
 struct Example {
     method: String,
-    /// As in the document, with its parameters' names.
+    /// The path in the document, with parameter names.
     path: String,
-    /// What was asked: path and query.
+    /// The requested path and query.
     url: String,
     body: Option<Value>,
     answer: Value,
@@ -89,7 +89,7 @@ fn written() -> Value {
     document
 }
 
-/// Says what an operation needs of a caller, where the server asks for tokens.
+/// Describes the access that an operation needs on a server with tokens.
 fn secure(operation: &mut Value, access: Access) {
     if access == Access::Open {
         operation["security"] = json!([]);
@@ -114,7 +114,7 @@ fn show(document: &mut Value, example: Example) {
     add(&mut operation["responses"]["200"]["content"], &request, answer);
 }
 
-/// Adds an example to a content of one media type. Its key is its number, from 1.
+/// Adds an example to each media type of a content. Its key is its number, from 1.
 fn add(content: &mut Value, request: &str, value: Value) {
     for media in content.as_object_mut().into_iter().flat_map(Map::values_mut) {
         let number = 1 + media["examples"].as_object().map_or(0, Map::len);
@@ -122,8 +122,8 @@ fn add(content: &mut Value, request: &str, value: Value) {
     }
 }
 
-/// Names a parameter that an operation takes, and that it does not describe itself: one of those that several take. Of two
-/// with one name, the first is for a list, the second for a run.
+/// Adds a reference to a shared parameter that an operation takes and does not describe itself. If two shared
+/// parameters have the name, the first is for lists and the second for runs.
 fn take(document: &mut Value, method: &str, path: &str, name: &str) {
     let shared = document["components"]["parameters"].as_object().into_iter().flatten();
     let mut shared = shared.filter(|(_, parameter)| parameter["name"] == name).map(|(key, _)| key.clone());
@@ -145,7 +145,7 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What handlers take: a type of axum's extractors, or a tuple of them as `Handler` has it.
+/// The arguments of a handler: an axum extractor, or a tuple as `Handler` has it.
 pub(super) trait Extracts {
     /// The names of its query parameters.
     fn query() -> Vec<String> {
@@ -262,7 +262,7 @@ fn generator(mut settings: SchemaSettings) -> SchemaGenerator {
     SchemaGenerator::new(settings)
 }
 
-/// Changes every schema, and those within it.
+/// Changes every schema and its subschemas.
 fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
     for schema in schemas.values_mut() {
         if let Ok(schema) = schema.try_into() {
@@ -271,7 +271,7 @@ fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
     }
 }
 
-/// Removes from a derived schema what describes Rust and not JSON.
+/// Removes keywords that describe Rust, not JSON, from a derived schema.
 fn of_json(schema: &mut Schema) {
     schema.remove("default");
     if schema.get("format").and_then(Value::as_str) != Some("date-time") {
@@ -282,7 +282,8 @@ fn of_json(schema: &mut Schema) {
     }
 }
 
-/// The same for an answer: a member is there or it is not, and defaults are for whoever reads an older server's.
+/// Also makes an answer's members present or absent, never null, and removes defaults: these serve clients that read
+/// older servers' answers.
 fn answered(schema: &mut Schema) {
     of_json(schema);
     let required: Vec<String> =
@@ -294,7 +295,7 @@ fn answered(schema: &mut Schema) {
     }
 }
 
-/// Takes null away from what a schema allows.
+/// Removes null from the types that a schema allows.
 fn never_null(schema: &mut Value) {
     let null = |one: &Value| *one == json!({ "type": "null" });
     if let Some([name, other]) = schema["type"].as_array().map(Vec::as_slice)

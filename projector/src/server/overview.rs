@@ -1,7 +1,8 @@
-//! `GET /v1/overview`: the figures of a dashboard, in a time that grows with the partitions and not with the runs.
+//! `GET /v1/overview`: the figures of a dashboard. The time grows with the partitions, not with the runs.
 //!
-//! Offsets and states are those of `/readyz`, counts those of `/metrics`. A caller that does not see all runs gets the counts of its
-//! own: refused and unreadable records are not kept by run, so it gets none of these.
+//! Offsets and states come from the health of the partitions, counts from the counters of `/metrics`. A caller that
+//! does not see all runs gets counts of its own runs. Refused and unreadable records are not counted per run, so such a
+//! caller gets no counts of these.
 
 use super::{App, Nothing, metrics::Counted};
 use crate::index::{Error, query::counts::PendingCounts};
@@ -10,7 +11,7 @@ use runlog_schemas::answer::{
     Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
 };
 
-/// The counts of the runs that the caller may see.
+/// Counts the runs that the caller may see.
 async fn counted(app: &App) -> Result<Counted, Error> {
     let visible = app.caller().visible();
     if visible.is_all() { app.counts().await } else { app.read(move |app| Ok(app.count(&visible))).await }

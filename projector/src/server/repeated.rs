@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 /// The parameter.
 pub(super) const CORRELATION: &str = "correlation";
 
-/// A query beside `correlation`, which may be repeated: at most as often as a record's entries are indexed.
+/// A query, and its repeatable parameter `correlation`. The limit is the number of entries that a record can have in
+/// the index.
 #[derive(Debug)]
 pub(super) struct WithCorrelation<Q>(pub(super) Q, pub(super) Vec<String>);
 

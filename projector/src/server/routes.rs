@@ -1,6 +1,7 @@
-//! What is served: each operation, the access that it needs, and its handler.
+//! The table of operations, with the access and the handler of each.
 //!
-//! An operation is written down here once: the router, the OpenAPI document and the matrix of accesses in the tests derive theirs.
+//! Each operation is listed here once: the router, the OpenAPI document and the access matrix in the tests derive from
+//! it.
 
 use super::{
     App, appends,
@@ -16,11 +17,11 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
-/// One method of one path: what is served, and what the OpenAPI document has to describe.
+/// One method of one path, which the router serves and the OpenAPI document describes.
 pub(super) struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    /// What a caller needs.
+    /// The access that a caller needs.
     pub(super) access: Access,
     pub(super) handler: MethodRouter<App>,
     /// The names of the query parameters that the handler takes.
@@ -36,7 +37,7 @@ impl Route {
         Self { method: "post", path, access, handler: post(handler), query: T::query }
     }
 
-    /// The handler, called only for callers who have the access that it needs.
+    /// Wraps the handler so that it runs only for callers with the access that it needs.
     pub(super) fn guarded(self) -> MethodRouter<App> {
         let access = self.access;
         self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
@@ -45,10 +46,10 @@ impl Route {
     }
 }
 
-/// Those who run the server, and those who audit it.
+/// The scopes of operators and of auditors.
 const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
 
-/// All that is served, and what each needs of a caller.
+/// All operations, with the access that each needs.
 pub(super) fn routes() -> Vec<Route> {
     use Access::{AllRuns, Known, NewRun, Open, Run};
     use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
@@ -93,7 +94,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
+/// All operations: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
     routes().into_iter().map(|route| (route.method, route.path))
 }

@@ -26,7 +26,7 @@ pub(super) struct ListQuery {
     status: Option<String>,
     #[serde(default)]
     prefix: String,
-    /// Newest first, instead of by id.
+    /// Sorts newest first, instead of by id.
     #[serde(default)]
     newest: bool,
     /// RFC 3339, inclusive.
@@ -37,16 +37,16 @@ pub(super) struct ListQuery {
     deadline_ms: Option<u64>,
 }
 
-/// Runs looked at for a page that is newest first, in all partitions together: they are not indexed by time.
+/// Runs that a newest-first page scans, in all partitions together, since no index orders runs by time.
 const NEWEST_AMONG_MAX: usize = 1_000_000;
 
-/// Where a page starts.
+/// The start of a page.
 enum After {
     Id(Option<RunId>),
     Newest(Option<NewestFirst>),
 }
 
-/// The first byte of a cursor of the list that is newest first: none of text, such as a run id.
+/// The first byte of a newest-first cursor. No UTF-8 text, such as a run id, contains it.
 const NEWEST: u8 = 0xff;
 
 impl After {
@@ -103,12 +103,12 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
 }
 
 impl App {
-    /// A page by id. Blocking, as is [`Self::newest`].
+    /// Reads a page by id. Blocking, as is [`Self::newest`].
     fn by_id(&self, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
         let (mut runs, now) = (Vec::new(), self.0.log_now());
         for partition in PartitionId::all(self.0.journal().partitions) {
             let (store, place) = (self.0.store(partition), self.place(partition));
-            // One more than asked for tells whether there is another page.
+            // One run more than requested shows whether there is another page.
             let after = after.map(RunId::borrow);
             runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
         }
@@ -119,7 +119,7 @@ impl App {
         Ok(Runs { runs, next_cursor })
     }
 
-    /// A page newest first. A run that goes on meanwhile moves to the first page.
+    /// Reads a page newest first. A run that gets new records between two pages moves to the first page.
     fn newest(&self, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
         let (mut runs, now, mut steps) = (Vec::new(), self.0.log_now(), NEWEST_AMONG_MAX);
         for partition in PartitionId::all(self.0.journal().partitions) {

@@ -1,4 +1,4 @@
-//! What a shutdown does to requests in flight: each gets an answer before the connections close.
+//! Shuts down with an answer for each request in flight before the connections close.
 //!
 //! ```text
 //!   signal ──▶ streams end with an error event ──▶ reads: 503 ──▶ writes: 503 ──▶ connections close
@@ -22,7 +22,7 @@ const READ_GRACE: Duration = Duration::from_millis(200);
 /// Time to write the last answers.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Whether the server is shutting down, and how long its requests may take then.
+/// Whether the server is shutting down, and how long requests may still take.
 #[derive(Clone, Debug)]
 pub(crate) struct Shutdown {
     begun: watch::Receiver<bool>,
@@ -30,7 +30,7 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
-    /// The sender begins the shutdown by sending true. A sender that is dropped never does.
+    /// Sending true begins the shutdown. Dropping the sender does not.
     pub(crate) fn new(grace: Duration) -> (watch::Sender<bool>, Self) {
         let (begin, begun) = watch::channel(false);
         (begin, Self { begun, grace })
@@ -50,7 +50,7 @@ impl Shutdown {
     }
 }
 
-/// Runs a request; during a shutdown, answers 503 where it takes too long.
+/// Runs a request. During a shutdown, answers 503 if it takes too long.
 pub(super) async fn answer_in_time(State(shutdown): State<Shutdown>, request: Request, next: Next) -> Response {
     let (wait, message) = if request.method() == Method::GET {
         (READ_GRACE, "the server is shutting down; ask again")

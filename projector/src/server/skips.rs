@@ -1,7 +1,7 @@
-//! Skips: what one would void, and voiding it.
+//! Skips: shows which record a skip would void, and voids it.
 //!
-//! A skip is refused where the record can be read and its partition did not stop there, unless it is forced: every reader
-//! would lose a record, and an effect that it completed would run again.
+//! Unless forced, a skip is refused if the record can be read and its partition did not stop there. Otherwise every
+//! reader would lose a valid record, and an effect that it completed would run again.
 
 use super::{App, Ask, DEADLINE, NOT_BLANK, append::attribution, audit::Action, body::Text, check_attribution, parsed};
 use crate::index::{Error, query};
@@ -24,10 +24,10 @@ use tokio::time::Instant;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkipQuery {
-    /// Say what it would void, and append nothing.
+    /// Shows the record that the skip would void, and appends nothing.
     #[serde(default)]
     dry_run: bool,
-    /// Skip a record that can be read, too.
+    /// Also skips a record that can be read.
     #[serde(default)]
     force: bool,
     deadline_ms: Option<u64>,
@@ -39,7 +39,7 @@ pub(super) struct SkipQuery {
 #[schemars(rename = "Skip", extend("required" = ["partition", "offset", "who", "why"]))]
 pub(super) struct SkipBody {
     partition: PartitionId,
-    /// Of the record. 0 is the journal's genesis, which cannot be voided.
+    /// The record's offset. 0 is the journal's genesis record, which cannot be voided.
     offset: Offset,
     #[serde(default)]
     #[schemars(regex(pattern = NOT_BLANK))]
@@ -76,7 +76,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
 }
 
 impl App {
-    /// What stands at an offset that the partition has. Blocking.
+    /// Reads what a skip of an existing offset would void. Blocking.
     fn skip_plan(&self, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
         let plan = |target: SkipTarget, detail| SkipPlan {
             dry_run: true,

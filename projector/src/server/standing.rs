@@ -1,4 +1,4 @@
-//! What stands open of a run, or has ended.
+//! Lists the open or ended items of a run.
 
 use super::{App, Ask, limit};
 use crate::index::{

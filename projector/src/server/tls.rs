@@ -1,10 +1,10 @@
-//! The server's certificate, as its files have it now.
+//! The server's certificate, which follows its files.
 //!
 //! ```text
 //!   cert, key, client CA ──every 2 s──▶ ServerConfig ──▶ the next handshakes
 //! ```
 //!
-//! Connections that exist keep what they were made with. Files that cannot be used change nothing.
+//! Existing connections keep their certificate. Unusable files change nothing.
 
 use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
@@ -28,17 +28,18 @@ use tokio_rustls::TlsAcceptor;
 
 /// The largest file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// What the server speaks inside TLS.
+/// The protocol inside TLS (ALPN).
 const ALPN: &[u8] = b"http/1.1";
 
-/// Where certificates and keys are, as PEM.
+/// The files of certificates and keys, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The server's certificate, and after it the intermediate ones.
+    /// The server's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
     /// Its private key, which only its owner may read.
     pub key: PathBuf,
-    /// The authorities of clients. With it, a client without a certificate of theirs is refused. Default none.
+    /// The authorities of client certificates. If set, a client without a certificate from them is refused. Default
+    /// none.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -53,7 +54,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Others than its owner can read, write or replace the key.
+    /// Users other than the owner can read, write or replace the key.
     #[error("{}", exposure.message("private key", path))]
     Exposed {
         /// The file.
@@ -67,17 +68,17 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A file has not what it should have.
+    /// A file does not contain the expected PEM items.
     #[error("{} has no {what} in PEM", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected items.
         what: &'static str,
-        /// Why, unless there simply is none.
+        /// Why; absent if the file simply has no such item.
         source: Option<pem::Error>,
     },
-    /// Certificate and key do not go together, or one of them is damaged.
+    /// Certificate and key do not match, or one of them is damaged.
     #[error("certificate {} and key {} cannot be used together", cert.display(), key.display())]
     Pair {
         /// The certificate's file.
@@ -103,7 +104,7 @@ pub struct Tls {
     made: Followed<Made>,
 }
 
-/// What is made of the files.
+/// The settings made from the files.
 struct Made {
     config: Arc<ServerConfig>,
     /// When the first certificate of the server's chain expires, milliseconds since the Unix epoch.
@@ -119,14 +120,15 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the files. Blocking.
     ///
-    /// Errors: whatever makes them unusable.
+    /// Errors: any defect that makes them unusable.
     pub fn open(files: Files) -> Result<Arc<Self>, Error> {
         let content = Content::read(&files)?;
         let made = Followed::new(content.sha256(), content.made(&files)?);
         Ok(Arc::new(Self { files, made }))
     }
 
-    /// Reads the files again; where they cannot be used, the certificates stay as they were, and the log says so. Blocking.
+    /// Reads the files again. If they are unusable, the old certificates stay in use, and the reason is logged.
+    /// Blocking.
     pub fn reload(&self) {
         let read = Content::read(&self.files).map(|content| (content.sha256(), content));
         match self.made.take(read, |content, _| content.made(&self.files)) {
@@ -138,7 +140,7 @@ impl Tls {
         }
     }
 
-    /// Why the files are not used as they are now; none if they are.
+    /// Why the current files are not used; none if they are used.
     pub(super) fn failure(&self) -> Option<String> {
         self.made.failure()
     }
@@ -148,12 +150,12 @@ impl Tls {
         self.made.now().expires_millis
     }
 
-    /// Reads the files every 2 s, until it is dropped.
+    /// Reads the files every 2 s, until the future is dropped.
     pub(super) async fn follow(self: Arc<Self>, executor: Executor) {
         followed::follow(executor, move || self.reload()).await;
     }
 
-    /// Makes the next handshake.
+    /// The acceptor for the next handshake.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.made.now().config))
     }
@@ -208,7 +210,7 @@ impl Content {
     }
 }
 
-/// The authorities of a PEM file, at least one. Blocking.
+/// Reads the authorities of a PEM file, at least one. Blocking.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     roots(path, &read(path, false)?)
 }
@@ -225,15 +227,15 @@ fn unusable(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Er
     Error::Authorities { path: path.to_owned(), source }
 }
 
-/// The certificates of a file, at least one.
+/// Parses the certificates of a file, at least one.
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|source| no(path, "certificate", Some(source)))?;
     if found.is_empty() { Err(no(path, "certificate", None)) } else { Ok(found) }
 }
 
-/// When a certificate expires, milliseconds since the Unix epoch. rustls says so in one way only: by the error of a check that
-/// comes too late.
+/// Returns when a certificate expires, milliseconds since the Unix epoch. rustls reports it only in the error of a
+/// verification after that time.
 pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     let too_late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
     let algorithms = ring::default_provider().signature_verification_algorithms.all;
@@ -250,7 +252,7 @@ fn no(path: &Path, what: &'static str, source: Option<pem::Error>) -> Error {
     Error::Pem { path: path.to_owned(), what, source }
 }
 
-/// Reads a file; a private one only where nobody but its owner may use it.
+/// Reads a file. A private file must be usable by its owner only.
 fn read(path: &Path, private: bool) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The JSON of every payload type, as JSON Schema made from the Avro schema: no type can be missing.
+//! Makes the JSON Schema of every payload type from the Avro schema, so that no type is missing.
 //!
 //! ```text
 //!   record ▶ object    enum ▶ string, with its symbols in the description: others are kept
@@ -6,9 +6,10 @@
 //!   record with the attribute "json" ▶ an object that names its variant
 //! ```
 //!
-//! A member is required where the Avro field has no default and the example (`schemas/examples/TYPE.json`) has it: what an
-//! example leaves out is filled in. Schemas are named `payload.NAME` after their Avro types; the `discriminator` of `Payload`
-//! finds them by `type`. They do not restrict `Payload` itself, since answers mask content.
+//! A member is required if the Avro field has no default and the example (`schemas/examples/TYPE.json`) has it: the
+//! server fills in members that an example omits. Schemas are named `payload.NAME` after their Avro types; the
+//! `discriminator` of `Payload` finds them by `type`. They do not restrict `Payload` itself, since answers mask
+//! content.
 
 use super::items;
 use runlog_schemas::{payload::Payload, schema};
@@ -22,7 +23,7 @@ pub(super) fn describe(schemas: &mut Value) {
         .find(|field| field["name"] == "payload")
         .map_or(&[][..], |field| items(&field["type"]));
     let (mut named, mut mapping) = (Map::new(), Map::new());
-    // A type that a field before the payload defines is referred to by its name alone.
+    // A field before the payload may define a type; later fields then refer to the type by name.
     for field in items(&record["fields"]).iter().filter(|field| field["name"] != "payload") {
         of(&field["type"], &mut named);
     }
@@ -36,7 +37,7 @@ pub(super) fn describe(schemas: &mut Value) {
             finish(payload, tag, &example["payload"]);
         }
     }
-    // Those of the envelope that a payload refers to, and no other: nothing refers to them here.
+    // Keeps only the envelope's types that a payload refers to.
     let used = references(&Value::Object(named.clone()), &shared);
     named.extend(shared.into_iter().filter(|(name, _)| used.contains(name)));
     schemas["Payload"]["discriminator"] = json!({ "propertyName": "type", "mapping": mapping });
@@ -45,7 +46,7 @@ pub(super) fn describe(schemas: &mut Value) {
     }
 }
 
-/// Names the type, requires what the example has, and shows that.
+/// Sets the type, the required members of the example, and the example.
 fn finish(payload: &mut Map<String, Value>, tag: &str, example: &Value) {
     if let Some(properties) = payload.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("type".into(), json!({ "const": tag }));
@@ -58,7 +59,7 @@ fn finish(payload: &mut Map<String, Value>, tag: &str, example: &Value) {
     payload.insert("examples".into(), json!([example]));
 }
 
-/// The schema of an Avro type; named types are put into `named` and referred to.
+/// Makes the schema of an Avro type. Named types go into `named`, and become references.
 fn of(avro: &Value, named: &mut Map<String, Value>) -> Value {
     match avro {
         Value::String(name) => primitive(name),
@@ -134,13 +135,13 @@ fn object(avro: &Value, named: &mut Map<String, Value>) -> Value {
     schema
 }
 
-/// Symbols that this version does not know are kept, so they are no `enum`.
+/// Not an `enum`, since symbols that this version does not know are kept.
 fn symbols(avro: &Value) -> Value {
     let symbols: Vec<&str> = items(&avro["symbols"]).iter().filter_map(Value::as_str).collect();
     json!({ "type": "string", "description": format!("One of {}.", symbols.join(", ")), "examples": symbols })
 }
 
-/// An enum that holds data: the attribute says how its JSON names the variant.
+/// Makes the schema of an enum with data. The attribute names the JSON form of the variant.
 fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
     let form = &avro["json"];
     let branches = items(&avro["fields"][0]["type"]).iter().skip(1);
@@ -163,7 +164,7 @@ fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
         "anyOf": known, "additionalProperties": true, "properties": {}, "required": [] })
 }
 
-/// The names of `shared` that a value refers to, and those that these refer to in turn.
+/// Collects the names of `shared` that a value refers to, directly or indirectly.
 fn references(value: &Value, shared: &Map<String, Value>) -> Vec<String> {
     let text = value.to_string();
     let mut found: Vec<String> = Vec::new();

@@ -18,7 +18,7 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// A claim. It stays the same record however often it is sent, so that this process never loses the run to itself.
+/// A claim. Every send uses the same record, so that this process never loses the run to itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     writer_id: WriterId,
@@ -27,8 +27,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// A claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`: until the process is dead, nobody
-    /// decides about the effects that it runs. Otherwise the id is new.
+    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`, so that the
+    /// server still knows its process as the one that runs the effects. Otherwise the id is new.
     pub(crate) fn after(
         epoch: Epoch,
         writer_id: Option<WriterId>,
@@ -43,12 +43,12 @@ impl Claim {
         Ok(Self { writer_id, record_id: config.record_id()?, epoch })
     }
 
-    /// The epoch that this claims.
+    /// The claimed epoch.
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Appends the claim and waits for its outcome. It may have been sent before.
+    /// Appends the claim and waits for its outcome. May be repeated.
     pub(crate) async fn send(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
         let Self { writer_id, record_id, epoch } = self.clone();
         let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: config.claimed_by.clone() };
@@ -73,24 +73,24 @@ impl Claim {
         }
     }
 
-    /// Whether the writer that a read-back names is the one that this claim made.
+    /// Whether a read-back names this claim's writer.
     pub(crate) fn is_named_in(&self, answer: &ReadBack) -> bool {
         (answer.writer_id.borrow(), answer.epoch) == (Some(self.writer_id.borrow()), self.epoch)
     }
 
-    /// Whether the run's current writer is the one that this claim made.
+    /// Whether the run's current writer is this claim's.
     pub(crate) fn is_held_in(&self, head: &impl Head) -> bool {
         head.writer() == (Some(self.writer_id.borrow()), self.epoch)
     }
 }
 
-/// The run takes no more records.
+/// Makes the error for a run that has ended.
 pub(crate) fn ended(run_id: RunId<&str>, status: &str) -> Error {
     let message = format!("run {run_id} is {status}: it answers recorded calls, and nothing new is recorded");
     Error::new(ErrorKind::Conflict, Action::FixTheInput, message).about_run(run_id)
 }
 
-/// The error for an answer that a run is open, after another one that it has ended.
+/// Makes the error for an answer that shows a run as open, although an earlier answer showed its end.
 pub(crate) fn before_its_end(run_id: RunId<&str>) -> Error {
     let message = format!(
         "an answer about run {run_id} is older than the run's end: the server reads an old state of the log; try again"
@@ -98,8 +98,8 @@ pub(crate) fn before_its_end(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
 }
 
-/// The error for a handle whose last claim, applied or sent, is of epoch `own`, and that does not write the run according
-/// to an answer as of epoch `seen`: another process claimed the run, or the answer is older than the handle's own claim.
+/// Makes the error for a handle with the claimed epoch `own`, if an answer as of epoch `seen` names another writer:
+/// another process claimed the run, or the answer is older than the handle's own claim.
 pub(crate) fn not_writer(run_id: RunId<&str>, own: Epoch, seen: Epoch) -> Error {
     if seen >= own {
         return claim_lost(run_id);
@@ -162,12 +162,12 @@ impl Head for Recovery {
     }
 }
 
-/// The run, if it may be taken over: an error if it is open and its last record is younger than `within`.
+/// Returns the run if it may be taken over. Fails if the run is open and its last record is younger than `within`.
 ///
-/// The age is measured by the side that answers for the journal, from the time at which the log stamped the record; no
-/// agent's clock is involved. In-process and on a server with its own log both times are of one clock. With Kafka the stamp
-/// is the broker's and the current time the query server's, so their difference is an error of the age. That affects
-/// politeness only: which process writes a run is decided by claims alone.
+/// The side that answers for the journal measures the age, from the log's timestamp of the record; no agent's clock is
+/// involved. In-process and on a server with its own log, one clock provides both times. With Kafka, the broker sets
+/// the timestamp and the query server the current time, so the age includes the difference of their clocks. This only
+/// affects politeness: claims alone decide which process writes a run.
 pub(crate) async fn check_inactive(
     transport: &Transport,
     run_id: RunId<&str>,
@@ -183,7 +183,7 @@ pub(crate) async fn check_inactive(
     Ok(Some(run))
 }
 
-/// An error if a record was appended between [`check_inactive`] and the head that a claim would follow.
+/// Fails if a record was appended between [`check_inactive`] and the head that a claim would follow.
 pub(crate) fn check_unchanged(run_id: RunId<&str>, seen: Option<&Run>, head: Option<&Recovery>) -> Result<(), Error> {
     match (seen, head) {
         (_, None) => Ok(()),

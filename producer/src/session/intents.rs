@@ -1,13 +1,13 @@
-//! Intents of calls that are made at the same time: they are appended in the order of the calls, several at once.
+//! Appends the intents of concurrent calls in the order of the calls, several in one append.
 //!
 //! ```text
-//!   call ─▶ waiting ─▶ in flight, with those that waited beside it ─▶ acknowledged: each call goes on by itself
-//!                        ├── nothing was appended: an error for each of them
-//!                        └── unknown: the handle is stopped, and none that waits is sent
+//!   call ─▶ waiting ─▶ in flight, with other waiting intents ─▶ acknowledged: each call continues by itself
+//!                        ├── nothing was appended: an error for each call
+//!                        └── unknown: the handle is stopped, and no waiting intent is sent
 //! ```
 //!
-//! One append of them is in flight at a time. Any other operation first waits until none is left, so nothing else of the handle
-//! is in flight beside them, and the log's order is that of the operations. Effects keep that order, too ([`places`](super::places)).
+//! At most one such append is in flight. Any other operation first waits until all intents are settled, so the log has
+//! the operations in their order. Effects keep that order, too ([`places`](super::places)).
 
 use super::{
     outbox::InFlightCall,
@@ -43,7 +43,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Intents in one append.
 const TOGETHER_MAX: usize = 64;
-/// Their bytes, if there is more than one: far below what a server or a log takes at once.
+/// Bytes of an append with several intents: far below the limits of a server or a log.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
 type Outcome = Result<Vec<Appended>, AppendFailed>;
@@ -51,7 +51,7 @@ type Outcome = Result<Vec<Appended>, AppendFailed>;
 /// An append in flight. Any of its calls, or any other operation, can poll it.
 pub(crate) type Ack = Shared<BoxFuture<'static, Arc<Outcome>>>;
 
-/// What a call waits for.
+/// The channel that a call waits on.
 pub(crate) type Reply = oneshot::Receiver<Result<Admitted, Error>>;
 
 /// A call whose intent or attempt is acknowledged.
@@ -61,11 +61,11 @@ pub(crate) struct Admitted {
     /// The number of the attempt.
     pub(crate) attempt: u32,
     pub(crate) acked: AckedRecord,
-    /// The epoch that it was written in.
+    /// The epoch that the record was written in.
     pub(crate) epoch: Epoch,
     pub(crate) place: Place,
     pub(crate) unjudged: Unjudged,
-    /// How many results had been refused when it was sent.
+    /// The number of refused results when the record was sent.
     pub(crate) refusals: u64,
 }
 
@@ -75,15 +75,15 @@ pub(crate) struct Intent {
     pub(crate) record: JournalRecord,
     /// Its `traceparent`.
     pub(crate) trace: Option<String>,
-    /// The call as it is once this is acknowledged.
+    /// The call's state after the acknowledgement.
     pub(crate) call: RecordedCall,
     pub(crate) attempt: u32,
     pub(crate) key: CallKey,
     pub(crate) tool: String,
-    /// Of an attempt: the pending call, which is put back unless this is acknowledged.
+    /// For an attempt: the pending call, which is restored unless the attempt is acknowledged.
     pub(crate) taken: Option<TakenCall>,
     pub(crate) slot: OwnedSemaphorePermit,
-    /// Given back when this is acknowledged, or its call is cancelled.
+    /// Released when the record is acknowledged, or its call is cancelled.
     pub(crate) permit: SharedPermit,
     pub(crate) place: Place,
     pub(crate) reply: oneshot::Sender<Result<Admitted, Error>>,
@@ -97,11 +97,11 @@ impl Intent {
     fn fail(self, error: &Error) {
         self.permit.give_back();
         let error = error.clone().about_record(self.id().borrow());
-        // A call that was cancelled waits for nothing.
+        // A cancelled call has dropped its receiver.
         drop(self.reply.send(Err(error)));
     }
 
-    /// Whether it may be appended with others: a payload in the content store comes with a receipt of its own.
+    /// Whether it may be appended with others. A payload in the content store needs its own receipt.
     fn goes_with_others(&self) -> bool {
         !matches!(self.record.payload, Payload::StoredPayload(_))
     }
@@ -114,27 +114,27 @@ impl Intent {
 /// One append.
 #[derive(Debug)]
 struct Group {
-    /// With the numbers that they were sent under.
+    /// With the numbers that the intents were sent under.
     intents: Vec<Intent>,
     begun: SentAt,
-    /// The offset of the run's last record that was known then.
+    /// The offset of the run's last known record when the append was sent.
     sent_after: Offset,
-    /// How many results had been refused then.
+    /// The number of refused results when the append was sent.
     refusals: u64,
-    /// The results that it asks about too.
+    /// The results whose outcomes the append also requests.
     also: Vec<Position>,
     ack: Ack,
 }
 
-/// The intents of a handle that no call has gone on from.
+/// The intents of a handle whose calls still wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Intents {
     /// In the order of the calls.
     waiting: VecDeque<Intent>,
     in_flight: Option<Group>,
-    /// How many of the first are appended one by one: one of them made the server refuse them all.
+    /// How many of the first intents are appended one by one, after the server refused them all because of one.
     one_by_one: usize,
-    /// Those whose append was unknown, until reopening settles them.
+    /// Intents whose append was unknown, until reopening settles them.
     pub(crate) unknown: VecDeque<JournalRecord>,
     pub(crate) places: Places,
 }
@@ -144,14 +144,14 @@ impl Intents {
         self.waiting.push_back(intent);
     }
 
-    /// Gives up what was cancelled and is not sent. Returns whether a cancelled one is in flight: once it is acknowledged, its call
-    /// is known, and counts as never started.
+    /// Drops cancelled intents that are not sent. Returns whether a cancelled intent is in flight. Once that one is
+    /// acknowledged, its call is in the journal and counts as never started.
     pub(crate) fn forget_cancelled(&mut self) -> bool {
         self.waiting.retain(|intent| !intent.reply.is_closed());
         self.in_flight.iter().flat_map(|group| &group.intents).any(|intent| intent.reply.is_closed())
     }
 
-    /// Whether one of them is of the call with this key.
+    /// Whether an intent belongs to the call with this key.
     pub(crate) fn has_key(&self, key: &CallKey) -> bool {
         let sent = self.in_flight.iter().flat_map(|group| &group.intents);
         key.is_some() && self.waiting.iter().chain(sent).any(|intent| intent.key == *key)
@@ -159,8 +159,8 @@ impl Intents {
 }
 
 impl SessionState {
-    /// Takes in what is acknowledged, and sends what waits if nothing is in flight. Returns what is in flight then. If that is
-    /// nothing, an intent waits only because a result was refused and no operation has reported it.
+    /// Settles an acknowledged append, then sends waiting intents unless an append is in flight. Returns the append in
+    /// flight. If there is none, an intent waits only because a result was refused and no operation has reported it.
     pub(crate) fn advance_intents(&mut self) -> Option<Ack> {
         if let Some(group) = &self.intents.in_flight {
             let Some(acked) = group.ack.peek().cloned() else { return Some(group.ack.clone()) };
@@ -171,7 +171,7 @@ impl SessionState {
         self.send_waiting()
     }
 
-    /// Waits until no intent is in flight, and none waits for another intent.
+    /// Waits until no intent is in flight or waits for another intent.
     pub(crate) async fn drain_intents(&mut self) {
         while let Some(ack) = self.advance_intents() {
             // The next `advance_intents` applies the outcome.
@@ -196,7 +196,7 @@ impl SessionState {
             self.intents.waiting.drain(..).for_each(|intent| intent.fail(&error));
             return None;
         }
-        // Counted before it is looked at, so that a refusal that is found meanwhile is not missed.
+        // Reads the count before the flag, so that a refusal found in between is not missed.
         let refusals = self.appender.unjudged.refusals();
         if self.appender.unjudged.has_refused() {
             return None;
@@ -217,7 +217,7 @@ impl SessionState {
             && next.goes_with_others()
             && bytes + next.permit.bytes() <= TOGETHER_BYTES_MAX
             && appender.transport.go_together(intents[0].to_append(), next.to_append())
-            // Of two records of one id the second must be known as a repeat of one that another call sent.
+            // Two records with one id go apart, so that the second is recognised as a repeat of another call's record.
             && intents.iter().all(|intent| intent.id() != next.id())
         {
             bytes += next.permit.bytes();
@@ -225,7 +225,7 @@ impl SessionState {
         }
         appender.number_all(intents.iter_mut().map(|intent| &mut intent.record));
         intents.iter().for_each(|_| (appender.config.failpoints)(failpoint::RECORD_NUMBERED));
-        // A server answers that for one record only; of several each call asks with a read-back.
+        // A server answers `also` for one record only; with several, each call uses a read-back.
         let also = if intents.len() == 1 { appender.unjudged.positions() } else { Vec::new() };
         let ack = {
             let (transport, also) = (Arc::clone(&appender.transport), also.clone());
@@ -238,7 +238,7 @@ impl SessionState {
         };
         let (begun, sent_after, ack) = (SentAt::now(&appender.config), appender.seen, ack.boxed().shared());
         self.intents.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
-        // Begun now, and not when one of the calls is polled.
+        // Starts the append now, not when a call is polled.
         drop(ack.clone().now_or_never());
         ack
     }
@@ -252,7 +252,7 @@ impl SessionState {
                 self.appender.config.count(metric::APPEND_FAILED);
                 let is_of_one = error.action() == Action::FixTheInput || error.kind() == ErrorKind::ReconcileRequired;
                 if *untouched && intents.len() > 1 && is_of_one {
-                    // Because of one of them. Nothing was appended.
+                    // One of the intents caused the error. Nothing was appended.
                     self.intents.one_by_one = intents.len();
                     intents.into_iter().rev().for_each(|intent| self.intents.waiting.push_front(intent));
                 } else if *untouched {
@@ -290,7 +290,7 @@ impl SessionState {
                 }
             };
             if !asked {
-                // What the answer does not say of earlier results, a read-back does, before the effect runs.
+                // The answer lacks outcomes of earlier results, so a read-back fetches them before the effect runs.
                 acked.read_back = None;
             }
             let Intent { call, attempt, key, tool, taken, slot, place, reply, .. } = intent;
@@ -303,7 +303,7 @@ impl SessionState {
             let by = (acked.record_id.clone(), acked.position.clone());
             let call = InFlightCall::admitted(self.outbox.clone(), call, key, by, slot);
             let (epoch, unjudged) = (self.appender.epoch, self.appender.unjudged.clone());
-            // If the call was cancelled, it is dropped here, and counts as never started.
+            // A cancelled call is dropped here, and counts as never started.
             drop(reply.send(Ok(Admitted { call, attempt, acked, epoch, place, unjudged, refusals })));
         }
     }

@@ -1,13 +1,13 @@
-//! Unrecorded results. Filled from `Drop`, which cannot await, and therefore behind a lock of its own.
+//! Holds unrecorded results. `Drop` fills it and cannot await, so it has its own synchronous lock.
 //!
 //! ```text
 //!   intent acknowledged ─▶ admitted ─▶ running ─▶ ended (its result is in the outbox) ─▶ recorded
 //!   dropped there:        never started  abandoned   the result is released
 //! ```
 //!
-//! A released result has no caller that waits for it: the next operation of the handle records it.
+//! No caller waits for a released result: the handle's next operation records it.
 //!
-//! Everything here is bounded. A call holds one of `Config::calls_max` slots from before its intent until its result is
+//! All of this is bounded. A call holds one of `Config::calls_max` slots from before its intent until its result is
 //! recorded, and results take up to `Config::held_bytes_max` and one result more.
 
 use super::replay::{CallKey, PendingCall, RecordedCall};
@@ -26,7 +26,7 @@ pub(crate) struct HeldResult {
     pub(crate) bytes: usize,
     pub(crate) call: RecordedCall,
     pub(crate) key: CallKey,
-    /// No caller waits for it any more.
+    /// Whether no caller waits for it any more.
     released: bool,
     /// The call's slot.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
@@ -42,11 +42,11 @@ pub(crate) struct NeverStarted {
     pub(crate) key: CallKey,
     /// The record of the intent, or of the attempt.
     pub(crate) record_id: RecordId,
-    /// Its position; `None` if its append was unknown.
+    /// The record's position; `None` if its append was unknown.
     pub(crate) position: Option<Position>,
 }
 
-/// A call that was dropped while its effect ran, with the tool and the key that it was made with.
+/// A call that was dropped while its effect ran, with its tool and key.
 pub(crate) type Abandoned = (RecordedCall, CallKey);
 
 /// Results and calls that the handle still has to settle.
@@ -54,18 +54,18 @@ pub(crate) type Abandoned = (RecordedCall, CallKey);
 pub(crate) struct Outbox {
     /// Calls in flight, by the record id of their request.
     pub(crate) running: BTreeSet<RecordId>,
-    /// Dropped before their effect ended: it is unknown whether it happened.
+    /// Calls that were dropped before their effect ended: the effect may have happened.
     pub(crate) abandoned: Vec<Abandoned>,
-    /// Recorded calls that were taken, and whose answer never reached the agent.
+    /// Recorded calls that answered a call, but whose answer never reached the agent.
     pub(crate) returned: Vec<RecordedCall>,
     pub(crate) never_started: Vec<NeverStarted>,
     results: VecDeque<HeldResult>,
-    /// Their bytes at the most. An empty outbox takes a result of any size.
+    /// The maximum bytes of `results`. An empty outbox accepts a result of any size.
     bytes_max: usize,
 }
 
 impl Outbox {
-    /// Removes and returns what was abandoned and what was returned.
+    /// Removes and returns the abandoned and the returned calls.
     pub(crate) fn take_interrupted(&mut self) -> (Vec<Abandoned>, Vec<RecordedCall>) {
         (std::mem::take(&mut self.abandoned), std::mem::take(&mut self.returned))
     }
@@ -80,13 +80,13 @@ impl Outbox {
         fits
     }
 
-    /// No caller waits for this result any more. Returns whether it is held.
+    /// Marks that no caller waits for this result any more. Returns whether the outbox has the result.
     pub(crate) fn release(&mut self, record_id: &RecordId) -> bool {
         let held = self.results.iter_mut().find(|held| held.record_id == *record_id);
         held.map(|held| held.released = true).is_some()
     }
 
-    /// From now on the result is recorded under the id `fresh`.
+    /// Changes the result's record id to `fresh`.
     pub(crate) fn rename(&mut self, record_id: &RecordId, fresh: &RecordId) {
         if let Some(held) = self.results.iter_mut().find(|held| held.record_id == *record_id) {
             held.record_id = fresh.clone();
@@ -104,7 +104,7 @@ impl Outbox {
         self.results.remove(at)
     }
 
-    /// Whether something is to be appended before anything else.
+    /// Whether something must be appended before any other record.
     pub(crate) fn is_due(&self) -> bool {
         !self.never_started.is_empty() || self.results.iter().any(|held| held.released)
     }
@@ -144,7 +144,7 @@ enum Stage {
     Recorded,
 }
 
-/// A call from its acknowledged intent on. When it is dropped, it notes in the outbox what is known of its effect.
+/// A call after its intent is acknowledged. On drop, it notes the state of its effect in the outbox.
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     outbox: SharedOutbox,
@@ -176,12 +176,12 @@ impl InFlightCall {
         self.key.is_some()
     }
 
-    /// The effect starts now.
+    /// Marks the start of the effect.
     pub(crate) fn start(&mut self) {
         self.stage = Stage::Running;
     }
 
-    /// The effect has ended, with the result `payload`. Returns whether the outbox has space to hold it.
+    /// Marks the end of the effect, with the result `payload`. Returns whether the outbox has space for it.
     pub(crate) fn end(&mut self, record_id: &RecordId, payload: Payload, bytes: usize) -> bool {
         let held = HeldResult {
             record_id: record_id.clone(),
@@ -199,19 +199,19 @@ impl InFlightCall {
         held
     }
 
-    /// The intent was in the log before, sent by another call: nothing is known of its effect here.
+    /// Marks that another call sent the intent before: this process knows nothing about its effect.
     pub(crate) fn disown(&mut self) {
         self.stage = Stage::Recorded;
     }
 
-    /// The result is recorded.
+    /// Marks the result as recorded.
     pub(crate) fn mark_recorded(&mut self) {
         if let Stage::Ended { record_id } = std::mem::replace(&mut self.stage, Stage::Recorded) {
             self.outbox.lock().remove(&record_id);
         }
     }
 
-    /// The result can never be recorded: the call stays pending.
+    /// Marks that the result can never be recorded: the call stays pending.
     pub(crate) fn mark_unrecordable(&mut self) {
         self.mark_recorded();
         self.stage = Stage::Running;

@@ -1,14 +1,14 @@
-//! The order of a handle's calls, in which it becomes known whether their effects may run.
+//! Orders a handle's calls: decides in this order whether their effects may run.
 //!
-//! An effect runs once it is known that those of the earlier calls that are under way may run. Where one may not, the later
-//! ones that exist by then do not run either.
+//! An effect runs only after the effects of all earlier open calls are allowed to run. If an effect may not run, the
+//! effects of later calls that exist at that time do not run either.
 
 use crate::error::{Action, Error, SideEffect};
 use runlog_schemas::{answer::ErrorKind, id::RecordId};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
-/// The calls of a handle whose intents wait or are appended, and that have not gone on, by their order.
+/// The open calls of a handle, in order: their intents wait or are appended, and their effects have not started.
 #[derive(Debug, Default)]
 struct Calls {
     next: u64,
@@ -18,7 +18,7 @@ struct Calls {
 #[derive(Debug)]
 enum Verdict {
     Open,
-    /// The effect of this call may not run, because of this call or of another one.
+    /// The effect of this call may not run, because this call or another one failed.
     Failed(Error),
 }
 
@@ -34,7 +34,7 @@ impl Calls {
         self.verdicts.range(..nth).any(|(_, verdict)| matches!(verdict, Verdict::Open))
     }
 
-    /// Those from `first` on do not run, unless they have failed already.
+    /// Marks all open calls from `first` on as failed.
     fn fail_from(&mut self, first: u64, error: &Error) {
         for (_, verdict) in self.verdicts.range_mut(first..) {
             if matches!(verdict, Verdict::Open) {
@@ -49,22 +49,22 @@ impl Calls {
 pub(crate) struct Places(Arc<watch::Sender<Calls>>);
 
 impl Places {
-    /// The place after all others: of the call whose intent is pushed next.
+    /// Makes the place after all others, for the call whose intent is pushed next.
     pub(crate) fn next(&self) -> Place {
         let mut nth = 0;
         self.0.send_if_modified(|calls| {
             nth = calls.next;
             calls.next += 1;
             calls.verdicts.insert(nth, Verdict::Open);
-            // No other call waits for it.
+            // No other call waits for the new one.
             false
         });
         Place { calls: Arc::clone(&self.0), nth }
     }
 }
 
-/// A call's place among the calls of its handle. Dropped, its call does not concern the others: its effect may run, it has
-/// failed, its intent was not appended, or it was cancelled.
+/// A call's place among the calls of its handle. After it is dropped, the call no longer blocks others: its effect may
+/// run, it has failed, its intent was not appended, or it was cancelled.
 #[derive(Debug)]
 pub(crate) struct Place {
     calls: Arc<watch::Sender<Calls>>,
@@ -72,22 +72,23 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Waits until the effects of all earlier calls may run or this one's may not, and returns why.
+    /// Waits until the effects of all earlier calls may run, or this call's effect may not. Returns the reason for the
+    /// latter.
     pub(crate) async fn earlier_failed(&self) -> Option<Error> {
         let mut calls = self.calls.subscribe();
         let known = calls.wait_for(|calls| calls.failure(self.nth).is_some() || !calls.is_open_before(self.nth)).await;
         known.ok().and_then(|calls| calls.failure(self.nth).cloned())
     }
 
-    /// Why its effect may not run, where that is known.
+    /// Why the call's effect may not run, if that is known.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.calls.borrow().failure(self.nth).cloned()
     }
 
-    /// The call's effect does not run, nor do those of the later calls that there are now.
+    /// Marks this call and all existing later calls as failed.
     pub(crate) fn fail(&self, error: &Error) {
         self.calls.send_if_modified(|calls| {
-            // If it has failed because of another one, the later calls of that time have, too.
+            // If another call made it fail, the later calls of that time have failed, too.
             let is_first = calls.failure(self.nth).is_none();
             if is_first {
                 calls.fail_from(self.nth, error);
@@ -96,12 +97,12 @@ impl Place {
         });
     }
 
-    /// As [`Self::fail`], also of a call that has failed.
+    /// As [`Self::fail`], even if this call has already failed.
     pub(crate) fn fail_later(&self, error: &Error) {
         self.calls.send_modify(|calls| calls.fail_from(self.nth, error));
     }
 
-    /// As [`Self::fail`]. The effects of the earlier calls that are still open do not run either: such a call may never be polled.
+    /// As [`Self::fail`], but also marks the earlier open calls as failed: such a call may never be polled.
     pub(crate) fn fail_with_earlier(&self, error: &Error) {
         self.calls.send_modify(|calls| calls.fail_from(0, error));
     }
@@ -111,20 +112,20 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.calls.send_if_modified(|calls| {
             let own = calls.verdicts.remove(&self.nth);
-            // Later calls may go on if this was the last one that they waited for.
+            // Wakes later calls if this was the last open call before them.
             matches!(own, Some(Verdict::Open)) && !calls.is_open_before(self.nth)
         });
     }
 }
 
-/// The error of a call whose effect does not run because that of another one may not.
+/// Makes the error of a call whose effect does not run because another call failed.
 pub(crate) fn not_started(id: &RecordId, other: &Error) -> Error {
     let message = format!("call {id} was not started, because another one failed: {other}");
     let error = Error::new(other.kind(), other.action(), message);
     error.about_record(id.borrow()).with_side_effect(SideEffect::Unknown)
 }
 
-/// The error of a call for which it is not known in time whether the effects of the earlier ones may run.
+/// Makes the error of a call that waited too long for an earlier call.
 pub(crate) fn earlier_late(id: &RecordId, deadline: Duration) -> Error {
     let message = format!(
         "call {id} was not started: after {} it is not known whether the effect of an earlier call of this handle may run; \
@@ -181,7 +182,7 @@ mod tests {
         let failed_before = places.next();
         failed_before.fail(&late());
         let [first, second, last] = [0; 3].map(|_| places.next());
-        // Polled after the one that waits, so that only a wake-up makes that look again.
+        // Polled after the waiting call, so that only a wake-up makes it check again.
         let others = async {
             tokio::task::yield_now().await;
             drop(second);

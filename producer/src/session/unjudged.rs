@@ -1,14 +1,14 @@
-//! Results that are acknowledged and not known to be applied. A read-back asks about them too, so that a refusal is reported
-//! before the handle does anything else that counts on them.
+//! Results that are acknowledged but not known to be applied. Read-backs also request their outcomes, so that a refusal
+//! is reported before the handle does anything that depends on them.
 //!
 //! ```text
 //!   acknowledged ─▶ asked with the next read-back ─┬─ applied ─────────────▶ forgotten
 //!                                                  ├─ refused ─────────────▶ reported by an operation, once
-//!                                                  └─ none at its position ─▶ asked by its id
+//!                                                  └─ none at its position ─▶ requested by its id
 //! ```
 //!
-//! There are at most 16 more than calls may be in flight: where there are more than 16, a call asks for all of them before its
-//! effect runs.
+//! Their number is at most the maximum of calls in flight plus 16: a call that finds more than 16 requests all their
+//! outcomes before its effect runs.
 
 use super::{
     appender::RunAppender,
@@ -29,7 +29,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Results in one question: what a server takes.
+/// Results in one request; the server's limit.
 const ASKED_MAX: usize = 16;
 
 /// Shared by a handle's operations. Its lock is never held across an await.
@@ -40,9 +40,9 @@ pub(crate) struct Unjudged(Arc<Mutex<State>>);
 struct State {
     /// The oldest first.
     results: VecDeque<UnjudgedResult>,
-    /// Those that were refused, until an operation reports it.
+    /// Refused results that no operation has reported yet.
     refused: VecDeque<RefusedResult>,
-    /// How many ever were.
+    /// The number of refused results so far.
     refusals: u64,
 }
 
@@ -53,7 +53,8 @@ struct UnjudgedResult {
     call: RecordId,
     record_id: RecordId,
     position: Position,
-    /// The journal has no record at the position: one that was delivered twice is where it was first.
+    /// Whether to look it up by id, since the journal has no record at the position: a record that was delivered twice
+    /// is at its first position.
     by_id: bool,
 }
 
@@ -63,12 +64,12 @@ pub(crate) struct RefusedResult {
     /// The request.
     pub(crate) call: RecordId,
     pub(crate) record_id: RecordId,
-    /// None if the journal does not have it any more.
+    /// None if the journal no longer has it.
     pub(crate) outcome: Option<Outcome>,
 }
 
 impl RefusedResult {
-    /// The error of the operation that reports it.
+    /// Makes the error of the operation that reports it.
     pub(crate) fn error(&self, run_id: RunId<&str>) -> Error {
         let Self { call, record_id, outcome } = self;
         let error = match outcome {
@@ -89,20 +90,20 @@ impl Unjudged {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of `call` is acknowledged.
+    /// Adds the acknowledged result of `call`.
     pub(crate) fn add(&self, call: RecordId, acked: &AckedRecord) {
         let (record_id, position) = (acked.record_id.clone(), acked.position.clone());
         self.lock().results.push_back(UnjudgedResult { call, record_id, position, by_id: false });
     }
 
-    /// Where the oldest results are, to be asked about.
+    /// The positions of the oldest results, for a request.
     pub(crate) fn positions(&self) -> Vec<Position> {
         let state = self.lock();
         let asked = state.results.iter().filter(|result| !result.by_id).take(ASKED_MAX);
         asked.map(|result| result.position.clone()).collect()
     }
 
-    /// Whether there is nothing to ask about.
+    /// Whether all results are judged.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().results.is_empty()
     }
@@ -112,7 +113,8 @@ impl Unjudged {
         self.lock().results.len()
     }
 
-    /// Takes in the outcomes of the results at `asked`, in that order; none if the backend did not tell them.
+    /// Applies the outcomes of the results at `asked`, in that order; `outcomes` is empty if the backend did not report
+    /// them.
     pub(crate) fn judged(&self, asked: &[Position], outcomes: &[Option<Outcome>]) {
         let mut state = self.lock();
         for (position, outcome) in asked.iter().zip(outcomes) {
@@ -124,7 +126,7 @@ impl Unjudged {
         }
     }
 
-    /// Asks for the outcomes of all of them.
+    /// Requests the outcomes of all results.
     pub(crate) async fn ask(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
         while let [first, rest @ ..] = &self.positions()[..] {
             let before = self.len();

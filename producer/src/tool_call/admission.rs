@@ -1,4 +1,4 @@
-//! Whether the effect of a call may run: its intent or attempt is appended, and read back.
+//! Decides whether the effect of a call may run: appends its intent or attempt, and reads it back.
 
 use super::{TakenCall, Tool, reconcile};
 use crate::{
@@ -33,32 +33,33 @@ use tokio::{
     time::{timeout, timeout_at},
 };
 
-/// What is to be done for a call.
+/// How to continue a call.
 pub(super) enum Admission {
-    /// It ended: its answer is recorded.
+    /// The call has ended: its answer is recorded.
     Recorded(TakenCall),
-    /// Its effect may run: so many attempts were made, this one included.
+    /// Its effect may run; with the number of attempts, including this one.
     Run(InFlightCall, u32),
 }
 
-/// What a call appends.
+/// The record that a call appends.
 struct ToIntend {
     payload: Payload,
-    /// The call as it is once that is acknowledged, and the number of the attempt.
+    /// The call's state after the acknowledgement, and the number of the attempt.
     call: RecordedCall,
     attempt: u32,
-    /// Of an attempt: the pending call.
+    /// For an attempt: the pending call.
     taken: Option<TakenCall>,
-    /// Of an attempt: the state of the call that permits it, if records may name it.
+    /// For an attempt: the call's state that permits it, if the server supports bases.
     basis: Option<ContentHash>,
 }
 
-/// A read-back that permits an effect, and when it was asked for.
+/// A read-back that permits an effect, and when it was requested.
 type Permission = (ReadBack, SentAt);
 
 impl Tool<'_> {
-    /// Finds the recorded call or appends the intent, in the order of the calls. Then reads the intent back, beside others. Where
-    /// the effect of an earlier call that is under way may not run, that of this one does not either.
+    /// Finds the recorded call or appends the intent, in the order of the calls. Then reads the intent back,
+    /// concurrently with other calls. If the effect of an earlier open call may not run, this call's effect does not
+    /// run either.
     pub(super) async fn admit(
         &self,
         request: ToolCallRequested,
@@ -70,14 +71,14 @@ impl Tool<'_> {
         let ready = session.make_ready_for_intent(&mut guard).await;
         let ended = guard.ended_or(ready)?;
         if guard.intents.has_key(&self.key()) {
-            // What answers this call is known once that one is acknowledged, or settled.
+            // The other call with this key decides the answer, once it is acknowledged or settled.
             session.make_ready(&mut guard).await?;
         }
         if ended.is_some() || guard.replay.unresolved().is_some() || guard.replay.has_revocable() {
-            // What is in flight would be missing from an answer.
+            // A server's answer would lack intents in flight.
             guard.drain_intents().await;
-            // An operator may have decided it in the meantime, or evidence have revoked a decision. An older answer may lack it
-            // because it did not know it yet.
+            // An operator may have decided the call meanwhile, or evidence may have revoked a decision. An answer older
+            // than this handle's records is ignored: it may lack pending calls.
             let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
             if let Some(now) = now.filter(|now| guard.appender.check_current(now).is_ok()) {
                 guard.replay.refresh(&now);
@@ -98,7 +99,7 @@ impl Tool<'_> {
                         Some(pending) => {
                             let (pending, basis) = if names_basis {
                                 match self.pending_now(&recorded.id).await? {
-                                    // It ended meanwhile.
+                                    // The call ended meanwhile.
                                     None => return Ok(Admission::Recorded(taken)),
                                     Some(now) => (PendingCall::from(&now), now.basis),
                                 }
@@ -124,7 +125,7 @@ impl Tool<'_> {
         let mut record = match building.as_mut().now_or_never() {
             Some(record) => record?,
             None => {
-                // Content is stored first. Calls whose intents are in flight do not wait for it.
+                // The content is stored first. Calls whose intents are in flight must not wait for that.
                 guard.drain_intents().await;
                 building.await?
             }
@@ -154,8 +155,8 @@ impl Tool<'_> {
         }
     }
 
-    /// Reads an acknowledged intent back, and waits for what becomes of the calls before it. It fails if a result was refused
-    /// since the intent was sent, of which `refusals` there had been by then.
+    /// Reads an acknowledged intent back, and waits for the verdicts on earlier calls. Fails if a result was refused
+    /// after the intent was sent; `refusals` is the count at that time.
     async fn permit(
         &self,
         mut in_flight: InFlightCall,
@@ -168,7 +169,7 @@ impl Tool<'_> {
         let (transport, config, run_id) = (&session.transport, &session.config, session.run_id.borrow());
         let unknown = |error: Error| error.with_side_effect(SideEffect::Unknown);
         let may_run = loop {
-            // Before the permission is looked at, which must not grow old.
+            // Asks before it fetches the permission, which must be used while it is fresh.
             unjudged.ask_by_id(transport, config, run_id).await.map_err(unknown)?;
             unjudged.ask_if_many(transport, config, run_id).await.map_err(unknown)?;
             match self.check_may_run(&acked, epoch, unjudged).await.map_err(unknown)? {
@@ -176,7 +177,7 @@ impl Tool<'_> {
                     if repeats_earlier(&answer.outcome, acked.sent_after)
                         || is_of_another_epoch(&answer.outcome, epoch) =>
                 {
-                    // Not this call's: it says nothing about the effect of that one.
+                    // The outcome belongs to another call's record, so it says nothing about this call's effect.
                     in_flight.disown();
                     break Err(not_own_intent(run_id, &acked, &answer.outcome.position));
                 }
@@ -197,11 +198,12 @@ impl Tool<'_> {
                     if begun.age() <= config.read_back && !unjudged.has_by_id() {
                         break Ok(());
                     }
-                    // It has grown old while an earlier call was read back.
+                    // The permission expired during an earlier call's read-back.
                     acked.read_back = None;
                 }
                 Err(error) => {
-                    // Left unpolled while another call waited too long for it. The handle was stopped then, and may be ready again.
+                    // Another call waited too long for this unpolled call and stopped the handle, which may be ready
+                    // again.
                     if error.kind() == ErrorKind::Stale
                         && let Some(other) = place.failure()
                     {
@@ -214,17 +216,17 @@ impl Tool<'_> {
         if let Err(error) = may_run {
             // Calls that fail because of this one get the error with which the handle stops.
             let error = if error.kind() == ErrorKind::Fenced { error } else { error.stopping() };
-            // Before it waits for the lock, where it may be cancelled.
+            // Fails the place before waiting for the lock, since the call may be cancelled there.
             place.fail(&error);
             let stopped = session.lock().await.map(|mut state| {
-                // Those whose intents were sent meanwhile.
+                // Fails the calls whose intents were sent meanwhile, too.
                 place.fail_later(&error);
                 state.appender.stop_or_lose(error.clone())
             });
             return Err(unknown(stopped.unwrap_or(error)));
         }
         if unjudged.refusals() != refusals {
-            // The effect does not run, also if another operation reports the refusal: the permission grows old meanwhile.
+            // The effect does not run, even if another operation reports the refusal: the permission expires meanwhile.
             let mut guard = session.lock().await.map_err(unknown)?;
             guard.appender.check_results().and_then(|()| guard.appender.check_ready()).map_err(unknown)?;
             return Err(unknown(too_late(run_id, &acked, config.read_back)));
@@ -232,12 +234,15 @@ impl Tool<'_> {
         Ok(in_flight)
     }
 
-    /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle still
-    /// writes the run. Both are read from one view at `latest` after the acknowledgement. A claim of another process leaves
-    /// the intent applied and gives its effect to that process; one of this handle, which was reopened in the meantime, does
-    /// not. Whether it was of this handle is known once a reopening that is under way has ended; an answer that is over its
-    /// deadline by then is too old, because another process may have claimed the run meanwhile. A read-back that came with the
-    /// acknowledgement counts from when the intent was sent.
+    /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle
+    /// still writes the run. Both come from one view at `latest` after the acknowledgement.
+    ///
+    /// After another process claims the run, the intent stays applied, but its effect belongs to that process. A claim
+    /// of this handle, which was reopened meanwhile, does not change that. Whose claim it was is known after a
+    /// reopening in progress has ended. An answer past its deadline by that time is too old, since another process may
+    /// have claimed the run.
+    ///
+    /// A read-back that came with the acknowledgement counts from when the intent was sent.
     async fn check_may_run(
         &self,
         acked: &AckedRecord,
@@ -272,14 +277,14 @@ impl Tool<'_> {
         }
     }
 
-    /// The call as the journal has it now; none if it is not pending any more.
+    /// Reads the pending call from the journal. Returns none if it is no longer pending.
     async fn pending_now(&self, call: &RecordId) -> Result<Option<Pending>, Error> {
         let session = self.session;
         let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
         Ok(now.and_then(|now| now.pending.into_iter().find(|pending| pending.id == *call)))
     }
 
-    /// A call that could run again, in a run that has ended.
+    /// Makes the error of a call that could run again, but whose run has ended.
     fn not_again(&self, id: &RecordId, ended: Error) -> Error {
         let (run_id, tool) = (&self.session.run_id, &self.name);
         let left = format!("call {id} of {tool} did not end, and is not run again");
@@ -287,12 +292,13 @@ impl Tool<'_> {
         ended.of(|ended| format!("{ended}; {left}; {decide}")).about_record(id.borrow())
     }
 
-    /// A new call of a run that has ended.
+    /// Makes the error of a new call in a run that has ended.
     fn not_new(&self, ended: Error) -> Error {
         ended.of(|ended| format!("{ended}; no recorded call answers this one of {}", self.name))
     }
 
-    /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.
+    /// Prepares an attempt of a pending call. The call runs again only if that is safe, after its attempt is read back
+    /// as applied.
     fn again(
         &self,
         taken: TakenCall,
@@ -310,7 +316,7 @@ impl Tool<'_> {
         Ok(ToIntend { payload: payload.into(), call, attempt, taken: Some(taken), basis })
     }
 
-    /// A new call: nothing new runs while an older effect is unresolved.
+    /// Prepares the intent of a new call. No new effect runs while an older effect is unresolved.
     fn intend(
         &self,
         state: &SessionState,

@@ -150,7 +150,7 @@ impl Runlog {
     }
 }
 
-/// Validates a run id: one that no URL can contain is refused for every backend.
+/// Validates a run id. Refuses ids that no URL can contain, for every backend.
 fn valid(run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<RunId, Error> {
     let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
     match id::dots(run_id.as_str()) {

@@ -1,5 +1,5 @@
-//! The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled. Only intents
-//! do not wait for each other; see [`intents`].
+//! The core of a handle on a run. Operations run one at a time; each first settles dropped calls and held results of
+//! earlier operations. Only intents do not wait for each other; see [`intents`].
 //!
 //! ```text
 //!   operation ─▶ lock ─▶ make_ready: wait for intents in flight, reopen if a checkpoint stopped the handle
@@ -73,7 +73,7 @@ pub struct OpenOptions {
     pub unless_active: Option<Duration>,
 }
 
-/// Gives a permit back when it is dropped.
+/// Releases a permit when it is dropped.
 struct GiveBack(SharedPermit);
 
 impl Drop for GiveBack {
@@ -92,14 +92,14 @@ pub(crate) struct Session {
     state: Mutex<SessionState>,
     pub(crate) outbox: SharedOutbox,
     pub(crate) activity: Activity,
-    /// The process resumes at the checkpoint.
+    /// Whether the process resumes at the checkpoint.
     pub(crate) recovery_read: AtomicBool,
     /// A permit for each call that may be in flight.
     call_slots: Arc<Semaphore>,
 }
 
 impl Session {
-    /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns what was known after the claim.
+    /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns the run's recovery after the claim.
     pub(crate) async fn open(
         transport: Arc<Transport>,
         config: Arc<Config>,
@@ -129,13 +129,14 @@ impl Session {
             let now = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
             match &claim {
                 Some(claim) if !claim.is_held_in(&now) => Err(not_writer(run_id, claim.epoch(), now.epoch)),
-                // Otherwise this handle would pass for the run's last writer.
+                // Otherwise this handle would act as the run's last writer without a claim.
                 None if now.status == RunStatus::Open => Err(claim::before_its_end(run_id)),
                 _ => Ok(now),
             }
         };
         let recovery = read(whole).await?;
-        // A key identifies its call forever, and a process that does not resume at the checkpoint begins at the start.
+        // Calls that the checkpoint covers are needed too: a key identifies its call forever, and a process may start
+        // at the run's beginning.
         let ended = match &recovery.checkpoint {
             Some(_) => read(RecoveryQuery { from_start: true, content: false }).await?.completed,
             None => Vec::new(),
@@ -177,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Runs an operation for at most [`Config::operation`]; after that it is as if its caller had cancelled it.
+    /// Runs an operation for at most [`Config::operation`], then cancels it.
     pub(crate) fn time_limited<'a, T: 'a>(
         &'a self,
         operation: impl Future<Output = Result<T, Error>> + 'a,
@@ -185,7 +186,7 @@ impl Session {
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, operation)
     }
 
-    /// Waits for earlier operations. After the deadline it fails, and nothing was done.
+    /// Waits for earlier operations. Fails after the deadline, without any effect.
     pub(crate) async fn lock(&self) -> Result<MutexGuard<'_, SessionState>, Error> {
         let mut state = lock(&self.state, &self.config, &self.run_id).await?;
         if self.recovery_read.load(Ordering::Relaxed) {
@@ -194,7 +195,7 @@ impl Session {
         Ok(state)
     }
 
-    /// A slot for one more call. If all are taken, it waits for one up to the deadline.
+    /// Takes a slot for a call. Waits up to the deadline if all are taken.
     pub(crate) async fn call_slot(&self) -> Result<OwnedSemaphorePermit, Error> {
         if let Ok(slot) = self.call_slots.clone().try_acquire_owned() {
             return Ok(slot);
@@ -217,8 +218,8 @@ impl Session {
         timeout(deadline, self.call_slots.clone().acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(full)
     }
 
-    /// Makes the handle ready to append: waits until the log has what was asked for before, reopens the handle if a checkpoint
-    /// stopped it, settles calls that were dropped, and records released results. An error if it is stopped for another reason.
+    /// Makes the handle ready to append: waits for intents in flight, reopens the handle if a checkpoint stopped it,
+    /// settles dropped calls, and records released results. Fails if the handle is stopped for another reason.
     pub(crate) async fn make_ready(&self, state: &mut SessionState) -> Result<(), Error> {
         state.drain_intents().await;
         if let Err(error) = state.appender.check_ready() {
@@ -239,7 +240,8 @@ impl Session {
         state.settle().await
     }
 
-    /// As [`Session::make_ready`], for an intent: others may be in flight, unless something has to be appended first.
+    /// As [`Session::make_ready`], for an intent: other intents may be in flight, unless a record must be appended
+    /// first.
     pub(crate) async fn make_ready_for_intent(&self, state: &mut SessionState) -> Result<(), Error> {
         let cancelled = state.intents.forget_cancelled();
         if cancelled || self.outbox.lock().is_due() || state.appender.check_ready().is_err() {
@@ -250,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends an intent after those before it, and waits until it is acknowledged.
+    /// Appends an intent after the earlier ones, and waits until it is acknowledged.
     pub(crate) async fn append_intent<'a>(
         &'a self,
         mut state: MutexGuard<'a, SessionState>,
@@ -272,7 +274,7 @@ impl Session {
                 Err(TryRecvError::Empty) => {}
             }
             let Some(ack) = ack else {
-                // It is not sent, because a result was refused.
+                // The intent is not sent, because a result was refused.
                 return Err(state.appender.check_results().err().unwrap_or_else(given_up));
             };
             drop(state);
@@ -289,7 +291,8 @@ impl Session {
         }
     }
 
-    /// A permit for an intent. The handle has none of its own while it waits for those of others.
+    /// Waits for a permit for an intent. First drains the handle's own intents, so that it holds no permits while it
+    /// waits for other handles.
     pub(crate) async fn permit(&self, state: &mut SessionState, record: &JournalRecord) -> Result<SharedPermit, Error> {
         let permit = match self.transport.try_permit(record) {
             Some(permit) => permit,
@@ -321,7 +324,7 @@ impl Session {
         Ok(acked.position)
     }
 
-    /// Appends a batch and waits for its outcome. The positions of its records `ids`, in order.
+    /// Appends a batch and waits for its outcome. Returns the positions of its records `ids`, in order.
     pub(crate) async fn append_batch(&self, batch: JournalRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
@@ -357,9 +360,9 @@ impl Session {
         Ok(acked.position)
     }
 
-    /// Finds out whether the last checkpoint was applied, if the acknowledgement did not say so: a checkpoint that builds on a
-    /// refused one would be refused too, and so would all after it. If it cannot be found out now, the next one is written
-    /// whole.
+    /// Checks whether the last checkpoint was applied, if the acknowledgement did not report it. A checkpoint that
+    /// builds on a refused one would be refused too, and so would all later ones. If the check fails, the next
+    /// checkpoint is written whole.
     async fn confirm_base(&self, state: &mut SessionState) -> Result<(), Error> {
         let Some(acked) = state.checkpoint_base.unconfirmed.clone() else { return Ok(()) };
         let Err(error) = self.read_back(&acked, &state.appender.unjudged).await else {
@@ -370,7 +373,7 @@ impl Session {
         match error.kind() {
             ErrorKind::Fenced => Err(state.appender.lose(error)),
             ErrorKind::Conflict => {
-                // If its numbers are wrong, so are those of the next record.
+                // If its numbers are wrong, the next record's numbers are wrong, too.
                 tracing::warn!(run = self.run_id.as_str(), %error, "the last checkpoint was refused; the next one is whole");
                 state.appender.stop_for_checkpoint(error);
                 self.make_ready(state).await
@@ -433,7 +436,7 @@ impl Session {
 
 /// Locks the state of a handle, after its earlier operations.
 ///
-/// Errors: `Unavailable` after [`Config::deadline`]; nothing was done.
+/// Errors: `Unavailable` after [`Config::deadline`].
 pub(crate) async fn lock<'a, T>(
     state: &'a Mutex<T>,
     config: &Config,

@@ -38,7 +38,7 @@ enum Backend {
     Local(Box<local::Local>),
 }
 
-/// The same query on each kind of backend. With Kafka, its query server answers.
+/// Runs the same query on each kind of backend. With Kafka, its query server answers.
 macro_rules! query {
     ($self:expr, $backend:ident => $call:expr) => {
         match &$self.backend {
@@ -89,7 +89,7 @@ impl Transport {
         self.in_flight.acquire(record).await.map_err(|error| error.about_record(record.body.record_id.borrow()))
     }
 
-    /// The same, if the record may be sent now.
+    /// Returns a permit if the record may be sent now.
     pub(crate) fn try_permit(&self, record: &JournalRecord) -> Option<Permit> {
         self.in_flight.try_acquire(record)
     }
@@ -125,7 +125,7 @@ impl Transport {
         stowed.map_err(|error| error.about_record(id.borrow()))
     }
 
-    /// Whether records may name the state of their effect, and what else schema version 3 adds.
+    /// Whether records may use schema version 3, in which they name the state of their effect.
     pub(crate) fn names_basis(&self) -> bool {
         match &self.backend {
             Backend::Http(http) => http.has(Feature::Bases),
@@ -136,7 +136,7 @@ impl Transport {
         }
     }
 
-    /// Whether outcomes of earlier records can be asked for with a read-back: `also` of [`Transport::append`] and
+    /// Whether a read-back can request outcomes of earlier records: `also` of [`Transport::append`] and
     /// [`Transport::read_back`].
     pub(crate) fn tells_earlier_outcomes(&self) -> bool {
         match &self.backend {
@@ -148,8 +148,8 @@ impl Transport {
         }
     }
 
-    /// Appends records of one run in order, and waits until all are acknowledged; a server also waits until what `ask` says, and
-    /// then reports the other outcomes. One answer for each record, in that order.
+    /// Appends records of one run in order, and waits until all are acknowledged. A server also waits for the event in
+    /// `ask`, and then reports the other outcomes. Returns one answer per record, in order.
     pub(crate) async fn append(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let appended = match &self.backend {
             Backend::Http(http) => http.append(all, ask).await,
@@ -175,7 +175,7 @@ impl Transport {
         })
     }
 
-    /// As [`Transport::append`], of one record.
+    /// As [`Transport::append`], for one record.
     pub(crate) async fn append_one(&self, one: ToAppend<'_>, ask: AppendAsk<'_>) -> Result<Appended, AppendFailed> {
         let mut appended = self.append(std::slice::from_ref(&one), ask).await?;
         appended.pop().ok_or_else(|| {
@@ -184,8 +184,8 @@ impl Transport {
         })
     }
 
-    /// The outcome of an acknowledged record, those of the run's records at the positions `also`, and the run's current writer, at
-    /// consistency `latest`: the answer includes every claim that was in the log when this was called.
+    /// Reads the outcomes of an acknowledged record and of the run's records at the positions `also`, and the run's
+    /// current writer, at `latest`: the answer includes every claim that was in the log at the time of the call.
     pub(crate) async fn read_back(
         &self,
         run_id: RunId<&str>,
@@ -198,8 +198,9 @@ impl Transport {
         answer.map_err(|error| error.about_run(run_id).about_position(position))
     }
 
-    /// The outcome of the record with this id and the run's current writer: at least as of the position `at_least` (inclusive)
-    /// of the run's partition, or at `latest`. `None` if no record of that id was applied, or refused because of its content.
+    /// Reads the outcome of the record with this id and the run's current writer: at least as of the position
+    /// `at_least` (inclusive) of the run's partition, or at `latest`. `None` if no record with that id was applied, or
+    /// refused because of its content.
     ///
     /// At `latest`, a server that reads from a deposed leader may not know the record. As of a position it fails with `Stale`.
     pub(crate) async fn landed(
@@ -227,8 +228,8 @@ impl Transport {
         query!(self, backend => backend.recovery(run_id, query, cursor).await).map_err(|error| error.about_run(run_id))
     }
 
-    /// The run with all of its pending effects, and whatever else those pages carry. `None` for a run without records. All
-    /// pages are needed: a pending effect that is missing would look as if it had been decided.
+    /// Reads the run with all its pending effects, and the other content of those pages. `None` for a run without
+    /// records. All pages are needed: a missing pending effect would look as if it had been decided.
     pub(crate) async fn pending_recovery(&self, run_id: RunId<&str>) -> Result<Option<Recovery>, Error> {
         let query = RecoveryQuery { from_start: true, content: false };
         let Some(mut recovery) = self.recovery(run_id, query, None).await? else { return Ok(None) };
@@ -300,14 +301,14 @@ impl Transport {
     }
 }
 
-/// Checks that a page of a recovery is not older than the first one: another server behind the same address may read an old
-/// state of the log.
+/// Checks that a page of a recovery is not older than the first page: another server behind the same address may read
+/// an old state of the log.
 fn check_page(first: &Recovery, page: &Recovery) -> Result<(), Error> {
     let state = |recovery: &Recovery| (recovery.epoch, recovery.next_journal_seq);
     if state(page) >= state(first) { Ok(()) } else { Err(old_answer(first.run_id.borrow(), state(first), state(page))) }
 }
 
-/// The error for an answer as of the epoch and the next `journal_seq` in `seen`, if later ones are known.
+/// Makes the error for an answer as of the epoch and the next `journal_seq` in `seen`, if later ones are known.
 pub(crate) fn old_answer(run_id: RunId<&str>, known: (Epoch, JournalSeq), seen: (Epoch, JournalSeq)) -> Error {
     let message = format!(
         "an answer about run {run_id} is of epoch {} and next journal_seq {}, older than {} and {}, which are known: the \
@@ -317,7 +318,7 @@ pub(crate) fn old_answer(run_id: RunId<&str>, known: (Epoch, JournalSeq), seen: 
     Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
 }
 
-/// The index has no record of a run that must have some.
+/// Makes the error for a run without records in the index, although it was claimed.
 pub(crate) fn run_without_records(run_id: RunId<&str>) -> Error {
     let message = format!("run {run_id} was claimed, but the index has no record of it: the index is not of this log");
     Error::new(ErrorKind::Internal, Action::Operator, message)

@@ -1,5 +1,5 @@
-//! Numbers and appends the records of a run: one at a time, or intents together, acknowledged in order, and none after an append
-//! that failed. Its states are those of [`WriterState`].
+//! Numbers and appends the records of a run: one at a time, or several intents together. Acknowledgements are processed
+//! in order, and no record follows a failed append. [`WriterState`] has the states.
 
 use super::{
     build::{build_record, offload_payload},
@@ -35,7 +35,7 @@ pub(crate) struct RunAppender {
     pub(crate) config: Arc<Config>,
     pub(crate) run_id: RunId,
     pub(crate) writer_id: OrEmpty<WriterId>,
-    /// Whether `writer_id` is this handle's, and not of the writer before it.
+    /// Whether `writer_id` is this handle's, and not the previous writer's.
     pub(crate) has_claimed: bool,
     pub(crate) epoch: Epoch,
     pub(crate) next_writer_seq: WriterSeq,
@@ -45,14 +45,14 @@ pub(crate) struct RunAppender {
     /// The claim that makes a stopped handle ready again, until its outcome is known.
     pub(crate) claiming: Option<Claim>,
     pub(crate) state: WriterState,
-    /// The record other than an intent that was sent last, until it is acknowledged. If one is left when the next record comes,
-    /// its append failed or was cancelled, and it is unknown whether it is in the log. Never more than one.
+    /// The last sent record that is not an intent, until it is acknowledged; at most one. If one is left when the next
+    /// record comes, its append failed or was cancelled, and it may be in the log.
     pub(crate) unacknowledged: Option<JournalRecord>,
     /// The last acknowledged record.
     pub(crate) last_acked: Option<AckedRecord>,
-    /// The offset of the run's last record that is known.
+    /// The offset of the run's last known record.
     pub(super) seen: Offset,
-    /// Results that a read-back has to ask about.
+    /// Results whose outcomes the next read-back requests.
     pub(crate) unjudged: Unjudged,
 }
 
@@ -103,8 +103,8 @@ impl RunAppender {
         head.map_or((None, Epoch::ZERO), Head::writer) == (self.writer_id.borrow(), self.epoch)
     }
 
-    /// Checks that an answer is not older than this handle's claim and its acknowledged records. A server that reads from a
-    /// deposed leader gives such an answer: what is pending now may be missing from it.
+    /// Checks that an answer is not older than this handle's claim and its acknowledged records. A server that reads
+    /// from a deposed leader gives such an answer: it may lack pending effects.
     pub(crate) fn check_current(&self, head: &impl Head) -> Result<(), Error> {
         let ((_, epoch), (_, next, _)) = (head.writer(), head.next());
         if (epoch, next) >= (self.epoch, self.next_journal_seq) {
@@ -113,16 +113,17 @@ impl RunAppender {
         Err(old_answer(self.run_id.borrow(), (self.epoch, self.next_journal_seq), (epoch, next)))
     }
 
-    /// Whether the writer that a read-back names is this handle, which wrote the run in `epoch`. From one of its epochs on,
-    /// each of its claims takes the next one, so all epochs up to its present one are its own; and so is the one of a claim
-    /// that is under way.
+    /// Whether a read-back names this handle as the writer, if the handle wrote the run in `epoch`. Each of its claims
+    /// takes the next epoch, so all epochs from `epoch` to the current one belong to it. The epoch of its claim in
+    /// flight belongs to it, too.
     pub(crate) fn is_writer_since(&self, epoch: Epoch, answer: &ReadBack) -> bool {
         let claimed = || self.claiming.as_ref().is_some_and(|claim| claim.is_named_in(answer));
         !self.state.is_lost() && ((epoch..=self.epoch).contains(&answer.epoch) || claimed())
     }
 
-    /// Claims the epoch after this handle's own and continues from the run's head after the claim, which is returned. `head`
-    /// is the run's current head; `head_after_claim` reads it again and is awaited once the claim's outcome is known.
+    /// Claims the epoch after this handle's own and continues from the run's head after the claim, which is returned.
+    /// `head` is the run's current head; `head_after_claim` reads it again and is awaited once the claim's outcome is
+    /// known.
     ///
     /// Errors: `ClaimLost` if another process writes the run. After an error or a cancellation it can be called again: the
     /// claim stays the same record until its outcome is known.
@@ -155,7 +156,7 @@ impl RunAppender {
         Ok(head)
     }
 
-    /// Checks that the handle can append. An append that was cancelled stops it here.
+    /// Checks that the handle can append. A cancelled append stops the handle here.
     pub(crate) fn check_ready(&mut self) -> Result<(), Error> {
         if let Some(sent) = self.unacknowledged.as_ref().filter(|_| self.state.is_ready()) {
             let message = format!(
@@ -172,10 +173,10 @@ impl RunAppender {
 
     /// Numbers and appends a record, and waits for its acknowledgement.
     ///
-    /// A payload that is too large for a record goes to the content store first; if that fails or is cancelled, no number
-    /// was used. A record that is refused before it is sent uses no number, and the handle stays ready. Any other failure, or
-    /// a refusal reported with the acknowledgement, stops the handle. An `applied` that is reported with the acknowledgement
-    /// does not say who writes the run now; a read-back does.
+    /// A payload that is too large for a record goes to the content store first; if that fails or is cancelled, no
+    /// number is used. A record that is refused before it is sent uses no number, and the handle stays ready. Any other
+    /// failure stops the handle, as does a refusal in the acknowledgement. An acknowledged `applied` does not show who
+    /// writes the run now; a read-back does.
     pub(crate) async fn append(&mut self, record_id: RecordId, payload: Payload) -> Result<AckedRecord, Error> {
         self.append_until(record_id, payload, AppendUntil::Judged).await
     }
@@ -191,8 +192,8 @@ impl RunAppender {
         self.send_until(record, until).await
     }
 
-    /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome. A
-    /// refusal, or an unknown outcome, stops the handle. The position of a repeat is that of the first record.
+    /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome.
+    /// A refusal, or an unknown outcome, stops the handle. A repeat has the first record's position.
     pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_ready()?;
         let record = offload_payload(&self.transport, &self.config, record).await?;
@@ -208,7 +209,7 @@ impl RunAppender {
         if acked.applied && acked.repeat.is_none() && !batch {
             return Ok(acked);
         }
-        // Until the numbers are known. If this is cancelled or fails, the handle is stopped.
+        // Stays set until the numbers are known: if this is cancelled or fails, the handle is stopped.
         self.unacknowledged = Some(sent);
         let (config, run_id) = (self.config.clone(), self.run_id.clone());
         if !acked.applied {
@@ -241,7 +242,7 @@ impl RunAppender {
         Ok(acked)
     }
 
-    /// A record that is not numbered yet, its payload in the content store if it is too large.
+    /// Builds a record without numbers. A payload that is too large goes to the content store.
     pub(crate) async fn build_record(
         &self,
         record_id: RecordId,
@@ -269,7 +270,8 @@ impl RunAppender {
         }
     }
 
-    /// Numbers records that are to be sent together, one after the other. The next numbers stay until they are acknowledged.
+    /// Numbers records consecutively, to send them together. The handle's next numbers change only with the
+    /// acknowledgement.
     pub(super) fn number_all<'a>(&mut self, records: impl Iterator<Item = &'a mut JournalRecord>) {
         let next = (self.next_writer_seq, self.next_journal_seq, self.prev_hash);
         for record in records {
@@ -279,7 +281,7 @@ impl RunAppender {
         (self.next_writer_seq, self.next_journal_seq, self.prev_hash) = next;
     }
 
-    /// The next numbers are those after this record.
+    /// Moves the next numbers past this record.
     fn advance_past(&mut self, record: &JournalRecord) {
         if !record.body.record_kind.unclaimed() {
             let advance = numbering::advance(record);
@@ -301,7 +303,7 @@ impl RunAppender {
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let (trace, sent_at) = ((self.config.traceparent)(), SentAt::now(&self.config));
         let sent = ToAppend::new(record, trace.as_deref());
-        // Nothing is asked of an answer at the acknowledgement.
+        // An answer at the acknowledgement cannot contain outcomes.
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
         match self.transport.append_one(sent, AppendAsk { until, also: &also }).await {
             Ok(appended) => {
@@ -324,8 +326,8 @@ impl RunAppender {
         }
     }
 
-    /// Takes in the acknowledgement of a record: when it was sent, and after which record of the run. Of several that were sent
-    /// together, the earlier ones first.
+    /// Applies the acknowledgement of a record, with the time when it was sent and the run's last known offset at that
+    /// time. Records that were sent together are acknowledged in order.
     pub(super) fn acknowledged(
         &mut self,
         record: JournalRecord,
@@ -339,7 +341,8 @@ impl RunAppender {
             let Writer { writer_id, epoch } = writer;
             ReadBack { outcome, epoch, writer_id, also: Vec::new() }
         });
-        // Such a repeat takes no number of the run. One of this very record does: it was delivered twice.
+        // A repeat of an earlier record takes no number of the run. A second delivery of this record does not matter:
+        // the first took the number.
         let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, sent_after));
         let journal_seq = self.next_journal_seq;
         self.advance_past(&record);
@@ -362,8 +365,8 @@ impl RunAppender {
         Ok(acked)
     }
 
-    /// The error of a handle that does not write the run according to an answer as of epoch `seen`. It is lost, unless the answer
-    /// is older than its own claim.
+    /// Makes the error of a handle that does not write the run according to an answer as of epoch `seen`. Marks the
+    /// handle as lost, unless the answer is older than its own claim.
     pub(crate) fn not_writer_in(&mut self, seen: Epoch) -> Error {
         let error = not_writer(self.run_id.borrow(), self.epoch, seen);
         if error.kind() == ErrorKind::ClaimLost { self.lose(error) } else { error }
@@ -391,7 +394,8 @@ impl RunAppender {
         Ok(())
     }
 
-    /// Where the records `ids` of an acknowledged batch are, in order; one that repeats another is where the first one is.
+    /// Returns the positions of the records `ids` of an acknowledged batch, in order. A repeat has the first record's
+    /// position.
     pub(crate) async fn positions(&self, acked: &AckedRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
         let mut positions = Vec::with_capacity(ids.len());
         for (nth, id) in (0..).zip(ids) {
@@ -412,7 +416,7 @@ impl RunAppender {
         Error::new(ErrorKind::Internal, Action::Operator, message)
     }
 
-    /// The backend reported with the acknowledgement that the record was refused.
+    /// Stops the handle for a refusal that the backend reported with the acknowledgement.
     fn stop_for_refusal(&mut self, record: JournalRecord, outcome: &Outcome) -> Error {
         let error = refused(self.run_id.borrow(), Some(record.body.record_id.borrow()), outcome);
         if error.kind() == ErrorKind::Fenced {
@@ -420,7 +424,7 @@ impl RunAppender {
         }
         let checkpoint = record.body.record_kind == RecordKind::LoopCheckpoint;
         if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Gap) && !is_intent(&record) {
-            // Refused because of its numbers: it used none, and can be sent again.
+            // The record was refused because of its numbers, so it used none and can be sent again.
             self.unacknowledged = Some(record);
         }
         self.stop_as(error, checkpoint)
@@ -439,9 +443,9 @@ impl RunAppender {
         }
     }
 
-    /// Appends a result in the name of a writer that has lost the run, or whose run ended. The journal refuses it, and keeps
-    /// it as evidence for the decision about its effect. Returns whether it did, or has the result already: if an earlier
-    /// try arrived late and took this one's number, it did not, and the result needs another record id.
+    /// Appends a result for a writer that has lost the run, or whose run ended. The journal refuses it, and keeps it as
+    /// evidence for the decision about its effect. Returns whether the journal keeps it. If not, a late earlier try
+    /// took its number, and the result needs another record id.
     pub(crate) async fn append_evidence(&mut self, mut record: JournalRecord) -> Result<bool, Error> {
         if !self.state.is_lost() && !record.body.record_kind.unclaimed() {
             // The numbers of an own record are judged before the run's status.
@@ -479,7 +483,7 @@ impl RunAppender {
         self.stop_as(error, true);
     }
 
-    /// The first reason to stop stays.
+    /// Stops the handle. The first reason stays.
     fn stop_as(&mut self, error: Error, checkpoint: bool) -> Error {
         let error = error.stopping();
         if self.state.is_ready() {
@@ -488,7 +492,7 @@ impl RunAppender {
         error
     }
 
-    /// Another process writes the run, whatever the handle's state was.
+    /// Marks the handle as lost in any state: another process writes the run.
     pub(crate) fn lose(&mut self, error: Error) -> Error {
         if !self.state.is_lost() {
             self.config.count(metric::LOST);
@@ -502,7 +506,7 @@ impl RunAppender {
     }
 }
 
-/// Whether a record is the intent of a call, or of one more attempt of it.
+/// Whether a record is the intent of a call, or another attempt.
 fn is_intent(record: &JournalRecord) -> bool {
     let kind = record.body.facts.payload_type.known();
     matches!(kind, Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt))

@@ -12,8 +12,8 @@ use runlog_schemas::{
     record::JournalRecord,
 };
 
-/// A record that is not numbered yet, of a record id, a payload, and the key of a call that has one. Its payload is in the content
-/// store if it is too large.
+/// Builds a record without numbers from a record id, a payload, and a call's key if it has one. A payload that is too
+/// large goes to the content store.
 pub(crate) async fn build_record(
     transport: &Transport,
     config: &Config,
@@ -28,7 +28,7 @@ pub(crate) async fn build_record(
     offload_payload(transport, config, record).await
 }
 
-/// The record with a payload that is too large for it in the content store.
+/// Moves a payload that is too large for its record into the content store.
 pub(super) async fn offload_payload(
     transport: &Transport,
     config: &Config,

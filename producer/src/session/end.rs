@@ -11,7 +11,7 @@ use runlog_schemas::{
     payload::{Payload, RunLifecycle},
 };
 
-/// Records that are looked at for a run's end. One run has one end, and few records of that kind.
+/// Records that are searched for a run's end. A run has one end, and few records of that kind.
 const ENDS_MAX: usize = 100;
 
 impl Session {
@@ -25,13 +25,13 @@ impl Session {
         }
         let record = state.appender.build_record(self.config.record_id()?, lifecycle.into(), None).await?;
         let acked = state.appender.send(record.clone()).await?;
-        // Until it is known whether the run ended. If this is cancelled, the handle is stopped.
+        // Stays set until the run's end is known to be applied or not. If this is cancelled, the handle is stopped.
         state.appender.unacknowledged = Some(record);
         let applied = state.appender.read_back(&acked).await;
         if applied.is_ok()
             && let Err(error) = state.appender.ask_for_results().await
         {
-            // Until it is known whether the run ended, as after a cancellation.
+            // Stops the handle until the outcome is known, as after a cancellation.
             return Err(state.appender.stop(error).with_side_effect(SideEffect::Unknown));
         }
         if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
@@ -45,7 +45,8 @@ impl Session {
         Ok(acked.position)
     }
 
-    /// The position of the record that ended the run in this very way; otherwise an error that begins as `ended`.
+    /// Returns the position of the record that ended the run in the same way. Otherwise returns an error that begins
+    /// with `ended`.
     async fn same_end(&self, wanted: &RunLifecycle, ended: Error) -> Result<Position, Error> {
         let (family, kind) = (Some("run".to_owned()), Some(wanted.status.clone()));
         let filter = RecordFilter { family, kind, ..RecordFilter::default() };

@@ -1,4 +1,4 @@
-//! Reading back the outcome of an acknowledged record: applied, a repeat, or refused.
+//! Reads back the outcome of an acknowledged record: applied, a repeat, or refused.
 
 use super::{
     sent_at::{START_WITHIN, SentAt},
@@ -25,22 +25,22 @@ pub(crate) struct AckedRecord {
     pub(crate) position: Position,
     /// Whether the backend reported with the acknowledgement that the record was applied.
     pub(crate) applied: bool,
-    /// If the backend reported a repeat: the `journal_seq` of the first record, 0 if it did not report that.
+    /// If the backend reported a repeat: the `journal_seq` of the first record, or 0 if the backend omitted it.
     pub(crate) repeat: Option<JournalSeq>,
-    /// A batch, some of whose records may repeat others, which are elsewhere.
+    /// Whether it is a batch with records that may repeat others at other positions.
     pub(crate) holds_repeats: bool,
-    /// Its read-back, if that came with the acknowledgement.
+    /// The read-back that came with the acknowledgement, if any.
     pub(crate) read_back: Option<ReadBack>,
     /// When it was first sent.
     pub(crate) sent_at: SentAt,
-    /// The offset of the run's last record that was known when this one was sent.
+    /// The offset of the run's last known record when this one was sent.
     pub(crate) sent_after: Offset,
     /// Whether its outcome, if the backend reported that, is [`repeats_earlier`].
     pub(crate) repeats_earlier: bool,
 }
 
 impl AckedRecord {
-    /// A record that is acknowledged, and not known to be applied.
+    /// Makes an acknowledged record that is not known to be applied.
     pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position, sent_at: SentAt) -> Self {
         let (applied, repeat, holds_repeats, read_back) = (false, None, false, None);
         let (sent_after, repeats_earlier) = (Offset::ZERO, false);
@@ -59,8 +59,8 @@ impl AckedRecord {
     }
 }
 
-/// Reads back an acknowledged record. One that was refused is an error, and so is an answer after the deadline: this is how
-/// a pause of this process is noticed.
+/// Reads back an acknowledged record. A refusal is an error. So is an answer after the deadline, which reveals a pause
+/// of this process.
 pub(crate) async fn read_back(
     transport: &Transport,
     config: &Config,
@@ -72,12 +72,12 @@ pub(crate) async fn read_back(
     if took_effect(&answer.outcome) {
         return Ok(answer);
     }
-    // Of a result the error names the call.
+    // For a result, the error names the call.
     let result = unjudged.take_refused_record(&acked.record_id).map(|result| result.error(run_id));
     Err(result.unwrap_or_else(|| refused(run_id, Some(acked.record_id.borrow()), &answer.outcome)))
 }
 
-/// As [`read_back`], with a refusal as an outcome like others. Asks about the results in `unjudged` too.
+/// As [`read_back`], but a refusal is a normal outcome. Also requests the outcomes of the results in `unjudged`.
 pub(crate) async fn outcome_of(
     transport: &Transport,
     config: &Config,
@@ -100,7 +100,7 @@ pub(crate) async fn outcome_of(
     }
 }
 
-/// The error for an answer that came after the deadline, or was that old when it could be used.
+/// Makes the error for an answer that came after the deadline, or was too old when it could be used.
 pub(crate) fn too_late(run_id: RunId<&str>, acked: &AckedRecord, deadline: Duration) -> Error {
     let message = format!(
         "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
@@ -111,7 +111,7 @@ pub(crate) fn too_late(run_id: RunId<&str>, acked: &AckedRecord, deadline: Durat
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
-/// The error for an effect whose intent was sent so long ago that an operator may have decided about the call since.
+/// Makes the error for an effect whose intent was sent so long ago that an operator may have decided the call since.
 pub(crate) fn sent_too_long_ago(run_id: RunId<&str>, acked: &AckedRecord) -> Error {
     let message = format!(
         "record {} of run {run_id} was first sent {} ago, more than {}: its effect was not run, because an operator may have \
@@ -124,7 +124,7 @@ pub(crate) fn sent_too_long_ago(run_id: RunId<&str>, acked: &AckedRecord) -> Err
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
-/// The error for an intent that was applied, and whose effect belongs to the process that writes the run by now.
+/// Makes the error for an applied intent whose effect belongs to the process that now writes the run.
 pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &ReadBack) -> Error {
     let message = format!(
         "run {run_id} was taken over by writer {} in epoch {} after record {}: its effect was not run here",
@@ -134,7 +134,7 @@ pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &Read
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
-/// The error for an intent under an id that was in the log before: its effect may have run elsewhere.
+/// Makes the error for an intent whose id was in the log before: its effect may have run elsewhere.
 pub(crate) fn not_own_intent(run_id: RunId<&str>, acked: &AckedRecord, first: &Position) -> Error {
     let message = format!(
         "record {} of run {run_id} was in the log before this call sent it, at offset {}: another call chose the same id, and its \
@@ -150,14 +150,14 @@ pub(crate) fn took_effect(outcome: &Outcome) -> bool {
     matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat)) && outcome.reason.is_none()
 }
 
-/// Whether a record repeats one that was in the log when it was sent, after the run's record at `sent_after`: another process
-/// chose the same id. Otherwise a repeat is of the record itself, which was delivered twice.
+/// Whether a record repeats a record at or before `sent_after`, which was in the log when this one was sent: another
+/// process chose the same id. Otherwise the record repeats itself, because it was delivered twice.
 pub(crate) fn repeats_earlier(outcome: &Outcome, sent_after: Offset) -> bool {
     outcome.outcome == Disposition::Repeat && outcome.position.offset <= sent_after
 }
 
-/// Whether the record that has this outcome was written in another epoch than `epoch`, which is this handle's: it is another
-/// process's, under the same id. A server without the feature `record_writer` does not say.
+/// Whether the record with this outcome was written in another epoch than `epoch`, this handle's: then another process
+/// wrote it under the same id. A server without the feature `record_writer` does not report the epoch.
 pub(crate) fn is_of_another_epoch(outcome: &Outcome, epoch: Epoch) -> bool {
     outcome.record_writer.as_ref().is_some_and(|writer| writer.epoch != epoch)
 }
@@ -167,7 +167,7 @@ pub(crate) fn repeat_of(outcome: &Outcome) -> Option<JournalSeq> {
     (outcome.outcome == Disposition::Repeat).then(|| outcome.journal_seq.unwrap_or_default())
 }
 
-/// The error for the writer of a refused record.
+/// Makes the error for the writer of a refused record.
 pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, outcome: &Outcome) -> Error {
     let reason = outcome.reason.as_ref().map_or("unknown", OrOther::as_str);
     let fenced = outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Fenced);

@@ -1,16 +1,16 @@
 //! Continues after a failed, unknown or cancelled append, without losing or repeating a record.
 //!
 //! ```text
-//!   stopped ─▶ claim own epoch + 1 ─▶ after it: keep what is in the log, send the rest again ─▶ ready
+//!   stopped ─▶ claim own epoch + 1 ─▶ after it: keep the records in the log, send the others again ─▶ ready
 //!                    └─ another writer has the run: append held results as evidence ─▶ claim_lost
 //! ```
 //!
-//! After the claim nothing that is still in flight under the old epoch takes effect, so what is read then is final. A record
-//! that is sent again keeps its id and its content and gets new sequence numbers, which are not part of the content hash. If
-//! the first one arrives after all, one of the two is a repeat or is fenced.
+//! After the claim, records in flight under the old epoch can no longer take effect, so reads after the claim are
+//! final. A record that is sent again keeps its id and its content. It gets new sequence numbers, which are not part of
+//! the content hash. If the first copy arrives after all, one of the two is a repeat or is fenced.
 //!
-//! After a cancellation at any point it can be called again: the claim stays the same record until its outcome is known, and
-//! every record stays in the outbox until it is known to be in the log.
+//! Reopening can be repeated after a cancellation at any point: the claim stays the same record until its outcome is
+//! known, and every record stays in the outbox until it is known to be in the log.
 
 use super::{
     appender::RunAppender,
@@ -51,7 +51,7 @@ pub struct Reopened {
 }
 
 impl Reopened {
-    /// Adds what was found and done after this.
+    /// Adds the findings and actions of a later reopening.
     pub(crate) fn add(&mut self, later: Self) {
         let Self { landed, appended, refused, refused_results, not_done } = later;
         self.landed += landed;
@@ -70,7 +70,7 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
         WriterState::Ready => return Ok(Reopened::default()),
         WriterState::Ended(error) => {
             let ended = error.without_side_effect();
-            // Of calls that outlived the run.
+            // The evidence of calls that outlived the run.
             return Err(state.append_all_evidence().await.err().map_or(ended, Error::stopping));
         }
         WriterState::Lost(_) => return Err(lose(state).await),
@@ -128,8 +128,9 @@ async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
     state.appender.take_over(Some(before), async { head().await.map(Some) }).await
 }
 
-/// Records in the epoch of their intents which effects never started: after the claim a server takes that record only from a
-/// credential that may resolve. Intents that land after `before` was read are left to [`decide_never_started`].
+/// Records, in the epoch of their intents, which effects never started. After the claim, a server accepts that record
+/// only from a credential with the scope `resolve`. [`decide_never_started`] handles intents that land after `before`
+/// was read.
 async fn decide_before_the_claim(state: &mut SessionState, before: &Recovery) -> Result<(), Error> {
     let unknown = state
         .intents
@@ -158,21 +159,21 @@ async fn lose(state: &mut SessionState) -> Error {
     }
 }
 
-/// The handle's own record did end the run: results that came after it are evidence.
+/// Handles that the handle's own record ended the run: later results are evidence.
 async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
     state.append_all_evidence().await?;
     state.end(status);
     Ok(())
 }
 
-/// The outcome of a record, by its id, as of the position of `head`, which was read after the claim, or a later one. A server
-/// that has not read so far would answer that the record is not in the log.
+/// Reads the outcome of a record by its id, at least as of the position of `head`, which was read after the claim. A
+/// server that lags behind this position would report that the record is not in the log.
 async fn outcome(state: &SessionState, record_id: &RecordId, head: &Recovery) -> Result<Option<ReadBack>, Error> {
     let RunAppender { transport, run_id, .. } = &state.appender;
     transport.landed(run_id.borrow(), record_id.borrow(), Some(&head.position)).await
 }
 
-/// The outcome of a record that this handle sent, read after the claim.
+/// Reads the outcome of a record that this handle sent, after the claim.
 async fn landed(
     state: &SessionState,
     record_id: &RecordId,
@@ -201,11 +202,11 @@ async fn landed(
     Ok(Landed::Refused(reason))
 }
 
-/// What became of a record.
+/// The outcome of a record that was sent before the claim.
 enum Landed {
     No,
     Applied,
-    /// For its content: it is never applied under this id.
+    /// Refused for its content: it is never applied under this id.
     Refused(OrOther<Reason>),
 }
 
@@ -214,7 +215,8 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
     let Some(sent) = state.appender.unacknowledged.clone() else { return Ok(()) };
     let id = sent.body.record_id.clone();
     if state.outbox.lock().release(&id) || sent.body.record_kind == RecordKind::EffectResolution {
-        // It is one of the held results, or about an effect that never started: `decide_never_started` decides again.
+        // The record is a held result, or a decision about an effect that never started: `decide_never_started` decides
+        // again.
         state.appender.unacknowledged = None;
         return Ok(());
     }
@@ -224,7 +226,7 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
         Landed::No => {
             let sending = state.appender.send_record(sent.clone()).await;
             if sending.as_ref().is_err_and(|error| error.kind().never_accepted()) {
-                // It is not in the log, and after the claim it cannot land any more.
+                // The record is not in the log, and cannot land after the claim.
                 state.appender.unacknowledged = None;
             }
             sending?;
@@ -235,8 +237,8 @@ async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: 
     Ok(())
 }
 
-/// Settles the intents whose append was unknown. Of one that is not in the log there is nothing to record: its effect never
-/// started, and its caller got an error that says so.
+/// Settles the intents whose append was unknown. An intent that is not in the log needs no record: its effect never
+/// started, and its caller got an error.
 async fn settle_unknown_intents(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     while let Some(sent) = state.intents.unknown.front().cloned() {
         if let Landed::Applied = landed(state, &sent.body.record_id, (head, &mut *done)).await? {
@@ -248,8 +250,8 @@ async fn settle_unknown_intents(state: &mut SessionState, head: &Recovery, done:
     Ok(())
 }
 
-/// An intent, or an attempt, that is in the log after all. The request of an attempt is known already; another one is added
-/// to the recorded calls, so that the same call is answered by it, whatever became of it in the meantime.
+/// Handles an intent or attempt that is in the log after all. The request of an attempt is already known. A new request
+/// is added to the recorded calls, so that it answers the same call in any state.
 fn landed_intent(replay: &mut Replay, sent: &JournalRecord) -> NeverStarted {
     let (record_id, facts) = (sent.body.record_id.clone(), &sent.body.facts);
     let intent = NeverStarted { request: record_id.clone(), call: None, key: None, record_id, position: None };
@@ -270,9 +272,9 @@ async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reope
         let mut record_id = held.record_id.clone();
         let send = match landed(state, &record_id, (head, &mut *done)).await? {
             Landed::Applied => false,
-            // An operator decided how the call ended, and that is its answer.
+            // An operator decided how the call ended; the decision is its answer.
             Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended)) => false,
-            // Refused because of its own number: it can be applied as another record.
+            // The result was refused because of its number, and can be applied as another record.
             Landed::Refused(_) => {
                 let fresh = state.appender.config.record_id()?;
                 state.outbox.lock().rename(&record_id, &fresh);
@@ -312,11 +314,11 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
 /// Settles intents in the log whose effect never started. A process that resumes the run elsewhere could not know that.
 async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     loop {
-        // The last one first, because each goes to the front of those that look the same.
+        // The last intent first, because each goes to the front of the calls with its fingerprint.
         let Some(intent) = state.outbox.lock().never_started.last().cloned() else { return Ok(()) };
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
-            // Refused, or an operator has decided it.
+            // The intent was refused, or an operator has decided it.
             let found = outcome(state, &intent.request, head).await?;
             if found.is_none_or(|found| !took_effect(&found.outcome)) {
                 state.replay.forget(&intent.request);
@@ -328,7 +330,7 @@ async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &
         };
         let key = pending_key(pending);
         if key.is_none() {
-            // Where an earlier start of it came to something, that is for somebody else to decide.
+            // If an earlier attempt may have had an effect, somebody else must decide.
             let settled = pending.class == Class::RetrySafe
                 || (pending.evidence.is_empty() && state.decide_not_done(&call.id).await?);
             if !settled {

@@ -1,8 +1,8 @@
 //! Decides which recorded call answers a call that an agent makes, and so whether an effect runs again. Pure.
 //!
-//! A call without a key takes the earliest request with its fingerprint that has no key and was not taken yet. A process that
-//! resumes at the checkpoint takes none that this covers. A call with a key takes the request with that key in its tool. If
-//! there is none, the call is new.
+//! A call without a key takes the earliest request without a key that has its fingerprint and was not taken yet. A
+//! process that resumes at the checkpoint takes no request that the checkpoint covers. A call with a key takes the
+//! request with that key in its tool. Without a matching request, the call is new.
 
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 /// The tool and the idempotency key of a call that has one.
 pub(crate) type CallKey = Option<(String, String)>;
 
-/// The key of a recorded call. An empty one, which older clients wrote, is none.
+/// The key of a recorded call. An empty key, which older clients wrote, counts as no key.
 fn call_key(tool: &str, key: Option<&str>) -> CallKey {
     key.filter(|key| !key.is_empty()).map(|key| (tool.to_owned(), key.to_owned()))
 }
@@ -72,13 +72,13 @@ impl From<&Pending> for PendingCall {
 pub(crate) enum Decision {
     /// No recorded call answers it.
     New,
-    /// This one does, completed or pending.
+    /// This recorded call answers it, completed or pending.
     Recorded(RecordedCall),
     /// The key belongs to this request, which has other arguments.
     Conflict(RecordId),
 }
 
-/// The recorded calls of a run that a resumed agent has not asked for yet.
+/// The recorded calls of a run that a resumed agent has not requested yet.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     keyless: HashMap<Fingerprint, VecDeque<RecordedCall>>,
@@ -87,8 +87,8 @@ pub(crate) struct Replay {
     unanswered: BTreeMap<JournalSeq, RecordId>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
     answered: BTreeMap<JournalSeq, RecordId>,
-    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes there. Otherwise it
-    /// begins at the run's start, and has received no answer of them.
+    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes at
+    /// the checkpoint. Otherwise the process starts at the run's beginning, and has not received their answers.
     covered: HashMap<RecordId, JournalSeq>,
     /// See [`Activity`](super::activity::Activity).
     period: u64,
@@ -97,8 +97,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// From a recovery with all pages merged. The calls in `ended` may be covered by its checkpoint. Those with a key count all the
-    /// same, and the others until [`Replay::resume_at_checkpoint`].
+    /// Builds the replay from a recovery with all pages merged. The checkpoint may cover calls in `ended`. Covered
+    /// calls with a key always count, the others until [`Replay::resume_at_checkpoint`].
     pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
         let mut all: Vec<(JournalSeq, CallKey, RecordedCall)> = Vec::new();
         for done in &recovery.completed {
@@ -106,7 +106,7 @@ impl Replay {
         }
         let mut replay = Self::default();
         for pending in &recovery.pending {
-            // No call may be able to match it, and nothing new runs until it is decided.
+            // Possibly no call can match it, and no new effect runs until it is decided.
             replay.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
             if let Some(recorded) = RecordedCall::from_pending(pending) {
                 all.push((pending.journal_seq, pending_key(pending), recorded));
@@ -138,7 +138,8 @@ impl Replay {
         replay
     }
 
-    /// Finds the recorded call that answers a call. One without a key is removed: it answers one call only.
+    /// Finds the recorded call that answers a call. Removes a recorded call without a key, since it answers only one
+    /// call.
     pub(crate) fn take(&mut self, tool: &str, key: Option<&str>, fingerprint: Fingerprint<&str>) -> Decision {
         let found = match key {
             Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
@@ -154,7 +155,7 @@ impl Replay {
         }
     }
 
-    /// The process resumes at the checkpoint: from now on, what this covers answers no call without a key.
+    /// Resumes at the checkpoint: from now on, covered requests answer no call without a key.
     pub(crate) fn resume_at_checkpoint(&mut self) {
         let covered = std::mem::take(&mut self.covered);
         if !covered.is_empty() {
@@ -226,7 +227,7 @@ impl Replay {
         }
     }
 
-    /// The agent receives the request's answer in this busy period.
+    /// Marks that the agent receives the request's answer in this busy period.
     pub(crate) fn mark_answered(&mut self, id: RecordId<&str>, period: u64) {
         self.begin_period(period);
         self.answered.extend(self.unanswered.extract_if(.., |_, unanswered| *unanswered == id));
@@ -236,8 +237,8 @@ impl Replay {
         }
     }
 
-    /// The effect may have happened and its end is not recorded. Unless it is `retry_safe`, no new effect runs before it is
-    /// decided.
+    /// Marks an effect that may have happened and whose end is not recorded. Unless it is `retry_safe`, no new effect
+    /// runs before it is decided.
     pub(crate) fn mark_uncertain(&mut self, id: RecordId<&str>, retry_safe: bool) {
         if !retry_safe {
             self.unresolved.insert(id.to_owned());
@@ -253,7 +254,8 @@ impl Replay {
         all.into_iter().map(|(_, id)| id.clone()).collect()
     }
 
-    /// No call was in flight between two periods: what was answered in an earlier one, the agent has received.
+    /// Starts a busy period. No call was in flight between two periods, so the agent has received all answers of
+    /// earlier periods.
     fn begin_period(&mut self, period: u64) {
         if self.period != period {
             self.period = period;

@@ -1,4 +1,4 @@
-//! How long ago something was sent, also across a suspension of the machine.
+//! Measures how long ago a request was sent, even if the machine was suspended.
 
 use crate::config::Config;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 /// An effect starts at most this long after the first send of its intent or attempt.
 ///
-/// A server lets an operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the
-/// effect at once"). A later answer to the intent says that it was applied, and not that the call was decided since.
+/// A server lets an operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md,
+/// "Start the effect at once"). A later answer to the intent shows that it was applied, but not that the call was
+/// decided since.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// The time at which a request was first sent.
@@ -23,8 +24,8 @@ impl SentAt {
         Self { instant: Instant::now(), millis: (config.clock)(), clock: config.clock }
     }
 
-    /// The time since then: by the monotonic clock, which stops while the machine is suspended, or by the system's clock if that
-    /// says more.
+    /// The time since then: the larger of the monotonic clock, which stops while the machine is suspended, and the
+    /// system clock.
     pub(crate) fn age(&self) -> Duration {
         let by_clock = Duration::from_millis((self.clock)().saturating_sub(self.millis));
         self.instant.elapsed().max(by_clock)

@@ -1,4 +1,5 @@
-//! What the operations of a handle change, one at a time, and how each settles what earlier ones left behind.
+//! The state that a handle's operations change, one at a time. Each operation settles the calls and results that
+//! earlier ones left.
 
 use super::{
     appender::RunAppender,
@@ -27,7 +28,7 @@ use runlog_schemas::{
 /// number.
 const EVIDENCE_TRIES: u32 = 3;
 
-/// Changed by one operation at a time: behind the session's lock.
+/// Guarded by the session's lock: one operation at a time changes it.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(crate) appender: RunAppender,
@@ -38,16 +39,17 @@ pub(crate) struct SessionState {
 }
 
 impl SessionState {
-    /// Puts calls back that were dropped, so that they answer the next call or block new effects.
+    /// Restores dropped calls, so that they answer the next call or block new effects.
     pub(crate) fn restore_interrupted(&mut self) {
         let (abandoned, returned) = self.outbox.lock().take_interrupted();
         // In reverse, because each goes to the front.
         for (recorded, key) in abandoned.into_iter().rev() {
-            // It may be there already: reopening adopts what is pending in the journal.
+            // The call may be there already: reopening adopts the journal's pending calls.
             self.replay.restore(key, recorded);
         }
         for recorded in returned.into_iter().rev() {
-            // It may have been decided since it was taken. As an unresolved call it is asked about before the next call.
+            // The call may have been decided since it was taken. As an unresolved call, it is read again before the
+            // next call.
             if let Some(open) = &recorded.pending
                 && !self.outbox.lock().running.contains(&recorded.id)
             {
@@ -57,7 +59,8 @@ impl SessionState {
         }
     }
 
-    /// Why nothing new is recorded if the run ended: it still answers. Any other error of making the handle ready is returned.
+    /// Returns the error of an ended run as a value, since the handle still answers recorded calls. Fails with any
+    /// other error of `ready`.
     pub(crate) fn ended_or(&self, ready: Result<(), Error>) -> Result<Option<Error>, Error> {
         match self.appender.state.ended() {
             Some(ended) => Ok(Some(ended.without_side_effect())),
@@ -65,7 +68,7 @@ impl SessionState {
         }
     }
 
-    /// Settles what calls left that were dropped.
+    /// Settles dropped calls.
     pub(crate) async fn settle(&mut self) -> Result<(), Error> {
         self.restore_interrupted();
         self.settle_never_started().await?;
@@ -86,7 +89,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// A held result is in the log: the same call is now answered from there.
+    /// Marks a held result as recorded: the journal now answers the same call.
     pub(crate) fn mark_recorded(&mut self, record_id: &RecordId) {
         let removed = self.outbox.lock().remove(record_id);
         if let Some(HeldResult { call, key, .. }) = removed {
@@ -94,14 +97,14 @@ impl SessionState {
         }
     }
 
-    /// Settles intents whose effect this process never started, so that they can run when they are asked for again. One
-    /// without a key first needs a record that says so, because only this process knows it.
+    /// Settles intents whose effect this process never started, so that the calls can run again. Without a key, a
+    /// record must first state that the effect did not happen, because only this process knows it.
     pub(crate) async fn settle_never_started(&mut self) -> Result<(), Error> {
         loop {
-            // The last one first, because each goes to the front of those that look the same.
+            // The last intent first, because each goes to the front of the calls with its fingerprint.
             let Some(intent) = self.outbox.lock().never_started.last().cloned() else { return Ok(()) };
             let NeverStarted { request, call, key, record_id, position } = intent;
-            // A process that has lost the run cannot know what others have done since.
+            // A process that has lost the run does not know the later actions of others.
             if let Some(position) = position {
                 let acked =
                     AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position, SentAt::now(&self.appender.config));
@@ -121,7 +124,7 @@ impl SessionState {
         }
     }
 
-    /// Takes over the journal's state of a call whose effect never started: pending, or decided by an operator meanwhile.
+    /// Adopts the journal's state of a call whose effect never started: pending, or decided by an operator meanwhile.
     async fn leave_to_others(&mut self, request: &RecordId, call: Option<RecordedCall>) -> Result<(), Error> {
         let now = self.adopt_pending().await?;
         let found = now.pending.iter().find(|pending| pending.id == *request);
@@ -166,7 +169,7 @@ impl SessionState {
         }
     }
 
-    /// The intent is pending in the journal, and its effect may run.
+    /// Restores an intent that is pending in the journal: its effect may run.
     pub(crate) fn restore_never_started(&mut self, call: Option<RecordedCall>, key: CallKey, record_id: &RecordId) {
         if let Some(call) = call {
             let attempts = call.pending.as_ref().map_or(1, |pending| pending.attempts);
@@ -176,8 +179,8 @@ impl SessionState {
         self.outbox.lock().never_started.retain(|other| other.record_id != *record_id);
     }
 
-    /// The decision, in this process's own name, that the effect of `request` did not happen. It is applied only as long as
-    /// this process has the run: another one may have started the effect since.
+    /// Makes the decision, in this process's own name, that the effect of `request` did not happen. The journal applies
+    /// it only while this process has the run: another process may have started the effect since.
     async fn not_done(&self, request: &RecordId) -> Result<JournalRecord, Error> {
         let config = &self.appender.config;
         let resolution = EffectResolution {
@@ -193,7 +196,7 @@ impl SessionState {
         Ok(record)
     }
 
-    /// Appends one result as evidence, and returns whether it is kept; see [`RunAppender::append_evidence`].
+    /// Appends a result as evidence, and returns whether the journal keeps it; see [`RunAppender::append_evidence`].
     pub(crate) async fn append_evidence(&mut self, record_id: &RecordId, payload: Payload) -> Result<bool, Error> {
         let record = self.appender.build_record(record_id.clone(), payload, None).await?;
         self.appender.append_evidence(record).await
@@ -232,7 +235,7 @@ impl SessionState {
         }
     }
 
-    /// Appends a result as evidence until it is kept; returns the id that it is kept under.
+    /// Appends a result as evidence until the journal keeps it. Returns the final record id.
     async fn keep_evidence(&mut self, mut record: JournalRecord) -> Result<RecordId, Error> {
         for _ in 0..EVIDENCE_TRIES {
             let record_id = record.body.record_id.clone();
@@ -249,7 +252,8 @@ impl SessionState {
         Err(Error::new(ErrorKind::Unavailable, Action::Reopen, message))
     }
 
-    /// Adds the pending effects of the journal that are missing here. Returns the run as it is, with all that is pending.
+    /// Adds the journal's pending effects that are missing here. Returns the run's current state with all pending
+    /// effects.
     pub(crate) async fn adopt_pending(&mut self) -> Result<Recovery, Error> {
         let RunAppender { transport, run_id, .. } = &self.appender;
         let now = transport.pending_recovery(run_id.borrow()).await?;
@@ -262,13 +266,13 @@ impl SessionState {
         Ok(now)
     }
 
-    /// The run ended: nothing more is appended.
+    /// Marks the run as ended: no more records are appended.
     pub(crate) fn end(&mut self, status: &str) {
         self.appender.state = WriterState::Ended(super::claim::ended(self.appender.run_id.borrow(), status));
     }
 }
 
-/// Whether an own decision was not appended: the server forbids it, or knows a result that it contradicts.
+/// Whether the server did not append an own decision: it forbids the decision, or knows a result that contradicts it.
 fn was_not_decided(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::ReconcileRequired)
 }
@@ -278,7 +282,7 @@ fn is_result(record: &JournalRecord) -> bool {
     matches!(record.body.facts.payload_type.known(), Some(PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed))
 }
 
-/// The status that a record, or one of a batch, ends its run with.
+/// The status with which a record, or a record of a batch, ends its run.
 pub(crate) fn ends_run(record: &JournalRecord) -> Option<RunStatus> {
     numbering::members(record).iter().find_map(|record| {
         let facts = &record.body.facts;

@@ -138,14 +138,15 @@ impl Unjudged {
             };
             self.judged(&[std::slice::from_ref(first), rest].concat(), &also);
             if self.len() == before {
-                // None at its position.
+                // The position has no record.
                 self.ask_by_id(transport, config, run_id).await?;
             }
         }
         self.ask_by_id(transport, config, run_id).await
     }
 
-    /// Asks by their ids for the results that the journal does not have at their positions. Rare: none are there otherwise.
+    /// Requests by id the outcomes of results that the journal does not have at their positions. Usually there are
+    /// none.
     pub(crate) async fn ask_by_id(
         &self,
         transport: &Transport,
@@ -168,7 +169,7 @@ impl Unjudged {
         }
     }
 
-    /// Asks for the outcomes of all, if there are more than one question asks for: so they do not become ever more.
+    /// Requests the outcomes of all results if one request cannot cover them, which bounds their number.
     pub(crate) async fn ask_if_many(
         &self,
         transport: &Transport,
@@ -178,12 +179,12 @@ impl Unjudged {
         if self.len() > ASKED_MAX { self.ask(transport, config, run_id).await } else { Ok(()) }
     }
 
-    /// Whether a result has to be asked for by its id.
+    /// Whether a result must be looked up by its id.
     pub(crate) fn has_by_id(&self) -> bool {
         self.lock().results.iter().any(|result| result.by_id)
     }
 
-    /// How many results were refused so far.
+    /// The number of refused results so far.
     pub(crate) fn refusals(&self) -> u64 {
         self.lock().refusals
     }
@@ -193,21 +194,23 @@ impl Unjudged {
         !self.lock().refused.is_empty()
     }
 
-    /// The result that this record is, if it was refused and no operation has reported it yet. The caller reports it.
+    /// Removes and returns the result with this record id if it was refused and not reported yet. The caller reports
+    /// it.
     pub(crate) fn take_refused_record(&self, record_id: &RecordId) -> Option<RefusedResult> {
         let mut state = self.lock();
         let at = state.refused.iter().position(|refused| refused.record_id == *record_id)?;
         state.refused.remove(at)
     }
 
-    /// The oldest refused result that no operation has reported yet. The caller reports it before it waits for anything.
+    /// Removes and returns the oldest refused result that no operation has reported yet. The caller reports it before
+    /// it waits for anything.
     pub(crate) fn take_refused(&self) -> Option<RefusedResult> {
         self.lock().refused.pop_front()
     }
 }
 
 impl State {
-    /// The result at this place has an outcome, or none.
+    /// Removes the result at this index, with its outcome. Without an outcome it counts as refused.
     fn settle(&mut self, at: usize, outcome: Option<&Outcome>) {
         let Some(UnjudgedResult { call, record_id, .. }) = self.results.remove(at) else { return };
         if outcome.is_none_or(|outcome| !took_effect(outcome)) {
@@ -218,7 +221,7 @@ impl State {
 }
 
 impl RunAppender {
-    /// As [`RunAppender::append`], for the result of `call`: its outcome is asked for with the next read-back.
+    /// As [`RunAppender::append`], for the result of `call`: the next read-back requests its outcome.
     pub(crate) async fn append_result(
         &mut self,
         call: &RecordId,
@@ -232,7 +235,7 @@ impl RunAppender {
         Ok(acked)
     }
 
-    /// Asks for the outcomes of all acknowledged results.
+    /// Requests the outcomes of all acknowledged results.
     pub(crate) async fn ask_for_results(&self) -> Result<(), Error> {
         self.unjudged.ask(&self.transport, &self.config, self.run_id.borrow()).await
     }
@@ -245,13 +248,13 @@ impl RunAppender {
         Err(self.stop_or_lose(refused.error(self.run_id.borrow())))
     }
 
-    /// Finds out whether all acknowledged results were applied. A refusal stops the handle, an error of the question does not.
+    /// Checks that all acknowledged results were applied. A refusal stops the handle; a failed request does not.
     pub(crate) async fn confirm_results(&mut self) -> Result<(), Error> {
         self.ask_for_results().await?;
         self.check_results()
     }
 
-    /// The refusal of a record was reported: no flush reports it again.
+    /// Marks the refusal of a record as reported, so that no flush reports it again.
     pub(crate) fn mark_reported(&mut self, record_id: &RecordId) {
         self.last_acked = self.last_acked.take().filter(|last| last.record_id != *record_id);
     }

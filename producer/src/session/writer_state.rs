@@ -12,17 +12,17 @@ use crate::error::Error;
 /// Whether a handle can append.
 #[derive(Clone, Debug)]
 pub(crate) enum WriterState {
-    /// It can.
+    /// The handle can append.
     Ready,
-    /// Not until it is reopened.
+    /// The handle can append only after it is reopened.
     Stopped {
         error: Error,
         /// A checkpoint failed, which must not fail the agent's loop: the next operation reopens the handle first.
         checkpoint: bool,
     },
-    /// Never: another process writes the run.
+    /// The handle can never append again: another process writes the run.
     Lost(Error),
-    /// Never: the run ended.
+    /// The handle can never append again: the run ended.
     Ended(Error),
 }
 
@@ -35,17 +35,17 @@ impl WriterState {
         matches!(self, Self::Lost(_))
     }
 
-    /// Whether it never can again: results can only be appended as evidence.
+    /// Whether the handle can never append again, except results as evidence.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Ended(_))
     }
 
-    /// Why nothing is appended any more, if that is because the run ended.
+    /// The error for further appends, if the run ended.
     pub(crate) fn ended(&self) -> Option<&Error> {
         if let Self::Ended(error) = self { Some(error) } else { None }
     }
 
-    /// The reason why nothing can be appended.
+    /// The error that prevents appends.
     pub(super) fn error(&self) -> Option<&Error> {
         match self {
             Self::Ready => None,

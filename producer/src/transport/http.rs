@@ -31,7 +31,7 @@ use tokio::time::Instant;
 /// The client waits this much longer than the deadline that it sends to the server.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// The header that says that content was uploaded.
+/// The header with the receipts of uploaded content.
 const RECEIPT: &str = "Runlog-Receipt";
 
 /// How long an idle connection is kept: less than the 10 s after which a server closes it.
@@ -40,7 +40,7 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 /// The shortest wait before a query is sent again.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// How long to wait before the request is sent again, if it was refused for now. A date instead of seconds is not used.
+/// The time to wait before the next try, if the server asked for one with 429. A `Retry-After` date is ignored.
 fn retry_after(response: &Response) -> Option<Duration> {
     let after = response.headers().get(RETRY_AFTER).filter(|_| response.status() == StatusCode::TOO_MANY_REQUESTS)?;
     let seconds = after.to_str().ok()?.parse().ok()?;
@@ -51,31 +51,31 @@ fn retry_after(response: &Response) -> Option<Duration> {
 #[derive(Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
-    /// Sends in place of the client.
+    /// Sends requests instead of the client, if set.
     sender: Option<HttpSender>,
     server: String,
     deadline: Duration,
     content: Option<Store>,
-    /// What the server understands.
+    /// The server's features.
     features: Vec<OrOther<Feature>>,
-    /// Of contents that were uploaded through the server; none where the producer writes to the store itself.
+    /// Receipts of contents that were uploaded through the server; absent if the producer writes to the store itself.
     receipts: Option<Receipts>,
 }
 
 /// The unreserved characters of RFC 3986. All others are percent-encoded in a path segment or a parameter.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path segment, or a parameter's value.
+/// Encodes a path segment, or a parameter's value.
 fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
     utf8_percent_encode(text.as_ref(), UNRESERVED)
 }
 
-/// A position in a query.
+/// Formats a position for a query.
 fn place(Position { partition, offset, index, .. }: &Position) -> String {
     format!("{partition}:{offset}:{index}")
 }
 
-/// The parameter that asks for the outcomes of other records; none for no positions.
+/// Formats the parameter that requests the outcomes of other records; empty without positions.
 fn also_at(positions: &[Position]) -> String {
     if positions.is_empty() {
         return String::new();
@@ -98,8 +98,8 @@ impl Http {
         let (server, features) = (server.to_owned(), Vec::new());
         let mut http = Self { client, sender, server, deadline, content, features, receipts: None };
         let journal = http.journal().await?;
-        // A server that asks for tokens takes a record that names content with the receipt of its upload alone. To one that
-        // gives none, content is written as before, and it says what it does not take.
+        // A server with authentication accepts a record that names content only with the receipt of its upload. Without
+        // the feature `uploads`, the producer writes content to the store itself, and the server may refuse the record.
         if security.token.is_some() && journal.has(Feature::Uploads) {
             http.receipts = Some(Receipts::default());
         }
@@ -112,12 +112,13 @@ impl Http {
         self.features.iter().any(|has| *has == feature)
     }
 
-    /// The content store that the producer writes to itself.
+    /// The content store that the producer writes to.
     pub(crate) fn content(&self) -> Option<&Store> {
         self.content.as_ref()
     }
 
-    /// Moves a payload that is too large for a record into this side's content store, through the server if that asks for tokens.
+    /// Moves a payload that is too large for a record into the content store, through the server if uploads need
+    /// receipts.
     pub(crate) async fn offload(&self, store: &Store, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let Some(receipts) = &self.receipts else { return Ok(store.stow(record).await?) };
         let whole = record.clone();
@@ -175,8 +176,8 @@ impl Http {
         Err(self.foreign_answer(status, &not_ours))
     }
 
-    /// An answer that is not Runlog's, or incomplete. A proxy's status says whether to retry; it says nothing about what the
-    /// server did.
+    /// Makes the error for an answer that is incomplete or not Runlog's. A proxy's status shows whether to retry, but
+    /// not whether the server acted.
     fn foreign_answer(&self, status: StatusCode, error: &serde_json::Error) -> Error {
         let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
         let (kind, action) = if status.is_server_error() || later.contains(&status) || error.is_eof() {
@@ -187,8 +188,8 @@ impl Http {
         Error::new(kind, action, format!("answer {status} from {} is not a Runlog answer: {error}", self.server))
     }
 
-    /// The URL of a path and query. Refuses a segment that the client would remove from the path, which would then name
-    /// something else.
+    /// Makes the URL of a path and query. Refuses a segment that the client would remove from the path, since the path
+    /// would then name another resource.
     fn url(&self, path: &str) -> Result<String, Error> {
         let mut segments = path.split('?').next().unwrap_or_default().split('/');
         match segments.find_map(id::dots) {
@@ -197,8 +198,8 @@ impl Http {
         }
     }
 
-    /// The answer to a query. One that is refused for now (429 with `Retry-After`) is sent again until the deadline: a
-    /// read-back that failed would stop the handle, which then claims and recovers, and so adds to the load.
+    /// Sends a query and returns its answer. A query that is refused for now (429 with `Retry-After`) is repeated until
+    /// the deadline: a failed read-back would stop the handle, which then claims and recovers, and so adds to the load.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let (url, begun) = (self.url(path)?, Instant::now());
         loop {
@@ -219,8 +220,8 @@ impl Http {
         }
     }
 
-    /// Refuses a record whose facts an older server would leave out: a decision without the state that it was made at holds for
-    /// good. Of calls the answer of when this was connected counts.
+    /// Refuses a record whose facts an older server would drop: a decision without the state that it was made at stays
+    /// valid after later evidence. For calls, the server's features at connection time count.
     async fn understands(&self, record: &JournalRecord) -> Result<(), Error> {
         let feature = match record.version().number {
             1 => return Ok(()),
@@ -239,7 +240,8 @@ impl Http {
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }
 
-    /// Appends records of one run. Where the server does not know what is asked it waits for the judgement and reports nothing else.
+    /// Appends records of one run. A server without the features for `ask` waits for the judgement and reports no other
+    /// outcomes.
     pub(crate) async fn append(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let until = match ask.until {
             AppendUntil::Acknowledged if !self.has(Feature::AnswerAtAck) => AppendUntil::Judged,
@@ -248,7 +250,7 @@ impl Http {
         };
         let also = if self.has(Feature::AnswerAtAck) { ask.also } else { &[] };
         match self.append_as(all, AppendAsk { until, also }).await {
-            // The address may be that of several servers, one of them older: it knows neither parameter, and appended nothing.
+            // The address may lead to several servers. An older one knows neither parameter, and appended nothing.
             Err(failed)
                 if failed.untouched
                     && failed.error.kind() == ErrorKind::Usage
@@ -260,7 +262,7 @@ impl Http {
         }
     }
 
-    /// One record is sent as an object, and answered with one; several as an array.
+    /// Sends one record as an object, which is also the form of its answer, and several records as an array.
     async fn append_as(&self, all: &[ToAppend<'_>], ask: AppendAsk<'_>) -> Result<Vec<Appended>, AppendFailed> {
         let AppendAsk { until, also } = ask;
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
@@ -335,7 +337,7 @@ impl Http {
         );
         if !also.is_empty() && self.has(Feature::AnswerAtAck) {
             match self.get(&format!("{path}{}", also_at(also))).await {
-                // The address may be that of several servers, and this one is older.
+                // The address may lead to several servers, and this one is older.
                 Err(error) if error.kind() == ErrorKind::Usage => {}
                 answer => return answer,
             }

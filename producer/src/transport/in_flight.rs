@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes are counted in units of this size, so that the limit fits a semaphore's permits.
 const UNIT: usize = 1024;
 
-/// Limits the number and the bytes of records that are sent and not yet acknowledged.
+/// Limits the number and the bytes of unacknowledged records.
 #[derive(Debug)]
 pub(crate) struct InFlightLimit {
     records: Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl Permit {
     }
 }
 
-/// A permit that two may give back: who has sent the record, and who waits for it.
+/// A permit that either the sender of the record or the task that waits for it may release.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPermit {
     bytes: usize,
@@ -68,9 +68,9 @@ impl InFlightLimit {
         Self { records, units, units_max, wait: config.deadline }
     }
 
-    /// Waits for a permit, first come, first served. A record larger than the whole limit takes all of it.
+    /// Waits for a permit, in FIFO order. A record larger than the limit takes the whole limit.
     ///
-    /// Errors: `Unavailable` after the deadline. Nothing was sent then, nor when the future is dropped.
+    /// Errors: `Unavailable` after the deadline. Dropping the future is safe: no record is sent.
     pub(crate) async fn acquire(&self, record: &JournalRecord) -> Result<Permit, Error> {
         let units = self.units_of(record);
         let both = async {
@@ -84,7 +84,7 @@ impl InFlightLimit {
         })
     }
 
-    /// A permit, if nobody has to be waited for.
+    /// Returns a permit if one is free.
     pub(crate) fn try_acquire(&self, record: &JournalRecord) -> Option<Permit> {
         let _record = self.records.clone().try_acquire_owned().ok()?;
         let units = self.units.clone().try_acquire_many_owned(self.units_of(record)).ok()?;

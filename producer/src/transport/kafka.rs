@@ -1,4 +1,4 @@
-//! Appends to Kafka, queries a server. The server names topic and partition count; nothing is created here.
+//! Appends to Kafka, queries a server. The server names topic and partition count; the topic must exist.
 
 use super::{
     http::Http,
@@ -27,16 +27,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(crate) struct Kafka {
     log: Arc<dyn Log>,
     partitions: u32,
-    /// Fingerprints of the schema's versions that the journal's server reads.
+    /// Fingerprints of the schema versions that the journal's server reads.
     schemas: Vec<String>,
-    /// The ids that the journal's registry gave to the schema's versions, by fingerprint.
+    /// The schema registry's ids of the schema versions, by fingerprint.
     schema_ids: BTreeMap<String, u32>,
     /// Answers the queries.
     pub(super) http: Http,
     deadline: Duration,
 }
 
-/// Converts a log's error, and tells whether the record may be in the log.
+/// Converts a log's error, and determines whether the record may be in the log.
 pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
     let (kind, action, untouched) = match error.kind() {
         Kind::Retry => (ErrorKind::Overloaded, Action::Retry, true),
@@ -48,7 +48,7 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
     AppendFailed { error: Error::new(kind, action, format!("log append failed: {error}")), untouched }
 }
 
-/// The log's entry for a record. Refuses a record that is too large.
+/// Encodes a record for the log. Refuses a record that is too large.
 pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str>) -> Result<Entry, AppendFailed> {
     let value = codec::encode_as(record, framing);
     let size = codec::size(&value);
@@ -68,7 +68,7 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
 /// Names a file of librdkafka's properties.
 const PROPERTIES: &str = "RUNLOG_KAFKA_PROPERTIES";
 
-/// How the topic is reached: as the configuration says, otherwise as the environment does. Blocking.
+/// Makes the Kafka settings of the topic, from the configuration and otherwise from the environment. Blocking.
 fn settings(brokers: &str, topic: String, config: &Config) -> Result<KafkaConfig, Error> {
     let mut kafka = KafkaConfig::new(brokers, topic);
     let file = std::env::var_os(PROPERTIES).filter(|file| !file.is_empty());
@@ -102,11 +102,11 @@ impl Kafka {
         Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
     }
 
-    /// The log's entry for a record, in the framing of the journal.
+    /// Encodes a record for the log, in the framing of the journal.
     fn entry(&self, &ToAppend { record, trace }: &ToAppend<'_>) -> Result<Entry, AppendFailed> {
         let fingerprint = hex(&record.version().fingerprint);
         if !self.schemas.contains(&fingerprint) {
-            // Its partition would stop at the record.
+            // The server would stop the partition at the record.
             let message = format!("the server does not read schema {}; upgrade it first", record.version());
             let error = Error::new(ErrorKind::Unavailable, Action::Operator, message);
             return Err(AppendFailed { error, untouched: true });

@@ -1,4 +1,4 @@
-//! Log and projector inside this process.
+//! Appends to a log and queries a projector inside this process.
 
 use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, ToAppend, run_of, unacknowledged};
 use crate::{
@@ -21,7 +21,7 @@ use runlog_schemas::{
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// A journal in a folder, which one process at a time can open.
+/// A journal in a folder. Only one process at a time can open it.
 #[derive(Debug)]
 pub(crate) struct Local {
     projector: Arc<Projector>,
@@ -115,7 +115,7 @@ impl Local {
         .await
     }
 
-    /// Answers from one view, on a thread that may block.
+    /// Runs a query on a thread that may block.
     async fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Projector) -> Result<T, runlog_projector::Error> + Send + 'static,
@@ -145,7 +145,7 @@ impl Local {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
-            // All pages are of one state of the run: if the run has gone on, later pages are read as of the first.
+            // All pages show one state of the run. If records were applied since, later pages read the earlier state.
             let behind = cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
             let Some(offset) = behind else {
                 return query::recovery::one(&view, &contents, place, run, ask, cursor);

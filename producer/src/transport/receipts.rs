@@ -1,4 +1,4 @@
-//! Receipts of uploads, until the records that name the contents are appended.
+//! Keeps receipts of uploads until the records that name the contents are appended.
 
 use runlog_schemas::{datum::Sha256, id::RunId, payload::Payload, record::JournalRecord};
 use std::{
@@ -6,15 +6,15 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How many are kept, the latest. A server refuses a record without its receipt, and nothing happens then.
+/// How many receipts are kept; the oldest go first. A server refuses a record without its receipt, and appends nothing.
 const KEPT_MAX: usize = 1024;
 
-/// The receipts that a server gave.
+/// Receipts from a server.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts(Mutex<VecDeque<(RunId, Sha256, String)>>);
 
 impl Receipts {
-    /// Keeps the receipt of what a record names.
+    /// Keeps the receipt of the content that a record names.
     pub(crate) fn keep(&self, record: &JournalRecord, receipt: String) {
         let Some((run_id, sha256)) = named(record) else { return };
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +24,7 @@ impl Receipts {
         kept.push_back((run_id.to_owned(), sha256, receipt));
     }
 
-    /// The latest receipt of what a record names; none if it names nothing.
+    /// Returns the latest receipt of the content that a record names; none if it names no content.
     pub(crate) fn of(&self, record: &JournalRecord) -> Option<String> {
         let (run_id, sha256) = named(record)?;
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 """The server's operations, request by request, with their retries (docs/protocol.md).
 
-A query is sent again after any failure that may pass. An append is sent again with the same record ids: whatever became of
-the first one, its records are in the log once.
+A query is sent again after any transient failure. An append is sent again with the same record ids, so that its records
+are in the log once, whatever the outcome of the first try.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def segment(text: str) -> str:
 
 
 def run_path(run_id: str) -> str:
-    """The path of a run. Raises `Usage` for ids that no path can name."""
+    """Makes the path of a run. Raises `Usage` for ids that no path can contain."""
     if run_id in (".", "..") or not 1 <= len(run_id.encode()) <= 1024:
         raise Usage(f"a run id has 1 to 1024 bytes and is not . or ..: {run_id!r}")
     return f"/v1/runs/{segment(run_id)}"
 
 
 def query(**terms: object) -> str:
-    """The query part of a path. Terms without a value are left out."""
+    """Makes the query part of a path. Omits terms without a value."""
     pairs = [f"{name}={segment(_term(value))}" for name, value in terms.items() if value is not None]
     return "?" + "&".join(pairs)
 
@@ -65,7 +65,7 @@ def _term(value: object) -> str:
 
 
 def parse(response: Response, server: str) -> Any:
-    """The answer. Raises the error that the server tells, or one for an answer that is not the server's own."""
+    """Parses an answer. Raises the server's error, or an error for an answer that does not come from the server."""
     try:
         body: Any = json.loads(response.body)
     except ValueError:
@@ -92,7 +92,7 @@ class Api:
         self._features: frozenset[str] | None = None
 
     def features(self) -> Steps[frozenset[str]]:
-        """What the server understands, asked once."""
+        """The server's features, requested once."""
         if self._features is None:
             journal: Object = yield from self.get("/v1/journal")
             self._features = frozenset(journal.get("features", ()))
@@ -114,7 +114,7 @@ class Api:
             raise
 
     def get(self, path: str, seconds: float | None = None, *, text: bool = False) -> Steps[Any]:
-        """The answer to a query, sent again until the deadline. With `text` a pair: the answer, and its text."""
+        """Sends a query, and repeats it until the deadline. With `text`, returns the answer and its text."""
         ends = time.monotonic() + (self.config.deadline if seconds is None else seconds)
         pause = PAUSE_MIN
         while True:
@@ -130,7 +130,7 @@ class Api:
             yield Sleep(pause)
 
     def find(self, path: str, *, text: bool = False) -> Steps[Any]:
-        """As `get`, with `None` for what there is not."""
+        """As `get`, with `None` for `not_found`."""
         try:
             return (yield from self.get(path, text=text))
         except NotFound:
@@ -141,9 +141,9 @@ class Api:
     ) -> Steps[list[Object]]:
         """Appends records, in order, and returns their outcomes.
 
-        The outcomes have `sent_at`, the time of the first try. With `read_back` they also have the run's writer as of `latest`,
-        and `asked_at`, the time of the last try, if the server can do that. The error's `happened` is `UNKNOWN` if some may be
-        in the log: the same records, sent again, tell.
+        The outcomes have `sent_at`, the time of the first try. With `read_back`, if the server supports it, they also
+        have the run's writer as of `latest`, and `asked_at`, the time of the last try. If the error's `happened` is
+        `UNKNOWN`, some records may be in the log: send the same records again to find out.
         """
         consistency = "latest" if read_back and "read_back" in (yield from self.features()) else None
         one = len(records) == 1
@@ -174,7 +174,8 @@ class Api:
             yield Sleep(pause)
 
     def copy(self, source: str, target: str, writer_id: str, epoch: int) -> Steps[Object]:
-        """Copies a run's checkpoints, messages and host payloads into a run that has none. Sent again, it goes on."""
+        """Copies a run's checkpoints, messages and host payloads into a run that has none. A repeated request
+        continues."""
         body = encode({"from": source, "writer_id": writer_id, "writer_epoch": epoch}).encode()
         ends, pause = time.monotonic() + self.config.deadline, PAUSE_MIN
         while True:
@@ -200,7 +201,7 @@ class Api:
         return self.get(f"{run_path(run_id)}/outcome{terms}", seconds)
 
     def landed(self, run_id: str, record_id: str) -> Steps[Object | None]:
-        """What became of a record, by its id; `None` if it is not in the log."""
+        """Reads the outcome of a record by its id; `None` if it is not in the log."""
         return self.find(f"{run_path(run_id)}/outcome{query(record_id=record_id, consistency='latest')}")
 
     def call(self, run_id: str, record_id: str) -> Steps[Object]:
@@ -288,7 +289,7 @@ class Api:
 
 
 def _with_texts(checkpoint: Object, text: str) -> Object:
-    """The list's hash is that of the texts in the journal, which parsed values may not give back."""
+    """The list's hash covers the texts in the journal, which parsed values may not reproduce."""
     messages = member_text(text, "messages")
     return {**checkpoint, "message_texts": element_texts(messages) if messages else []}
 

@@ -1,4 +1,4 @@
-"""Message lists of checkpoints: a record carries only what the list of its base does not have (docs/spec.md,
+"""Message lists of checkpoints: a record contains only messages that its base's list lacks (docs/spec.md,
 "Checkpoints").
 
     base    a b c d e f          (an applied checkpoint's list)

@@ -37,7 +37,7 @@ _NATIVE = (str, bool, int, float, list, dict)
 
 
 def decode(hint: Any, value: Any) -> Any:
-    """JSON as a value of a type. What does not fit the type, as redacted content, stays as it is.
+    """Converts JSON to a value of a type. A part that does not fit the type, such as redacted content, stays unchanged.
 
     In a union a type that JSON has comes first: `str | UUID` gives text. A model is what its `model_validate` returns or raises."""
     while (hidden := getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)) is not None:
@@ -204,7 +204,7 @@ def _model(kind: Any, value: Any) -> Any:
         fields: Any = getattr(kind, "model_fields", None)
         if fields is None or not isinstance(value, Mapping):
             raise
-        # As dumped: by name, with computed fields, and with bytes that are not UTF-8.
+        # Reads the dumped form: by name, with computed fields, and with bytes that are not UTF-8.
         hints = typing.get_type_hints(kind)
         computed: Any = kind.model_computed_fields
         named = cast("Mapping[str, Any]", value).items()

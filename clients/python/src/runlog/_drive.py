@@ -1,6 +1,6 @@
 """Drivers: they run the core's generators over HTTP, sync and async.
 
-A driver throws what a command raised into the generator, so that the core settles what it has to: also a cancellation.
+A driver throws a command's exception into the generator, also a cancellation, so that the core can settle its state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Token:
         return headers
 
     def changed(self) -> bool:
-        """Reads the token again. Returns whether it is another one."""
+        """Reads the token again. Returns whether it changed."""
         before, self._token = self._token, self._config.read_token()
         return self._token != before
 
@@ -209,10 +209,10 @@ class AsyncDriver:
         self.transport = transport
         self._owner = _Owner()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop of the first operation. Two loops on one connection would each close what the other one waits for."""
+        """The loop of the first operation. Two loops on one connection would close each other's requests."""
 
     def lock(self) -> asyncio.Lock:
-        """A new lock. First come, first served."""
+        """A new lock, in FIFO order."""
         return asyncio.Lock()
 
     def semaphore(self, permits: int) -> asyncio.Semaphore:
@@ -252,7 +252,7 @@ class AsyncDriver:
                     return False
             case Perform():
                 result = command.effect()
-                # A plain function has run by now. An error would leave its call pending, although its result is known.
+                # A plain function has already run. An error would leave its call pending, although its result is known.
                 return await result if inspect.isawaitable(result) else result
 
 
@@ -260,7 +260,7 @@ _COMMANDS = (Request, Sleep, Acquire, Perform)
 
 
 class _Done:
-    """What an operation returned."""
+    """The return value of an operation."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

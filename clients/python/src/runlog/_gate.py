@@ -50,19 +50,19 @@ RESULT_BYTES_MAX = 64 << 20
 
 
 START_WITHIN = 20.0
-"""Seconds from the first send of an intent or attempt to the start of its effect, at most. A server lets an operator decide about a
-call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect at once"). A later answer to the intent
-says that it was applied, and not that the call was decided since."""
+"""The maximum seconds from the first send of an intent or attempt to the start of its effect. A server lets an
+operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect
+at once"). A later answer to the intent shows that it was applied, but not that the call was decided since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an effect is given."""
+    """The argument of an effect."""
 
     id: str
     """The request's record id: unique, and the same for all attempts."""
     attempt: int
-    """1 for the first attempt; more if an earlier one may have happened."""
+    """1 for the first attempt; higher if an earlier attempt may have happened."""
     idempotency_key: str | None
     """The key to pass to the receiver."""
 
@@ -72,7 +72,7 @@ class Answer:
     """A call's answer."""
 
     result: Any
-    """What the effect returned; as JSON if it was recorded."""
+    """The result of the effect; as JSON if it was recorded."""
     recorded: bool
     """Whether the answer came from the journal, and the effect did not run now."""
     call_id: str
@@ -80,12 +80,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Which exceptions of an effect say how it ended. All others mean that it may have happened."""
+    """The exceptions that determine how an effect ended. Any other exception means that it may have happened."""
 
     failed_on: tuple[type[BaseException], ...] = ()
-    """It did not happen, finally."""
+    """The effect did not happen and will not."""
     unknown_on: tuple[type[BaseException], ...] = ()
-    """It may have happened, although the exception is one of `failed_on`."""
+    """The effect may have happened, although the exception is one of `failed_on`."""
 
     def failure(self, error: Exception) -> Failed | None:
         """The failure to record. `None` if it may have happened."""
@@ -152,7 +152,7 @@ class Gate:
             call = Call(flight.call.id, attempt, self.key[1] if self.key else None)
 
             def begin() -> Any:
-                # Not before: an interruption until here leaves a call that was never started.
+                # Set only here: an interruption before this point leaves a call that was never started.
                 flight.start()
                 return effect(call)
 
@@ -172,7 +172,7 @@ class Gate:
         session = self.session
         session.check_process()
         if session.outbox.next_released() is not None:
-            # Held results have slots, too.
+            # Held results use slots, too.
             yield from session.settle()
         if not (yield Acquire(session.slots, self.config.deadline)):
             message = (
@@ -217,7 +217,7 @@ class Gate:
         return flight, attempt
 
     def _intend(self, slot: Slot) -> Steps[tuple[InFlight, Object]]:
-        """A new call: nothing new runs while an older effect is unresolved."""
+        """Prepares a new call. No new effect runs while an older effect is unresolved."""
         session = self.session
         if (ended := session.writer.ended) is not None:
             raise session.writer.after_end(
@@ -249,7 +249,7 @@ class Gate:
         return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
 
     def _again(self, found: RecordedCall, slot: Slot) -> Steps[tuple[InFlight | None, int, Object]]:
-        """A recorded call: it is answered, or runs again if that is safe."""
+        """Handles a recorded call: answers it, or runs it again if that is safe."""
         session, pending = self.session, found.pending
         kept = False
         try:
@@ -289,9 +289,9 @@ class Gate:
                 session.outbox.returned.append(found)
 
     def _check_may_run(self, acked: Object) -> Steps[None]:
-        """The intent was applied and is this handle's, **and** this handle still writes the run, all read at `latest` after the
-        acknowledgement: in the same request if the server can do that. A pause of this process is noticed by the time that
-        the answer took."""
+        """Checks that the intent was applied and is this handle's, **and** that this handle still writes the run.
+        Both are read at `latest` after the acknowledgement, in the same request if the server supports it. The time
+        of the answer reveals a pause of this process."""
         session, seconds = self.session, self.config.read_back
         begun = acked.get("asked_at")
         if begun is not None and begun.age() <= seconds:
@@ -318,7 +318,7 @@ class Gate:
             raise session.writer.lose(session.taken_over(acked["record_id"], answer))
 
     def _recorded(self, found: RecordedCall) -> Steps[Answer]:
-        """Reads the recorded answer. If it cannot be read, the call stays taken by nobody."""
+        """Reads the recorded answer. If that fails, the call stays available."""
         session, kept = self.session, False
         try:
             answer = yield from session.api.call(session.run_id, found.id)
@@ -326,7 +326,7 @@ class Gate:
             dropped = [of for of in answer["dropped"] if of["payload_type"] != "tool_call_requested"]
             if lost or dropped:
                 raise self._answer_lost(found.id, answer["status"], lost)
-            # A status that says nothing of an answer must not look like an empty one.
+            # A status without an answer must not look like an empty answer.
             if answer["status"] not in ("completed", "failed"):
                 raise self._reconcile(found.id, self.tool, "its recorded answer was not found")
             if (mark := read_marker(found.id, answer["result"])) is not None:
@@ -390,7 +390,7 @@ class Gate:
         session.mark_answered(request)
 
     def _result(self, request: str, result: Any, failure: Failed | None) -> tuple[Record, int]:
-        """The record that ends the call, and its size. Nothing that the effect returned or raised makes this fail."""
+        """Makes the record that ends the call, and its size. Succeeds for any result or exception of the effect."""
         payload: Object
         if failure is not None:
             payload = {
@@ -406,13 +406,14 @@ class Gate:
         return self.session.writer.records.make(payload), size
 
     def _recordable(self, request: str, result: Any) -> tuple[Json, int]:
-        """The result as JSON, or the marker that says why it is left out, and the bytes of the JSON."""
+        """Encodes the result as JSON, or returns the marker with the reason why it is left out; and the bytes of the
+        JSON."""
         redaction, kind = self.config.redaction, None if isinstance(result, Unrecordable) else type_name(result)
         try:
             value = to_json(result, mark_nan=True)
             size = len(encode(value))
         except Error as error:
-            # Its message may have a part of the result.
+            # Its message may contain a part of the result.
             place = error.place if isinstance(error, NoJson) else ""
             message = error.message if redaction is None else f"a part of the result has no JSON, at ${place}"
             return marker(request, "no_json", self._redacted_text(message), type_name=kind), 0
@@ -439,7 +440,7 @@ class Gate:
     # Errors
 
     def _unknown(self, flight: InFlight, error: Exception) -> Error:
-        """The effect does not know whether it happened: nothing is recorded, and the call stays pending."""
+        """Makes the error of an effect with an unknown outcome: no result is recorded, and the call stays pending."""
         why = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
         if not self.safe_to_retry:
             found = self._reconcile(flight.call.id, self.tool, why)
@@ -472,7 +473,7 @@ class Gate:
 
 
 def _ran(error: Error, request: str, happened: Happened) -> Error:
-    """The same error of a call whose effect ran."""
+    """Converts an error for a call whose effect ran."""
     what = {
         Happened.HELD: "its result is held, and recorded by the next operation or by reopening the run",
         Happened.EVIDENCE: "its result was left as evidence",

@@ -1,4 +1,4 @@
-"""What sync and async handles share: the core's operations, without input or output."""
+"""The shared part of sync and async handles: the core's operations, without input or output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Recovery:
     status: str
     """`open`, or how the run ended."""
     resumable: bool
-    """Whether nothing has to be decided or restored first."""
+    """Whether the run can resume without a decision or a restored content."""
     reason: str | None
     """Why it is not resumable."""
     messages: list[Any]
@@ -64,7 +64,7 @@ class Recovery:
 
 
 class BaseRun:
-    """A run that this process claimed. Leaving it never ends it."""
+    """A run that this process claimed. Leaving the handle never ends the run."""
 
     is_async = False
 
@@ -73,8 +73,9 @@ class BaseRun:
 
     @property
     def recovery(self) -> Recovery:
-        """The state of the run after the claim. A process that reads it resumes at its checkpoint: calls without a key that
-        the checkpoint covers are new ones from then on. Any other process begins at the run's start."""
+        """The state of the run after the claim. A process that reads it resumes at its checkpoint: later calls
+        without a key are new, even if the checkpoint covers the same call. Any other process begins at the run's
+        start."""
         self._session.replay.at_checkpoint = True
         return self._recovery
 
@@ -85,22 +86,22 @@ class BaseRun:
 
     @property
     def epoch(self) -> int:
-        """The epoch that this handle claimed; 0 for a run that had ended."""
+        """The epoch that this handle claimed; 0 if the run had ended."""
         return self._session.writer.epoch
 
     @property
     def checkpoint_id(self) -> str | None:
-        """The id of the run's last checkpoint: the one that was resumed at, or that this handle took."""
+        """The id of the run's last checkpoint: from the recovery, or taken by this handle."""
         return self._session.base.checkpoint_id
 
     @property
     def quiet_checkpoint_id(self) -> str | None:
-        """The same, but of those that this handle took only the last one beside which no call was in flight."""
+        """As `checkpoint_id`, but ignores checkpoints that this handle took while a call was in flight."""
         return self._session.quiet_checkpoint
 
     def step(self) -> AbstractContextManager[None]:
-        """Counts as a call in flight: `with run.step()` around calls whose answers come into the messages together. A
-        checkpoint that is taken inside, as an autosave, covers none of them."""
+        """Counts as a call in flight: use `with run.step()` around calls whose answers enter the messages together.
+        A checkpoint inside the step, as an autosave, covers none of these calls."""
         return self._session.recent.call()
 
     def uncovered_keys(self, tool: str) -> list[str]:
@@ -122,7 +123,7 @@ class BaseRun:
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many results of effects wait to be recorded, and their bytes."""
+        """The number of results that are not recorded yet, and their bytes."""
         return self._session.outbox.held()
 
     def _call(
@@ -175,6 +176,6 @@ class BaseRun:
 
 
 def recover(api: Api, run_id: str) -> Steps[Recovery | None]:
-    """The state of a run, without claiming it."""
+    """Reads the state of a run, without claiming it."""
     found = yield from api.recovery(run_id, from_start=False, content=True)
     return Recovery.of(found) if found is not None else None

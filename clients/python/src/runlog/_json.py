@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Refused(ValueError):
-    """A text or value without canonical form. The argument says why, in a word."""
+    """A text or value without canonical form. The argument is the reason's code."""
 
 
 class _Number(str):
@@ -52,7 +52,7 @@ def canonical(value: Json) -> str:
 
 
 def set_order(value: Json) -> str:
-    """What an element of a set is sorted by: its canonical form, which here may have lone surrogates."""
+    """The sort key of an element of a set: its canonical form, here also with lone surrogates."""
     return _write(value, 1)
 
 
@@ -62,7 +62,7 @@ def args_sha256(arguments: Json) -> str:
 
 
 def fingerprint(tool: str, args_hash: str) -> str:
-    """What a call is found by: its tool, and the hash of its arguments."""
+    """The fingerprint of a call: its tool, and the hash of its arguments."""
     return "v1:" + hashlib.sha256(tool.encode() + b"\0" + args_hash.encode()).hexdigest()
 
 
@@ -163,7 +163,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def member_text(text: str, name: str) -> str | None:
-    """The text of a member of a JSON object, as it is written. `None` if there is none."""
+    """The unparsed text of a member of a JSON object. `None` if it is absent."""
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
@@ -178,7 +178,7 @@ def member_text(text: str, name: str) -> str | None:
 
 
 def element_texts(text: str) -> list[str]:
-    """The texts of the elements of a JSON array, as they are written."""
+    """The unparsed texts of the elements of a JSON array."""
     found: list[str] = []
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "]":

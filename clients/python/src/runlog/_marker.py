@@ -2,8 +2,9 @@
 
     {"runlog.result_not_recorded": {"call": "…", "reason": "no_json", "message": "…", "type": "shop.Cart", "bytes": null}}
 
-`call` is the record id of the request. It tells a marker from every other result: from results that were recorded earlier, by
-other clients, and from markers of other calls. A result that has the marker of its own call is itself left out.
+`call` is the record id of the request. It distinguishes a marker from every other result: from results that were
+recorded earlier, by other clients, and from markers of other calls. A result that has the marker of its own call is
+itself left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .errors import Error, TooLarge, visible
 
 MARKER = "runlog.result_not_recorded"
 TEXT_MAX = 1000
-"""Characters of a marker's message, and of a failure's message that is cut."""
+"""Maximum characters of a marker's message, and of a truncated failure message."""
 _LOGGER = logging.getLogger("runlog")
 
 
@@ -59,5 +60,5 @@ def without_content(record: Record, error: Error) -> Record:
 
 
 def storable(text: str) -> str:
-    """A text that every server stores: lone surrogates are escaped."""
+    """Escapes lone surrogates, so that every server stores the text."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Models of Pydantic as JSON: what `model_dump(mode="json")` makes of them, but sets are sorted.
+"""Converts Pydantic models to JSON as `model_dump(mode="json")` does, but with sorted sets.
 
 Pydantic lists a set in the order in which Python iterates over it, and that order differs from process to process. So Pydantic
 gets a copy of the model whose sets iterate in the order of the canonical text of their elements. Pydantic is not imported here.
@@ -57,7 +57,7 @@ def dumped(model: Any, to_json: ToJson) -> Any:
 
 
 def in_order(value: Any, to_json: ToJson) -> Any:
-    """The value, or a copy of it whose sets iterate in the order of the canonical text of their elements.
+    """Returns the value, or a copy whose sets iterate in the order of their elements' canonical texts.
 
     Raises `Invalid` for mappings with two keys of the same text."""
     return _Order(to_json).of(value)
@@ -73,7 +73,7 @@ class _OrderedSet(set[Any]):
 
 
 class _OrderedFrozenSet(frozenset[Any]):
-    """The same of a frozenset."""
+    """A frozenset that iterates in order."""
 
     order: list[Any]
 
@@ -90,7 +90,7 @@ class _Order:
         """Whether a model has computed fields, which the copy computes when it is dumped."""
 
     def of(self, value: Any) -> Any:
-        """The value, or a copy of it if it has sets."""
+        """Returns the value, or a copy if it has sets."""
         if type(value) in _LEAVES:
             return value
         if isinstance(value, set | frozenset):
@@ -152,7 +152,7 @@ class _Order:
         except Invalid:
             from pydantic_core import to_jsonable_python
 
-            # A type that only Pydantic has a text for. Anything else fails, as it does in the dump.
+            # Only Pydantic has a text for this type. Other types fail, as in the dump.
             return set_order(to_jsonable_python(element))
 
 
@@ -179,7 +179,7 @@ def _sort(made: AbstractSet[Any], elements: list[Any]) -> list[Any]:
 
 
 def _parts(value: Any, members: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Which part of a value each member of its JSON is of, and whether a computed field made it."""
+    """Finds the part of a value behind each member of its JSON, and whether a computed field made the member."""
     if is_pydantic(value):
         kind: Any = cast("Any", type(value))
         computed: dict[str, Any] = kind.model_computed_fields

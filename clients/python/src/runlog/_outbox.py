@@ -1,4 +1,4 @@
-"""Results that are not recorded yet, and calls that were interrupted. The next operation of the handle settles them.
+"""Unrecorded results and interrupted calls. The handle's next operation settles them.
 
     intent acknowledged ─▶ admitted ─▶ running ─▶ ended (its result is held) ─▶ recorded
     dropped there:        never started  abandoned   the result is released
@@ -18,17 +18,17 @@ from ._records import Record
 from ._replay import CallKey, PendingCall, RecordedCall
 
 HELD_BYTES_MAX = 64 << 20
-"""Bytes of results that wait to be recorded. An empty outbox takes a result of any size."""
+"""The maximum bytes of unrecorded results. An empty outbox accepts a result of any size."""
 
 
 class Slot:
-    """A permit of a call. Released once, however often it is asked to."""
+    """A permit of a call. Repeated releases have no effect."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
 
     def release(self) -> None:
-        """Gives the permit back."""
+        """Releases the permit."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -44,7 +44,7 @@ class HeldResult:
     key: CallKey
     slot: Slot
     released: bool = False
-    """No caller waits for it any more."""
+    """Whether no caller waits for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class Outbox:
 
     running: set[str] = field(default_factory=set[str])
     abandoned: list[tuple[CallKey, RecordedCall]] = field(default_factory=list[tuple[CallKey, RecordedCall]])
-    """Dropped while the effect ran: it is unknown whether it happened."""
+    """Calls that were dropped while the effect ran: it may have happened."""
     returned: list[RecordedCall] = field(default_factory=list[RecordedCall])
-    """Recorded calls that were taken, and whose answer never reached the agent."""
+    """Recorded calls that answered a call, but whose answer never reached the agent."""
     never_started: list[NeverStarted] = field(default_factory=list[NeverStarted])
     results: dict[str, HeldResult] = field(default_factory=dict[str, HeldResult])
     """By the record id of the request."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take_interrupted(self) -> tuple[list[tuple[CallKey, RecordedCall]], list[RecordedCall]]:
-        """Removes and returns what was abandoned and what was returned."""
+        """Removes and returns the abandoned and the returned calls."""
         with self.lock:
             taken = self.abandoned, self.returned
             self.abandoned, self.returned = [], []
@@ -90,7 +90,7 @@ class Outbox:
         return sum(held.size for held in self.results.values())
 
     def held(self) -> tuple[int, int]:
-        """How many results wait to be recorded, and their bytes."""
+        """The number of unrecorded results, and their bytes."""
         with self.lock:
             return len(self.results), self._bytes()
 
@@ -116,7 +116,7 @@ class _Stage(Enum):
 
 
 class InFlight:
-    """A call from its acknowledged intent on. When it is dropped, it notes in the outbox what is known of its effect."""
+    """A call after its intent is acknowledged. When dropped, it notes the state of its effect in the outbox."""
 
     def __init__(
         self, outbox: Outbox, call: RecordedCall, key: CallKey, admitted_by: tuple[str, Object], slot: Slot
@@ -126,11 +126,11 @@ class InFlight:
         outbox.running.add(call.id)
 
     def start(self) -> None:
-        """The effect starts now."""
+        """Marks the start of the effect."""
         self._stage = _Stage.RUNNING
 
     def end(self, record: Record, size: int) -> bool:
-        """The effect has ended, with the result `record`. Returns whether the outbox has space to hold it."""
+        """Marks the end of the effect, with the result `record`. Returns whether the outbox has space for it."""
         held = HeldResult(record, size, replace(self.call, pending=None), self.key, self.slot)
         if self._outbox.hold(held):
             self._stage = _Stage.ENDED
@@ -138,17 +138,17 @@ class InFlight:
         return False
 
     def recorded(self) -> None:
-        """The result is recorded."""
+        """Marks the result as recorded."""
         self._stage = _Stage.DONE
         self._outbox.remove(self.call.id)
 
     def unrecordable(self) -> None:
-        """The result can never be recorded: the call stays pending."""
+        """Marks that the result can never be recorded: the call stays pending."""
         self._outbox.remove(self.call.id)
         self._stage = _Stage.RUNNING
 
     def drop(self) -> None:
-        """No caller waits any more."""
+        """Marks that no caller waits any more."""
         stage, self._stage = self._stage, _Stage.DONE
         outbox = self._outbox
         with outbox.lock:

@@ -1,4 +1,5 @@
-"""Files of secrets: tokens and private keys. The server and the command have the same rule, in `log/src/private_file.rs`."""
+"""Reads files of secrets: tokens and private keys. The server and the command have the same rule, in
+`log/src/private_file.rs`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> byt
             if os.name == "posix" and status.st_mode & (0o037 if status.st_uid == 0 else 0o077):
                 mode = f"{status.st_mode & 0o777:o}"
                 raise Usage(f"other users may use the {what} {path} (mode {mode}); take that away with chmod 600")
-            # A pipe, as of a shell's `<(…)`, is in no folder.
+            # A pipe, such as a shell's `<(…)`, is in no folder.
             if os.name == "posix" and stat.S_ISREG(status.st_mode) and (folder := _writable_folder(Path(path))):
                 raise Usage(f"other users may replace the {what} {path}; take that away with chmod o-w {folder}")
             content = file.read(bytes_max + 1)
@@ -36,7 +37,7 @@ def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> byt
 def _writable_folder(path: Path) -> Path | None:
     """The folder in which every user could replace the file: on its path, or on the path of the file that a link names."""
     for start in (path.absolute().parent, path):
-        # A file without a name any more cannot be replaced.
+        # A deleted file cannot be replaced.
         with suppress(FileNotFoundError):
             real = start.resolve(strict=True)
             for folder in (real, *real.parents):

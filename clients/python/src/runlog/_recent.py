@@ -1,4 +1,4 @@
-"""Calls that were answered since no call was in flight: a checkpoint that is taken meanwhile may lack their answers.
+"""Tracks calls that were answered since no call was in flight: a concurrent checkpoint may lack their answers.
 
 call a    ├──────┤ answered
 call b       ├───────────────┤
@@ -29,7 +29,7 @@ class Recent:
 
     @contextmanager
     def call(self) -> Generator[None, None, None]:
-        """A call is in flight."""
+        """Counts a call in flight."""
         with self._lock:
             self._in_flight += 1
         try:
@@ -42,7 +42,8 @@ class Recent:
 
     @contextmanager
     def checkpoint(self) -> Generator[dict[str, None], None, None]:
-        """A checkpoint is taken: the calls, by id, whose answers its messages may lack. Calls are added as they are answered."""
+        """Begins a checkpoint. Returns the ids of calls whose answers its messages may lack; grows as calls are
+        answered."""
         with self._lock:
             lacking = self._answered.copy()
             self._checkpoints.append(lacking)
@@ -53,7 +54,7 @@ class Recent:
                 self._checkpoints = [other for other in self._checkpoints if other is not lacking]
 
     def answered(self, call_id: str) -> None:
-        """A call was answered."""
+        """Notes an answered call."""
         with self._lock:
             for calls in (self._answered, *self._checkpoints):
                 calls[call_id] = None

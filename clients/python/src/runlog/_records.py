@@ -1,4 +1,4 @@
-"""Records as they are sent. Ids come from the system's randomness; the server fills in the numbers."""
+"""Makes records to send. Ids come from the system's randomness; the server fills in the numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = dict[str, Json]
 
 
 def bytes_of(told: str | Mapping[str, str]) -> bytes:
-    """Bytes as an answer has them."""
+    """Decodes bytes of an answer."""
     return bytes.fromhex(told) if isinstance(told, str) else base64.b64decode(told["base64"])
 
 
@@ -24,7 +24,7 @@ def new_id() -> str:
 
 
 def digest(*parts: object) -> str:
-    """The value of a correlation entry: short, whatever the parts are."""
+    """The value of a correlation entry: short for parts of any length."""
     return hashlib.sha256(encode([str(part) for part in parts]).encode()).hexdigest()
 
 
@@ -38,7 +38,7 @@ class Records:
         """Whether the server takes bytes as base64, which is shorter than hexadecimal."""
 
     def make(self, payload: Mapping[str, Json], *, key: str | None = None, record_id: str | None = None) -> Record:
-        """A record, not yet of a writer."""
+        """Makes a record without a writer."""
         record: Record = {
             "run_id": self.run_id,
             "record_id": record_id or new_id(),
@@ -52,10 +52,10 @@ class Records:
         return record
 
     def not_done(self, request: str, epoch: int) -> Record:
-        """The decision, in the writer's own name, that the effect of `request` did not happen.
+        """Makes the decision, in the writer's own name, that the effect of `request` did not happen.
 
-        The journal takes it only while this writer has the run, and without the scope `resolve` only of an effect that no
-        other epoch started."""
+        The journal applies it only while this writer has the run. Without the scope `resolve`, no other epoch may
+        have started the effect."""
         payload: Mapping[str, Json] = {
             "type": "effect_resolution",
             "request_record_id": request,

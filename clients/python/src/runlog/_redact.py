@@ -1,7 +1,7 @@
-"""Replaces what must not reach the journal, before a record is made. Pure.
+"""Redacts content before a record is made. Pure.
 
-Fingerprints and argument hashes are those of the true arguments, so a call is recognised although its arguments are
-redacted. What is read from the journal is redacted.
+Fingerprints and argument hashes cover the original arguments, so a call is recognised although its arguments are
+redacted. Content that is read from the journal is redacted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ REDACTED = "[redacted]"
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What to remove from arguments, results, failures, turns and checkpoints. `policy_id` names the policy in every record.
+    """The content to remove from arguments, results, failures, turns and checkpoints. `policy_id` names the policy in
+    every record.
 
-    Ids, keys, statuses and tool names are never changed: records are found, judged and recognised by them.
+    Ids, keys, statuses and tool names never change, because the journal finds, judges and recognises records by them.
     """
 
     policy_id: str
@@ -26,8 +27,9 @@ class Redaction:
     patterns: tuple[Callable[[str], str], ...] = ()
 
     def pointer(self, tool: str | None, pointer: str) -> Redaction:
-        """Removes the value at a JSON pointer (RFC 6901; a segment `*` matches every member or element) from arguments and
-        results of `tool`; without a tool from those of all tools, turns, and messages and state of checkpoints."""
+        """Removes the value at a JSON pointer (RFC 6901; a segment `*` matches every member or element) from
+        arguments and results of `tool`. Without a tool, from arguments and results of all tools, turns, and messages
+        and state of checkpoints."""
         segments = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
         return replace(self, pointers=(*self.pointers, (tool, segments)))
 
@@ -36,11 +38,11 @@ class Redaction:
         return replace(self, patterns=(*self.patterns, pattern))
 
     def json(self, tool: str | None, value: Json) -> Json:
-        """The value as it may be recorded."""
+        """Redacts a value."""
         return self._change(value, [segments for only, segments in self.pointers if only is None or only == tool])
 
     def text(self, text: str) -> str:
-        """The text as it may be recorded."""
+        """Redacts a text."""
         for pattern in self.patterns:
             text = pattern(text)
         return text

@@ -1,8 +1,8 @@
 """Decides which recorded call answers a call that an agent makes, and so whether an effect runs again. Pure.
 
-A call without a key takes the earliest request with its fingerprint that has no key and was not taken yet. A process that
-read its recovery resumes at the checkpoint, and takes no request that this covers. A call with a key takes the request with
-that key in its tool. If there is none, the call is new.
+A call without a key takes the earliest request without a key that has its fingerprint and was not taken yet. A process
+that read its recovery resumes at the checkpoint, and takes no request that the checkpoint covers. A call with a key
+takes the request with that key in its tool. Without a matching request, the call is new.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class KeyConflict:
 
 
 def pending_call(pending: Object) -> PendingCall:
-    """What a recovery says of a pending effect."""
+    """Reads a pending effect from a recovery."""
     safe = pending["class"] == "retry_safe"
     return PendingCall(safe, pending["reason"], pending["attempts"], tuple(pending["evidence"]))
 
 
 def recorded_call(pending: Object) -> RecordedCall | None:
-    """A pending effect. `None` for one without a fingerprint, which no call of an agent can match."""
+    """Reads a pending effect. `None` for an effect without a fingerprint, which no call of an agent can match."""
     found = pending.get("fingerprint")
     return RecordedCall(pending["id"], found, pending_call(pending)) if found else None
 
 
 def call_key(tool: str, key: str | None) -> CallKey:
-    """The key of a call that is made. Raises `Usage` for an empty one: a receiver cannot tell calls by it."""
+    """The key of a new call. Raises `Usage` for an empty key, which identifies no call at the receiver."""
     if key == "":
         raise Usage(
             f"the idempotency key of {tool} is empty: give a key that only this call has, or None for a call without one"
@@ -67,13 +67,13 @@ def call_key(tool: str, key: str | None) -> CallKey:
 
 
 def key_of(call: Object) -> CallKey:
-    """The key of a completed or pending call. An empty one, which older clients recorded, is none."""
+    """The key of a completed or pending call. An empty key, which older clients recorded, counts as no key."""
     key = call.get("idempotency_key")
     return (call["tool_name"], key) if key else None
 
 
 class Replay:
-    """The recorded calls of a run that a resumed agent has not asked for yet."""
+    """The recorded calls of a run that a resumed agent has not requested yet."""
 
     def __init__(self, recovery: Object, ended: Iterable[Object]) -> None:
         self._keyless: defaultdict[str, deque[RecordedCall]] = defaultdict(deque)
@@ -83,8 +83,8 @@ class Replay:
         self._unanswered: dict[str, int] = {}
         self._unresolved: set[str] = set()
         self._covered: dict[str, int] = {}
-        """Requests without a key that the checkpoint covers and that were not taken yet. If the process does not resume there, it
-        begins at the run's start, and has received no answer of them."""
+        """Requests without a key that the checkpoint covers and that were not taken yet. A process that does not
+        resume there starts at the run's beginning, and has not received their answers."""
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
@@ -92,7 +92,7 @@ class Replay:
             for done in recovery["completed"]
         ]
         for pending in recovery["pending"]:
-            # No call may be able to match it, and nothing new runs until it is decided.
+            # Possibly no call can match it, and no new effect runs until it is decided.
             self._mark_uncertain(pending)
             if (call := recorded_call(pending)) is not None:
                 found.append((pending["journal_seq"], key_of(pending), call))
@@ -113,12 +113,12 @@ class Replay:
                 self._keyless[call.fingerprint].append(call)
 
     def mark_unique(self, call: RecordedCall) -> None:
-        """From now on the request answers every call with its fingerprint that says that it is unique."""
+        """From now on, the request answers every unique call with its fingerprint."""
         self._unique[call.fingerprint] = call.id
 
     def take(self, key: CallKey, fingerprint: str, *, unique: bool = False) -> RecordedCall | KeyConflict | None:
-        """The recorded call that answers a call; `None` for a new one. One without a key is removed: it answers once, unless
-        the call is the only one with its fingerprint."""
+        """Finds the recorded call that answers a call; `None` for a new call. A recorded call without a key is
+        removed, since it answers once, unless the call is unique."""
         if key is not None:
             found = self._keyed.get(key)
             return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
@@ -133,7 +133,7 @@ class Replay:
         return RecordedCall(known, fingerprint) if known is not None else None
 
     def _skip_covered(self) -> None:
-        """Removes what the checkpoint covers, if the process resumes there."""
+        """Removes requests that the checkpoint covers, if the process resumes there."""
         if not self.at_checkpoint or not self._covered:
             return
         covered, self._covered = self._covered, {}
@@ -175,7 +175,7 @@ class Replay:
             self._keyless[fingerprint] = deque(call for call in queue if call.id != call_id)
 
     def adopt(self, recovery: Object, busy: Callable[[str], bool]) -> None:
-        """Adds requests that are pending in the journal and missing here, except those that a call is working on."""
+        """Adds requests that are pending in the journal and missing here, except requests of calls in flight."""
         for pending in recovery["pending"]:
             call = recorded_call(pending)
             if busy(pending["id"]):
@@ -196,7 +196,7 @@ class Replay:
             self._keyed[key] = call
 
     def mark_answered(self, call_id: str) -> None:
-        """The agent has received the request's answer."""
+        """Marks that the agent has received the request's answer."""
         self._unanswered.pop(call_id, None)
         self._unresolved.discard(call_id)
         for key, call in self._keyed.items():

@@ -1,4 +1,5 @@
-"""The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled.
+"""The core of a handle on a run. Operations run one at a time; each first settles records, calls and results of earlier
+operations.
 
 operation ─▶ lock ─▶ make_ready: send unacknowledged records again
                        │         settle interrupted calls, record released results
@@ -68,7 +69,8 @@ class Session:
         self.quiet_checkpoint: str | None = None
         """The last checkpoint that was taken while no call was in flight."""
         self.uncovered: list[CallKey] = []
-        """The keys of the recorded calls that it does not cover, as of the claim, in the order of their requests."""
+        """The keys of recorded calls that this checkpoint does not cover, as of the claim, in the order of their
+        requests."""
         self.covered: int = 0
         """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
@@ -82,7 +84,7 @@ class Session:
             raise Forked(message, run_id=self.run_id)
 
     def acquire(self) -> Steps[None]:
-        """Waits for earlier operations. Whoever calls it releases the lock."""
+        """Waits for earlier operations. The caller releases the lock."""
         self.check_process()
         seconds = self.api.config.deadline
         if not (yield Acquire(self.lock, seconds)):
@@ -92,7 +94,7 @@ class Session:
     # Opening
 
     def open(self, *, from_start: bool, unless_active: float | None) -> Steps[Object]:
-        """Claims the run and returns what is known after the claim. An ended run is read, not claimed."""
+        """Claims the run and returns its recovery after the claim. An ended run is read, not claimed."""
         writer = self.writer
         head = yield from self.api.run(self.run_id)
         if head is not None and unless_active is not None:
@@ -101,7 +103,8 @@ class Session:
         if not ended:
             yield from writer.claim_after(head["epoch"] if head else 0)
         recovery = yield from self._recovery(from_start=from_start, content=True)
-        # A key identifies its call forever, and a process that does not resume at the checkpoint begins at the start.
+        # Covered calls are needed too: a key identifies its call forever, and a process may start at the run's
+        # beginning.
         from_the_start: Sequence[Object] = ()
         if recovery["checkpoint"] is not None and not from_start:
             from_the_start = (yield from self._recovery(from_start=True, content=False))["completed"]
@@ -151,7 +154,7 @@ class Session:
             self.lock.release()
 
     def append_result(self, record: Record) -> Steps[None]:
-        """Appends the result of a call. One that the server refuses for its content is left out, and the call ends all the same.
+        """Appends the result of a call. If the server refuses it for its content, the call ends without its result.
         The lock is held."""
         try:
             yield from self.writer.append([record])
@@ -161,7 +164,7 @@ class Session:
             yield from self.writer.append([without_content(record, error)])
 
     def end(self, status: str, reason: str) -> Steps[None]:
-        """Ends the run, unless it has ended in this way already."""
+        """Ends the run, unless it has already ended in the same way."""
         yield from self.acquire()
         try:
             yield from self.make_ready(may_have_ended=True)
@@ -175,15 +178,15 @@ class Session:
 
     def _check_same_end(self, ended: str, status: str, reason: str) -> Steps[None]:
         recorded = yield from self.api.end_reason(self.run_id, ended)
-        # The journal of another SDK has no reason.
+        # Records of another SDK have no reason.
         if status != ended or recorded not in (reason, None):
             what = f"it cannot end as {status} for the reason {reason!r}, because it ended for the reason {recorded!r}"
             raise self.writer.after_end(ended, what)
 
     def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[None]:
-        """Records messages and state. Only messages that the last checkpoint does not have are written. A run that has ended
-        takes only its last checkpoint again."""
-        # Before the wait for the lock: an answer that arrives meanwhile is not in the messages.
+        """Records messages and state. Writes only messages that the last checkpoint lacks. An ended run accepts only
+        its last checkpoint again."""
+        # Counted before the wait for the lock: the messages lack answers that arrive meanwhile.
         quiet = self.recent.is_quiet()
         with self.recent.checkpoint() as lacking:
             yield from self.acquire()
@@ -251,7 +254,7 @@ class Session:
             self.lock.release()
 
     def settle(self) -> Steps[None]:
-        """Settles what earlier operations left behind."""
+        """Settles earlier operations."""
         yield from self.acquire()
         try:
             yield from self.make_ready(may_have_ended=True)
@@ -259,13 +262,13 @@ class Session:
             self.lock.release()
 
     def leave(self) -> Steps[None]:
-        """Records what interrupted operations know and the journal does not, as far as that is possible now."""
+        """Records results and decisions of interrupted operations, as far as possible now."""
         if self.outbox.results or self.outbox.never_started:
             with suppress(Error):
                 yield from self.settle()
 
     def reopen(self) -> Steps[None]:
-        """Settles what earlier operations left behind, and checks that this handle still writes the run."""
+        """Settles earlier operations, and checks that this handle still writes the run."""
         yield from self.acquire()
         try:
             yield from self.make_ready()
@@ -280,7 +283,7 @@ class Session:
     def make_ready(self, *, may_have_ended: bool = False) -> Steps[None]:
         """Settles unacknowledged records, interrupted calls and released results. The lock is held.
 
-        Raises why nothing can be appended any more; with `may_have_ended` not because the run ended."""
+        Raises if no record can be appended any more; with `may_have_ended`, an ended run does not raise."""
         if self.writer.over is None:
             with suppress(Fenced, Conflict):
                 yield from self._settle_unacknowledged()
@@ -324,7 +327,8 @@ class Session:
         self.writer.check(*settled)
 
     def _note_landed_intent(self, record: Record, kind: str, outcome: Object) -> None:
-        """An intent, or an attempt, that is in the log after all; its caller got an error, and its effect never started."""
+        """Handles an intent or attempt that is in the log after all. Its caller got an error, and its effect never
+        started."""
         payload, record_id = payload_of(record), str(record["record_id"])
         if kind == "tool_call_attempt":
             # The request is among the recorded calls; its attempt is only counted.
@@ -339,7 +343,7 @@ class Session:
         self.outbox.never_started.append(NeverStarted(call, key, record_id, outcome["position"]))
 
     def _settle_never_started(self) -> Steps[None]:
-        """Settles intents whose effect this process never started, so that they can run when they are asked for again."""
+        """Settles intents whose effect this process never started, so that the calls can run again."""
         while self.outbox.never_started:
             intent = self.outbox.never_started[0]
             answer = yield from self.api.outcome(
@@ -348,7 +352,7 @@ class Session:
             if not self.writer.is_writer_in(answer):
                 raise self.writer.lose(self.taken_over(intent.record_id, answer))
             if not (took_effect(answer) and self.writer.wrote(answer)):
-                # Its answer said so, and was lost.
+                # The journal refused the intent, but that answer was lost.
                 if intent.call.fingerprint:
                     self.replay.forget(intent.call.id)
                 self.outbox.never_started.pop(0)
@@ -365,7 +369,7 @@ class Session:
             self.outbox.never_started.pop(0)
 
     def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
-        """Makes a call answer the next one as the journal has it now."""
+        """Makes a call with the journal's current state answer the next call."""
         now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
         pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
         if pending is not None and (call := recorded_call(pending)) is not None:
@@ -381,24 +385,24 @@ class Session:
             except Conflict as error:
                 if error.problem.get("reason") not in ("transition", "ended"):
                     raise
-                # An operator decided how the call ended, and that is its answer.
+                # An operator decided how the call ended; the decision is its answer.
             self.mark_recorded(held.call.id)
 
     def mark_recorded(self, request: str) -> None:
-        """A held result is in the log: the same call is now answered from there."""
+        """Marks a held result as recorded: the journal now answers the same call."""
         held = self.outbox.remove(request)
         if held is not None:
             self.replay.restore(held.key, held.call)
 
     def mark_answered(self, call_id: str) -> None:
-        """The agent receives the answer of a call. The lock is held."""
+        """Marks that the agent receives the answer of a call. The lock is held."""
         self.replay.mark_answered(call_id)
         self.recent.answered(call_id)
 
     def refresh(self) -> Steps[None]:
-        """Learns of decisions that were made since."""
+        """Reads decisions that were made since."""
         now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
-        # An answer of an older state may lack a call because it does not know it yet.
+        # An answer of an older state may lack newer calls.
         if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
             self.writer.epoch,
             self.writer.next_journal_seq,
@@ -409,7 +413,7 @@ class Session:
     # A lost or ended run
 
     def _append_all_evidence(self) -> Steps[None]:
-        """Leaves all released results as evidence, also one whose append was unknown."""
+        """Appends all released results as evidence, including a result whose append was unknown."""
         for record in self.writer.unacknowledged or ():
             request = str(payload_of(record).get("request_record_id"))
             if payload_type(record) in _RESULTS and request not in self.outbox.results:
@@ -420,7 +424,7 @@ class Session:
             self.outbox.remove(held.call.id)
         while self.outbox.never_started:
             intent = self.outbox.never_started[0]
-            # Of a lost run only the new writer knows whether it started the effect since.
+            # Only the new writer of a lost run knows whether it started the effect since.
             if not self.writer.lost and intent.key is None:
                 record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                 with suppress(Forbidden, ReconcileRequired):
@@ -428,7 +432,7 @@ class Session:
             self.outbox.never_started.pop(0)
 
     def keep_evidence(self, record: Record) -> Steps[None]:
-        """Appends a result as evidence until it is kept."""
+        """Appends a result as evidence until the journal keeps it."""
         for _ in range(EVIDENCE_TRIES):
             if (yield from self._append_evidence(record)):
                 return
@@ -443,7 +447,7 @@ class Session:
             return (yield from self.writer.append_evidence(without_content(record, error)))
 
     def taken_over(self, record_id: str, answer: Object) -> Fenced:
-        """The error for an intent that was applied, and whose effect belongs to the run's new writer."""
+        """Makes the error for an applied intent whose effect belongs to the run's new writer."""
         message = (
             f"run {self.run_id} was taken over by writer {answer['writer_id']} in epoch {answer['epoch']} after record "
             f"{record_id}: its effect was not run here"

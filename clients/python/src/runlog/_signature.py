@@ -1,9 +1,9 @@
-"""The signature of a tool. It is checked when the function is decorated, and says what the arguments of a call are.
+"""The signature of a tool. It is checked when the function is decorated, and defines a call's recorded arguments.
 
     def book(call, flight: str, seats: int = 1)         book("HAT136", seats=2) ─▶ {"flight": "HAT136", "seats": 2}
                                                         book("HAT136")          ─▶ "HAT136"
 
-Defaults are not recorded: a tool that gets another parameter with a default finds its recorded calls as before.
+Defaults are not recorded: a tool still finds its recorded calls after it gets another parameter with a default.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class ToolSignature:
         self._key = self._key_by_name(key) if key is not None else None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:
-        """The arguments of a call. Raises `Usage` if they do not fit."""
+        """Binds the arguments of a call. Raises `Usage` if they do not fit."""
         try:
             return self.public.bind(*args, **kwargs)
         except TypeError as error:
             raise self._wrong(f"{error}; its parameters are {self.public}") from None
 
     def recorded(self, bound: BoundArguments) -> object:
-        """What is recorded of a call, and what tells it from others: what it was given, by name. The first argument alone is
-        recorded as it is, as long as it cannot be taken for an object of several arguments."""
+        """The recorded arguments, which identify the call: the given ones, by name. A single first argument is
+        recorded alone, unless it could be mistaken for an object of several arguments."""
         given = bound.arguments
         if self._names and list(given) == self._names[:1]:
             value = given[self._names[0]]
@@ -69,7 +69,7 @@ class ToolSignature:
         return self._key(bound) if self._key is not None else None
 
     def _key_by_name(self, key: Key) -> Callable[[BoundArguments], str | None]:
-        """The key of the arguments: of the only one by position, or of those that it names."""
+        """Computes the key: from the only argument by position, or from the arguments that its parameters name."""
         signature = _signature(key)
         if len(self._names) == 1 and (signature is None or _takes_one(signature)):
             return lambda bound: key(self._with_defaults(bound)[self._names[0]])
@@ -99,12 +99,12 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
-        # A function of C may have none.
+        # A C function may have no signature.
         return None
 
 
 def _takes_call(parameter: Parameter) -> bool:
-    """By name or type: any other parameter would get the call in place of its argument."""
+    """Checks name or type: any other first parameter would receive the call instead of its argument."""
     if parameter.kind not in _BY_POSITION:
         return False
     hint: object = parameter.annotation

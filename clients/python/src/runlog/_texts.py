@@ -1,4 +1,4 @@
-"""Texts of values that JSON has no type for, as Pydantic has them."""
+"""Texts of values that JSON has no type for; the same as Pydantic's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoJson(Invalid):
         self.place = ""
 
     def inside(self, step: str) -> NoJson:
-        """The same, seen from one level above."""
+        """Returns the error with the place one level up."""
         self.place = step + self.place
         self.message = f"{self.why}, at ${self.place}"
         self.args = (self.message,)
@@ -99,7 +99,7 @@ def _offset(offset: dt.timedelta | None) -> str:
 
 
 def _duration(value: dt.timedelta) -> str:
-    """With years of 365 days, as Pydantic has them."""
+    """Uses years of 365 days, as Pydantic does."""
     sign, micros = "-" if value < dt.timedelta(0) else "", abs(value) // dt.timedelta(microseconds=1)
     seconds, micros = divmod(micros, 1_000_000)
     days, seconds = divmod(seconds, 86_400)

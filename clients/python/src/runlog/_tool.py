@@ -34,7 +34,7 @@ current_run: contextvars.ContextVar[Any] = contextvars.ContextVar("runlog_run", 
 
 
 def outside(what: str) -> Usage:
-    """The error for a call that no run records."""
+    """Makes the error for a call outside of a run."""
     return Usage(
         f"{what} outside of a run, and did nothing: use `with rl.run(…)` around it. A thread or an executor begins outside: give "
         "the run to the tool as its first argument, or start it with `asyncio.to_thread` or `contextvars.copy_context().run`. In "
@@ -44,7 +44,7 @@ def outside(what: str) -> Usage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """What `tool(…)` was given."""
+    """The options of `tool(…)`."""
 
     name: str | None
     key: Key | None
@@ -54,7 +54,7 @@ class _Options:
 
 
 class _Tool(Generic[P, R]):
-    """What sync and async tools share."""
+    """The shared part of sync and async tools."""
 
     _is_async = False
 
@@ -72,11 +72,11 @@ class _Tool(Generic[P, R]):
         self.__signature__ = self._of_call.public
 
     def __reduce__(self) -> str:
-        """By name, as functions are pickled: another process calls the tool that it has imported."""
+        """Pickles by name, as for functions: another process calls the tool that it has imported."""
         return self.__qualname__
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, BoundArguments]:
-        """The run of a call, and its arguments. Raises `Usage` before anything is called."""
+        """Binds the run of a call, and its arguments. Raises `Usage` before the function is called."""
         given = bool(args) and isinstance(args[0], BaseRun)
         run = args[0] if given else current_run.get()
         bound = self._of_call.bind(args[1:] if given else args, kwargs)
@@ -106,7 +106,7 @@ class _Tool(Generic[P, R]):
         return run.call(self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable)
 
     def _result(self, answer: Any) -> R:
-        """The result of a call; one from the journal as the function's return type."""
+        """Converts the result of a call. A recorded result becomes the function's return type."""
         return self._decode(answer.result) if answer.recorded else answer.result
 
 
@@ -117,7 +117,7 @@ class AsyncTool(_Tool[P, R]):
 
     def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         super().__init__(function, options)
-        # Frameworks look at this attribute to see whether a callable is async. A call of the tool does not use it.
+        # Frameworks check this attribute to detect async callables. The tool itself does not use it.
         self.__dict__["__call__"] = self._called
 
     @overload
@@ -125,7 +125,7 @@ class AsyncTool(_Tool[P, R]):
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
-        # Not async: in plain code the error would wait for an `await` that never comes.
+        # Not async: in plain code the error would need an `await` that never comes.
         return self._answered(*self._bind(args, kwargs))
 
     async def _called(self, *args: Any, **kwargs: Any) -> R:
@@ -148,7 +148,7 @@ class SyncTool(_Tool[P, R]):
 
 
 class _Decorator:
-    """What `tool(…)` returns."""
+    """The decorator that `tool(…)` returns."""
 
     def __init__(self, options: _Options) -> None:
         self._options = options
@@ -215,7 +215,7 @@ def tool(
 
 
 def _decoder(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Makes recorded JSON the function's return type."""
+    """Converts recorded JSON to the function's return type."""
     try:
         hint = typing.get_type_hints(function).get("return")
     except (NameError, TypeError):

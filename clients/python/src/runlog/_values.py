@@ -7,7 +7,7 @@
     bytes                       ─▶ text, or {"base64": …} if they are no UTF-8
     set, frozenset              ─▶ array, sorted by the canonical text of its elements
 
-The texts are those of Pydantic, whose models are dumped by Pydantic (`_models`).
+The texts are the same as Pydantic's. Pydantic itself dumps its models (`_models`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unrecordable:
-    """A result whose recorded form an adapter could not make, and why."""
+    """A result that an adapter could not convert to its recorded form, and why."""
 
     error: Exception
 
 
 def to_json(value: object, *, mark_nan: bool = False) -> Json:
-    """A value as JSON. Raises `Invalid` with the place of the part that has none. `mark_nan` makes NaN and the infinities text."""
+    """Converts a value to JSON. Raises `Invalid` with the place of a part without JSON. `mark_nan` makes NaN and the
+    infinities text."""
     return _Conversion(mark_nan).convert(value, 1)
 
 
 def arguments_json(value: object) -> Json:
-    """Arguments as JSON that has a canonical form. Raises `Invalid` with the place of the part that has none."""
+    """Converts arguments to JSON with a canonical form. Raises `Invalid` with the place of a part without one."""
     converted = to_json(value)
     try:
         canonical(converted)
@@ -68,7 +69,7 @@ class _Conversion:
         except Error:
             raise
         except Exception as error:
-            # A property or a serializer of the value's own type raised it.
+            # A property or a serializer of the value's type raised it.
             raise NoJson(f"a value of type {type_name(value)} has no JSON: {_first_line(error)}") from error
 
     def _scalar(self, value: object) -> object:
@@ -127,7 +128,7 @@ class _Conversion:
         try:
             return self.convert(dumped(value, to_json), depth)
         except Exception as error:
-            # Pydantic does not say where. A part that has no JSON of its own is the place.
+            # Pydantic does not report the place. It is a part that has no JSON by itself.
             self._members(fields_of(value), depth)
             raise error
 
@@ -175,7 +176,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _find_refused(value: Json, why: str) -> NoJson:
-    """The error for the deepest part of a value that has no canonical form."""
+    """Makes the error for the deepest part of a value without canonical form."""
     parts: Iterable[tuple[str, Json]] = ()
     if isinstance(value, Mapping):
         parts = ((_step(name), member) for name, member in value.items())

@@ -1,5 +1,5 @@
-"""What the core asks of its driver. The core is generators that yield these commands: it does no input or output itself,
-so that sync and async handles share every rule, and a test can stop an operation at every command."""
+"""The commands of the core to its driver. The core consists of generators that yield these commands, without input
+or output. So sync and async handles share every rule, and a test can stop an operation at every command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Response:
 
 
 class NoResponse(Exception):
-    """There was no whole answer."""
+    """There was no complete answer."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -50,7 +50,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Acquires a lock or a semaphore of the driver. The result says whether it did within the time."""
+    """Acquires a lock or a semaphore of the driver. The result is false after the timeout."""
 
     lock: Any
     seconds: float
@@ -58,7 +58,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Runs code of the caller: the effect of a call. The result is what it returns; what it raises is raised."""
+    """Runs the caller's code: the effect of a call. Returns its result, and raises its exceptions."""
 
     effect: Callable[[], Any]
 

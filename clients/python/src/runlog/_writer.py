@@ -31,7 +31,7 @@ from .errors import (
 )
 
 INTENTS = ("tool_call_requested", "tool_call_attempt")
-"""Payloads that permit an effect."""
+"""Payload types that permit an effect."""
 _KEPT_AS_EVIDENCE = (None, "fenced", "ended", "transition")
 
 
@@ -52,9 +52,9 @@ class Writer:
         self.next_journal_seq = 1
         self.next_checkpoint_seq = 1
         self.over: Error | None = None
-        """Why nothing can be appended any more: the run was lost, or it ended."""
+        """The error for further appends, if the run was lost or ended."""
         self.ended: str | None = None
-        """How the run ended, if it did and no other process has it."""
+        """How the run ended, if it ended and no other process has it."""
         self.unacknowledged: list[Record] | None = None
         """Records that were sent without an answer. They may be in the log."""
         self.numbers_unsure = False
@@ -66,7 +66,7 @@ class Writer:
         return isinstance(self.over, Fenced | ClaimLost)
 
     def claim_after(self, epoch: int) -> Steps[None]:
-        """Claims the epoch after `epoch`. Called again after a failure or a cancellation, it sends the same claim."""
+        """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim."""
         if self._claim is None or self._claim[2] != epoch + 1:
             self._claim = (new_id(), new_id(), epoch + 1)
         record_id, writer_id, claimed = self._claim
@@ -88,7 +88,7 @@ class Writer:
         self.over, self.unacknowledged = None, None
 
     def adopt(self, head: Object) -> bool:
-        """Whether the run's writer is the one of this writer's claim, whose answer was lost."""
+        """Whether the run's writer is this writer, whose claim's answer was lost."""
         if self._claim is None or (head["writer_id"], head["epoch"]) != self._claim[1:]:
             return False
         self.writer_id, self.epoch = head["writer_id"], head["epoch"]
@@ -112,16 +112,17 @@ class Writer:
             self.sync(head)
 
     def is_writer_in(self, answer: Object) -> bool:
-        """Whether an answer names this writer as the run's."""
+        """Whether an answer names this writer as the run's writer."""
         return (answer["writer_id"], answer["epoch"]) == (self.writer_id, self.epoch)
 
     def wrote(self, outcome: Object) -> bool:
-        """Whether the record that has this outcome is this writer's, and not one of another process under the same id. A server
-        without the feature `record_writer` does not say; ids are random, so that it cannot happen by chance."""
+        """Whether the record with this outcome is this writer's, and not another process's record under the same id.
+        A server without the feature `record_writer` does not report it; ids are random, so they do not collide by
+        chance."""
         return outcome.get("record_writer") is None or self.is_writer_in(outcome["record_writer"])
 
     def not_own(self, record_id: str, outcome: Object) -> Conflict:
-        """The error for an intent of another writer: its effect may have run there."""
+        """Makes the error for an intent of another writer: its effect may have run there."""
         writer = outcome["record_writer"]
         message = (
             f"record {record_id} of run {self.run_id} is of writer {writer['writer_id']} in epoch {writer['epoch']}: the id was in "
@@ -130,7 +131,8 @@ class Writer:
         return Conflict(message, run_id=self.run_id, record_id=record_id)
 
     def not_writer_in(self, seen: int) -> Error:
-        """The error where an answer names another writer: the run is lost, unless the answer is older than the claim."""
+        """Makes the error for an answer that names another writer: the run is lost, unless the answer is older than
+        the claim."""
         if seen < self.epoch:
             message = (
                 f"an answer about run {self.run_id} is of epoch {seen}, older than this handle's {self.epoch}; retry"
@@ -139,27 +141,27 @@ class Writer:
         return self.lose(ClaimLost(f"another process claimed run {self.run_id}", run_id=self.run_id))
 
     def lose(self, error: Error) -> Error:
-        """Another process writes the run."""
+        """Marks the run as lost: another process writes it."""
         if not self.lost:
             self.over, self.ended = error, None
         return error
 
     def end(self, status: str) -> None:
-        """The run ended."""
+        """Marks the run as ended."""
         self.ended, self.over = status, self.after_end(status, "it answers recorded calls, and nothing new is recorded")
 
     def after_end(self, status: str, what: str, call: str | None = None) -> Conflict:
-        """The error for an operation that a run which ended refuses."""
+        """Makes the error for an operation that an ended run refuses."""
         message = f"run {self.run_id} is {status}: {what}"
         return Conflict(message, action=Action.FIX_THE_INPUT, run_id=self.run_id, record_id=call)
 
     def check_over(self) -> None:
-        """Raises if nothing can be appended any more."""
+        """Raises if no record can be appended any more."""
         if self.over is not None:
             raise self.over.copy()
 
     def refused(self, record: Record, outcome: Object) -> Error:
-        """The error for a refused record."""
+        """Makes the error for a refused record."""
         record_id, reason = str(record["record_id"]), str(outcome.get("reason"))
         if reason == "fenced":
             message = (
@@ -174,10 +176,10 @@ class Writer:
         return {**record, "writer_id": self.writer_id, "writer_epoch": self.epoch}
 
     def append(self, records: Sequence[Record], *, read_back: bool = False) -> Steps[list[Object]]:
-        """Appends records and returns their outcomes, all of them applied; `read_back` as of `Api.append`.
+        """Appends records and returns their outcomes; all are applied. `read_back` as for `Api.append`.
 
-        Raises `Fenced` or `Conflict` if one was refused. After an error that says `UNKNOWN`, or a cancellation, they are
-        `unacknowledged`."""
+        Raises `Fenced` or `Conflict` if a record was refused. After an error with `UNKNOWN`, or a cancellation, the
+        records are in `unacknowledged`."""
         self.check_over()
         if self.unacknowledged is not None:
             raise AssertionError("an earlier append is not settled")
@@ -192,7 +194,7 @@ class Writer:
         return outcomes
 
     def settle(self) -> Steps[tuple[list[Record], list[Object]] | None]:
-        """Sends what is unacknowledged again. Returns it with its outcomes; `None` if there was nothing."""
+        """Resends the unacknowledged records. Returns them with their outcomes; `None` if there were none."""
         sent = self.unacknowledged
         if sent is None:
             return None
@@ -202,7 +204,7 @@ class Writer:
             # The server never takes these records, so it did not take them the first time.
             self.unacknowledged = None
             if isinstance(error, Forbidden) and payload_type(sent[0]) == "effect_resolution":
-                # The call of this decision is settled from the journal.
+                # The journal's state settles the call of this decision.
                 return None
             raise
         return sent, outcomes
@@ -225,7 +227,7 @@ class Writer:
             self.next_checkpoint_seq = max(self.next_checkpoint_seq, payload["checkpoint_seq"] + 1)
 
     def check(self, records: Sequence[Record], outcomes: Sequence[Object]) -> None:
-        """Raises if one of the records was refused, or is an intent of another writer. One that was fenced loses the run."""
+        """Raises if a record was refused, or is an intent of another writer. A fenced record loses the run."""
         for record, outcome in zip(records, outcomes, strict=True):
             if not took_effect(outcome):
                 error = self.refused(record, outcome)
@@ -234,7 +236,7 @@ class Writer:
                 raise self.not_own(str(record["record_id"]), outcome)
 
     def append_evidence(self, record: Record) -> Steps[bool]:
-        """Appends a result in the name of a writer that lost the run, or whose run ended. The journal refuses it and keeps
-        it as evidence. Returns whether it did."""
+        """Appends a result for a writer that lost the run, or whose run ended. The journal refuses it and keeps it
+        as evidence. Returns whether the journal keeps it."""
         [outcome] = yield from self.api.append(self.run_id, [self.signed(record)])
         return outcome.get("reason") in _KEPT_AS_EVIDENCE

@@ -19,7 +19,7 @@ from .config import Config
 class Run(BaseRun):
     """A run that this process claimed. Its operations may be called concurrently, in one event loop.
 
-    A cancelled operation leaves nothing behind that the next one does not settle."""
+    After a cancelled operation, the next operation settles its calls and records."""
 
     is_async = True
 
@@ -38,20 +38,20 @@ class Run(BaseRun):
         unique: bool = False,
         repeatable: bool = False,
     ) -> Answer:
-        """Runs `effect` unless the journal has the answer of this call, and records how it ended.
+        """Runs `effect` unless the journal has the call's answer, and records its outcome.
 
-        A call without a key that is made again with the same arguments is another call. With `unique` it is the same one: the
-        arguments have an id, for example. An empty key raises `Usage`.
+        Without a key, a second call with the same arguments is another call. With `unique` it is the same call, for
+        example because the arguments contain an id. An empty key raises `Usage`.
 
-        With `repeatable` the effect may run any number of times, as a tool that only reads: after its process died the call runs
-        again without a key and without a decision, if the server has the feature `bases`.
+        With `repeatable` the effect may run any number of times, like a tool that only reads. If its process died, the
+        call runs again without a key and without a decision; this requires the server feature `bases`.
 
-        Raises `Invalid`, with its place, for a part of `args` that has no JSON. A result that cannot be recorded is returned, and
-        the call has ended without it: made again, it raises `ResultNotRecorded`.
+        Raises `Invalid` for a part of `args` without JSON, and names its place. If a result cannot be recorded, it is
+        returned, and the call ends without it: the same call then raises `ResultNotRecorded`.
 
-        The effect did not run if it raises `ReconcileRequired`, `ResultNotRecorded`, `Fenced`, `MissingContent`, `Unavailable`,
-        `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result.
-        `Failed` is the recorded failure of the effect."""
+        The effect did not run if this raises `ReconcileRequired`, `ResultNotRecorded`, `Fenced`, `MissingContent`,
+        `Unavailable`, `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` describes
+        the state of its result. `Failed` is the recorded failure of the effect."""
         return await self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable))
 
     async def turn(self, kind: str, content: object) -> None:
@@ -61,30 +61,30 @@ class Run(BaseRun):
     async def checkpoint(self, messages: Sequence[object] = (), state: object = None, *, turn: int = 0) -> None:
         """Records the state of the loop. Pass all messages; only new ones are written.
 
-        While calls are in flight, the checkpoint lists as unanswered every call that was answered since the handle was last
-        without one: a process that resumes at it gets their answers from the journal, once more. Otherwise let no call be
-        answered between taking `messages` and `state` and the start of this method."""
+        While calls are in flight, the checkpoint lists as unanswered every call that was answered since no call was
+        in flight: a process that resumes there gets these answers from the journal once more. If no call is in
+        flight, no call may be answered between collecting `messages` and `state` and the start of this method."""
         await self._driver.drive(self._checkpoint(messages, state, turn))
 
     async def batch(self, payloads: Sequence[object]) -> list[str]:
         """Appends 1 to 4096 records that are applied together or not at all. Returns their ids, in order.
 
-        Each is a payload as `GET /openapi.json` describes it, such as `{"type": "conversation_turn", …}`; calls, checkpoints
-        and the like have methods of their own. Raises `Conflict` if one was refused, and so all are."""
+        Each is a payload as `GET /openapi.json` describes it, such as `{"type": "conversation_turn", …}`. Other
+        methods write calls and checkpoints. Raises `Conflict` if one record was refused; then all are refused."""
         return await self._driver.drive(self._batch(payloads))
 
     async def prune_checkpoints(self, before: int | None = None, *, preserve_latest_terminal: bool = False) -> None:
-        """Hides checkpoints that cover less than the number `before` from answers; by default all but the last one.
+        """Hides checkpoints that cover less than `before` from answers; by default all except the last one.
 
-        With `preserve_latest_terminal` the latest one that was taken after the run's end stays. Bytes stay in the log. The
+        With `preserve_latest_terminal` the latest checkpoint after the run's end stays. Bytes stay in the log. The
         next checkpoint is written whole."""
         await self._driver.drive(self._prune(before, preserve_latest_terminal))
 
     async def end(self, status: str = "completed", reason: str = "") -> None:
         """Ends the run as `completed`, `failed` or `cancelled`.
 
-        A run that has ended answers recorded calls, its last checkpoint and the same end again. All else raises `Conflict`, and
-        nothing runs or is recorded."""
+        An ended run answers recorded calls, and accepts its last checkpoint and the same end again. Any other
+        operation raises `Conflict`: no effect runs, and no record is appended."""
         await self._driver.drive(self._end(status, reason))
 
     async def leave(self) -> None:
@@ -92,9 +92,9 @@ class Run(BaseRun):
         await self._driver.drive(self._session.leave())
 
     async def reopen(self) -> None:
-        """Settles what failed or cancelled operations left behind, as the next operation would.
+        """Settles failed or cancelled operations, as the next operation would.
 
-        Raises `ClaimLost` or `Fenced` if another process has the run; held results are in the log then, as evidence."""
+        Raises `ClaimLost` or `Fenced` if another process has the run; the log then has held results as evidence."""
         await self._driver.drive(self._session.reopen())
 
 
@@ -117,9 +117,9 @@ class Runlog:
         """Claims a run, new or not, and recovers it.
 
         * `unless_active`: raise `Active` if the run has a record that is younger than this many seconds.
-        * `from_start`: resume at the start, not at the checkpoint: all recorded calls are answered from the journal. So does a
-          handle whose `recovery` was never read.
-        * `allow_unresolved`: run new effects even while an older one has to be decided.
+        * `from_start`: resume at the start, not at the checkpoint: the journal answers all recorded calls. The same
+          holds for a handle whose `recovery` was never read.
+        * `allow_unresolved`: run new effects even while an older effect must be decided.
         """
         slots = self._driver.semaphore(self.config.calls_max)
         session = Session(self._api, run_id, self._driver.lock(), slots, allow_unresolved=allow_unresolved)
@@ -148,7 +148,7 @@ class Runlog:
             await run.leave()
 
     async def recover(self, run_id: str) -> Recovery | None:
-        """The state of a run, without claiming it; `None` if there is none."""
+        """Reads the state of a run, without claiming it; `None` for a run without records."""
         return await self._driver.drive(recover(self._api, run_id))
 
     async def aclose(self) -> None:
@@ -163,7 +163,7 @@ class Runlog:
 
 
 def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
-    """A connection to the server at `url`; the settings are those of `Config`. Nothing is sent before the first operation."""
+    """Makes a connection to the server at `url`; see `Config` for the settings. Connects with the first operation."""
     return Runlog(Config(url, **settings))
 
 

@@ -17,7 +17,7 @@ from ._redact import Redaction
 from .errors import Usage
 
 TOKEN_BYTES_MAX = 16 << 10
-"""The longest token file: that of the longest JWT that a server takes."""
+"""The longest token file, bytes: the longest JWT that a server accepts."""
 KEY_BYTES_MAX = 1 << 20
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -53,7 +53,7 @@ class Config:
     token_file: str | os.PathLike[str] | None = None
     """A file with the token, for its owner alone. It is read again when the server refuses the token."""
     ca: str | os.PathLike[str] | None = None
-    """PEM certificates to trust in place of the system's. Default: the environment's `RUNLOG_CA`."""
+    """PEM certificates to trust instead of the system's. Default: the environment's `RUNLOG_CA`."""
     client_cert: tuple[str, str] | None = None
     """A client certificate and its key, PEM files. Default: `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY`."""
     deadline: float = 30.0
@@ -63,9 +63,9 @@ class Config:
     calls_max: int = 256
     """Calls of one handle in flight or with a held result. One more call waits."""
     redaction: Redaction | None = None
-    """What is removed from records before they are sent."""
+    """The content to remove from records before they are sent."""
     traceparent: Callable[[], str | None] = current_traceparent
-    """The W3C `traceparent` that goes with records. A malformed one is not sent."""
+    """Returns the W3C `traceparent` for records. A malformed value is not sent."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -78,7 +78,7 @@ class Config:
             raise Usage(f"a token is sent over https or to this machine only, not to {self.url}")
 
     def read_token(self) -> str | None:
-        """The token, read now."""
+        """Reads the token."""
         if self.token is not None:
             return self.token
         path = self.token_file
@@ -94,7 +94,7 @@ class Config:
             raise Usage(f"the token file {path} has characters that no token has") from error
 
     def tls(self) -> ssl.SSLContext | bool:
-        """What the server's certificate is checked with."""
+        """The TLS context that verifies the server's certificate."""
         if not self.url.startswith("https:"):
             return True
         ca = self.ca or os.environ.get("RUNLOG_CA") or None

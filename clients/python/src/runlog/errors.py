@@ -1,4 +1,4 @@
-"""What went wrong, what to do about it (`action`), and what the operation may have left behind (`happened`)."""
+"""Errors: their kind, the caller's reaction (`action`), and the possible side effects (`happened`)."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ def visible(text: str) -> str:
 
 
 class Action(StrEnum):
-    """What a caller can do about an error."""
+    """The caller's reaction to an error."""
 
     RETRY = "retry"
     """The same call may succeed later."""
     FIX_THE_INPUT = "fix_the_input"
     """The input is wrong. The handle stays usable."""
     REOPEN = "reopen"
-    """`Run.reopen`, or the next operation, finds out what is in the log. If there is no handle yet, open the run again."""
+    """`Run.reopen`, or the next operation, looks up the records in the log. Without a handle, open the run again."""
     STOP = "stop"
-    """Another process has the run: stop working on it. Taking it back is a decision, not a retry."""
+    """Another process writes the run: stop working on it. A takeover is a decision, not a retry."""
     OPERATOR = "operator"
-    """A person finds out or decides: `runlog recover`, `runlog effects resolve`, `runlog doctor`."""
+    """A person must investigate or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`."""
 
 
 class Happened(StrEnum):
-    """What a failed operation may have left behind."""
+    """The possible side effects of a failed operation."""
 
     NOTHING = "nothing"
     """No record was appended and no effect ran."""
     UNKNOWN = "unknown"
     """A record may be in the log. No effect ran."""
     HELD = "held"
-    """The effect ran. The handle holds its result, and its next operation, or `Run.reopen`, records it."""
+    """The effect ran. The handle holds its result until its next operation or `Run.reopen` records it."""
     EVIDENCE = "evidence"
     """The effect ran, and the run was lost or ended: the result is in the log as evidence for the decision on the call."""
     UNRECORDED = "unrecorded"
-    """The effect may have happened, and its result is recorded nowhere: the call stays pending."""
+    """The effect may have happened, and the log does not contain its result: the call stays pending."""
 
 
 class Error(Exception):
-    """Why an operation on the journal failed. `kind` is the server's word for it."""
+    """A failed operation on the journal. `kind` has the server's name for it."""
 
     kind = "internal"
     action = Action.OPERATOR
@@ -106,18 +106,18 @@ class Invalid(Error):
 
 
 class Usage(Invalid):
-    """The request is not one that a server takes, or the configuration is wrong."""
+    """The request is not valid, or the configuration is wrong."""
 
     kind = "usage"
 
 
 class TypeNotAllowed(Usage):
-    """A checkpoint or a recorded result has a value of a type that is not on the list of the reader, or of the writer. The type
-    was not called, and nothing was stored."""
+    """A checkpoint or a recorded result has a value of a type that is not on the reader's or the writer's list. The
+    type was not called, and no value was stored."""
 
 
 class Unauthenticated(Error):
-    """The server wants a token or a client certificate, or does not accept the one that was sent."""
+    """The server requires a token or a client certificate, or does not accept the credential that was sent."""
 
     kind = "unauthenticated"
     action = Action.FIX_THE_INPUT
@@ -131,7 +131,7 @@ class Forbidden(Error):
 
 
 class NotFound(Error):
-    """There is none."""
+    """The resource does not exist."""
 
     kind = "not_found"
     action = Action.FIX_THE_INPUT
@@ -152,12 +152,12 @@ class ClaimLost(Error):
 
 
 class Fenced(Error):
-    """Another process took the run over; what this one writes is refused."""
+    """Another process took the run over; the journal refuses this process's records."""
 
     kind = "fenced"
     action = Action.STOP
     is_stale_write_owner_error = True
-    """What LangGraph's conformance tests of write ownership know such an error by, whatever its class."""
+    """Marks the error for LangGraph's conformance tests of write ownership, which accept any class."""
 
 
 class Conflict(Error):
@@ -174,10 +174,10 @@ class MissingContent(Error):
 
 
 class ResultNotRecorded(Error):
-    """The call ended, and its result could not be recorded. The effect was not run again, and the journal does not have the result.
+    """The call ended, and its result could not be recorded. The effect was not run again.
 
-    The process that ran the effect has received the result. `marker` says which call it is (`call`), why the result was left out
-    (`reason`, `message`), its `type`, and the `bytes` of its JSON; the last two are `None` if they are unknown."""
+    The process that ran the effect has received the result. `marker` names the call (`call`), why the result was
+    left out (`reason`, `message`), its `type`, and the `bytes` of its JSON; the last two are `None` if unknown."""
 
     kind = "result_not_recorded"
 
@@ -187,7 +187,7 @@ class ResultNotRecorded(Error):
 
 
 class Overloaded(Error):
-    """The server has too much to do. Nothing happened."""
+    """The server is overloaded. Nothing happened."""
 
     kind = "overloaded"
     action = Action.RETRY
@@ -206,14 +206,14 @@ class PartitionStopped(Error):
 
 
 class Unavailable(Error):
-    """No answer, or not now."""
+    """The server did not answer, or refused the request for now."""
 
     kind = "unavailable"
     action = Action.RETRY
 
 
 class Stale(Error):
-    """The index was not as fresh as asked in time."""
+    """The index did not reach the requested freshness in time."""
 
     kind = "stale"
     action = Action.RETRY
@@ -231,14 +231,14 @@ class Active(Unavailable):
 
 
 class Forked(Error):
-    """A handle was used in a process that was forked from the one that opened it: open the run there."""
+    """A handle was used in a forked child of the process that opened it: open the run in the child."""
 
     kind = "usage"
     action = Action.STOP
 
 
 class ReconcileRequired(Error):
-    """The call may have happened, and repeating it is not safe. Find out, then `runlog effects resolve`."""
+    """The call may have happened, and repeating it is not safe. Investigate, then run `runlog effects resolve`."""
 
     kind = "reconcile_required"
     action = Action.OPERATOR
@@ -269,7 +269,7 @@ _KINDS: dict[str, type[Error]] = {
 
 
 def of_problem(problem: Mapping[str, Any]) -> Error:
-    """The error for a problem document (RFC 9457) with a `kind`."""
+    """Makes the error for a problem document (RFC 9457) with a `kind`."""
     kind, detail = str(problem.get("kind")), str(problem.get("detail") or problem.get("title") or "")
     if kind == ReconcileRequired.kind:
         return ReconcileRequired(detail, call=str(problem.get("record_id") or ""))
@@ -290,7 +290,7 @@ class Failed(Exception):
         self.kind = kind
         self.message = message
         self.recorded = False
-        """Whether it comes from the journal, and the effect did not run now."""
+        """Whether the failure comes from the journal, and the effect did not run now."""
 
 
 class Unknown(Exception):

@@ -1,8 +1,8 @@
 """`RunlogMiddleware`: the tools of a LangChain agent go through the gate.
 
-A call is told from others by the id that the model gave it, and by its arguments, so that a graph that runs its tools again
-after a crash, or an interruption in the same process, gets what is recorded. Run the agent with `durability="sync"`: the
-model's message is in its checkpoint then before a tool runs.
+The model's id of a call and its arguments identify the call. So a graph that runs its tools again, after a crash or an
+interruption in the same process, gets the recorded answers. Run the agent with `durability="sync"`: then its checkpoint
+has the model's message before a tool runs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MEMBERS = {"content", "status", "name"}
 
 
 class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
-    """Runs the tools of an agent through the gate of a run: the one that is given, or that of the `with rl.run(…)` around.
+    """Runs the tools of an agent through the gate of the given run, or of the run of the enclosing `with rl.run(…)`.
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly. Default: all.
     * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
-    * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type raises
-      `TypeNotAllowed`. The call has ended then, without its result: made again, it raises `ResultNotRecorded`.
+    * * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type
+      raises `TypeNotAllowed`. The call then has ended without its result: the same call raises `ResultNotRecorded`.
     * `plain_outside`: outside of a run call tools plainly, without a record. Default: raise `Usage`.
     """
 
@@ -58,7 +58,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         self._ends = Ends(failed_on)
 
     def _find_run(self, name: str, is_async: bool) -> Any:
-        """The run that records a call of a tool; `None` if it is called plainly."""
+        """Finds the run that records a call of a tool; `None` if the tool is called plainly."""
         if self._only is not None and name not in self._only:
             return None
         run = self._run or current_run.get()
@@ -106,8 +106,9 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
 
 
 def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Any:
-    """The answer of a tool as JSON; a command, or a message with an artifact, by LangGraph's serializer. The tool ran, so nothing
-    is raised here: the call ends without an answer that cannot be stored."""
+    """Encodes the answer of a tool as JSON, or with LangGraph's serializer for a command or a message with an
+    artifact. The tool has already run, so this raises no error: a call whose answer cannot be stored ends without
+    it."""
     try:
         if isinstance(answer, ToolMessage) and answer.artifact is None:
             members = cast("dict[str, Any]", to_json(answer, mark_nan=True))

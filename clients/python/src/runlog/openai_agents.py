@@ -1,8 +1,8 @@
 """`RunlogSession`: the conversation of an OpenAI Agents SDK session, in the run that its tools are recorded in.
 
-The items are the messages of the run's checkpoints: each is written once, and what a checkpoint has is not asked for again.
-So a tool that is called with the same arguments in a later turn is a new call, and one of an interrupted turn is answered
-from the journal.
+The items are the messages of the run's checkpoints: each is written once, and a checkpoint covers the calls that it
+contains. So a call in a later turn with the same arguments is new, and the journal answers a call of an interrupted
+turn.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunlogSession(SessionABC):
             return cast("TResponseInputItem", last)
 
     async def clear_session(self) -> None:
-        """Removes all items from what is answered. Their bytes stay in the log."""
+        """Removes all items from answers. Their bytes stay in the log."""
         async with self._lock:
             if self._items:
                 await self._write([])

@@ -4,8 +4,8 @@
         agent.run(…)  ─▶ model request ─▶ call `pydantic_ai.model`, keyed by agent run and number ─▶ the model
                       ─▶ tool call     ─▶ call of the tool, identified by the model's id          ─▶ the tool
 
-A process that goes on calls `agent.run` as the first one did. The journal answers the model requests and the tool calls
-that ended, so the same conversation comes back with the same ids of tool calls, and goes on where it was interrupted.
+A process that resumes calls `agent.run` as the first one did. The journal answers the finished model requests and tool
+calls. So the same conversation, with the same tool call ids, continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ MODEL = "pydantic_ai.model"
 _COMPACT = "pydantic_ai.compact"
 _VALIDATE = "pydantic_ai.validate"
 _inside: ContextVar[bool] = ContextVar("runlog_pydantic_ai_inside", default=False)
-"""Inside an effect. What an agent does that a tool runs belongs to the tool's call."""
+"""Whether an effect is running. The actions of an agent that a tool runs belong to the tool's call."""
 
 
 @dataclass(slots=True)
 class _AgentRun:
-    """A run of an agent, in this process. One that failed is made again under the same id, with what it has."""
+    """A run of an agent, in this process. A retry after a failure uses the same id and its recorded operations."""
 
     owner: asyncio.Task[Any] | None = None
     """The task that runs it; `None` while no task does."""
@@ -76,7 +76,7 @@ class _AgentRun:
     """Answered operations, by kind."""
 
     def is_free(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether `task` may make it: it failed, or what was to make it never came to it."""
+        """Whether `task` may run it: it failed, or the task that reserved it never started it."""
         if self.finished:
             return False
         return self.owner is None or (not self.entered and (self.owner is task or self.owner.done()))
@@ -84,20 +84,21 @@ class _AgentRun:
 
 @dataclass(slots=True)
 class _AgentRuns:
-    """The agent runs of a handle since its last checkpoint. One that is taken while an agent runs begins no new count: the
-    agent's calls are still those of the run that it interrupts."""
+    """The agent runs of a handle since its last checkpoint. A checkpoint during an agent run does not restart the
+    count: the agent's calls still belong to the interrupted run."""
 
     checkpoint: str | None
     base: str
     """The checkpoint from which they are counted."""
     first: int = 1
     recorded: Sequence[str] = ()
-    """The ids that come before: of a run that has ended, which this process goes through from its start."""
+    """The recorded ids of an ended run, which this process replays from its start. They come first."""
     runs: dict[str, _AgentRun] = field(default_factory=dict[str, _AgentRun])
 
     @staticmethod
     def of_run(run: Run) -> _AgentRuns:
-        """Those of a handle that was just opened: they go on with the first one that its checkpoint does not cover."""
+        """The agent runs of a handle that was just opened. The count starts at the first agent run that the
+        checkpoint does not cover."""
         checkpoint = run.quiet_checkpoint_id
         name = re.compile(f"/{re.escape(run.id)}:([^:/]+):([0-9]+)/[0-9]+$")
         replayed = [match for key in run.replayed_keys(MODEL) if (match := name.search(key))]
@@ -109,7 +110,7 @@ class _AgentRuns:
         found = [match for key in run.uncovered_keys(MODEL) if (match := name.search(key))]
         if not found:
             return _AgentRuns(checkpoint, checkpoint or "start")
-        # Calls of an older count were left by a process that did not go on with them.
+        # A process that abandoned its agent runs left calls of an older count.
         base = found[-1][1]
         return _AgentRuns(checkpoint, base, min(int(match[2]) for match in found if match[1] == base))
 
@@ -118,7 +119,7 @@ class _AgentRuns:
         return any(agent_run.entered and agent_run.owner is not None for agent_run in self.runs.values())
 
     def next_id(self, run_id: str) -> str:
-        """The first id that is free: numbers in the order in which agent runs begin."""
+        """The first free id. Numbers follow the order in which agent runs begin."""
         task = asyncio.current_task()
         counted = (f"{run_id}:{self.base}:{number}" for number in itertools.count(self.first))
         for name in itertools.chain(self.recorded, counted):
@@ -143,7 +144,7 @@ def _runs_of(run: Run) -> _AgentRuns:
     checkpoint = run.quiet_checkpoint_id
     if found.checkpoint != checkpoint:
         if found.is_running():
-            # It began while the checkpoint was taken.
+            # The agent run began while the checkpoint was taken.
             found.checkpoint = checkpoint
         else:
             found = _agent_runs[run] = _AgentRuns(checkpoint, checkpoint or "start")
@@ -151,7 +152,7 @@ def _runs_of(run: Run) -> _AgentRuns:
 
 
 class _Codec:
-    """Pydantic AI's codec of JSON. A value that has none is not raised where the effect ran: its call ends without it."""
+    """Pydantic AI's JSON codec. A value without JSON raises no error where the effect ran: its call ends without it."""
 
     def dump(self, tp: Any, value: Any) -> Any:
         """The value as JSON, or why it has none."""
@@ -161,14 +162,14 @@ class _Codec:
             return Unrecordable(error)
 
     def load(self, tp: Any, payload: Any) -> Any:
-        """The value again. Raises why `dump` made none."""
+        """Decodes a value. Raises the reason if `dump` made none."""
         if isinstance(payload, Unrecordable):
             raise payload.error
         return JSON_CODEC.load(tp, payload)
 
 
 class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
-    """Records what an agent does in a run: the one that is given, or that of the `async with rl.run(…)` around.
+    """Records what an agent does in the given run, or in the run of the enclosing `async with rl.run(…)`.
 
     Without a run the agent is a plain one, unless `strict` is set.
 
@@ -220,18 +221,18 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         return not _inside.get() and self._find_run() is not None
 
     def get_default_run_id(self) -> str | None:
-        """Agent runs are counted since the run's last checkpoint, so that a process that goes on finds its own."""
+        """Counts agent runs since the run's last checkpoint, so that a process that resumes finds its own."""
         if not self.in_durable_context:
             return None
         run = cast("Run", self._find_run())
         return _runs_of(run).next_id(run.id)
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """It follows from the agent run's id."""
+        """Derived from the agent run's id."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Begins an agent run. One that fails may be made again, and what it has is not asked for again."""
+        """Begins an agent run. After a failure it may be repeated; its recorded answers are not requested again."""
         if not self.in_durable_context:
             return await super().wrap_run(ctx, handler=handler)
         run = cast("Run", self._find_run())
@@ -239,7 +240,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         agent_run.entered = True
         agent_run.counts.clear()
         try:
-            # What is answered from the journal is kept out of traces.
+            # Answers from the journal do not appear in traces.
             with replay_scope(), run.step():
                 result = await super().wrap_run(ctx, handler=handler)
             agent_run.finished = True
@@ -284,7 +285,7 @@ class _Backend(JournalCallableOperationBackend[Any]):
         cache_key: tuple[object, ...],
         config: Any,
     ) -> object:
-        """Runs `body`, or returns what the journal has of it. Discovery, and handlers of events, are not recorded."""
+        """Runs `body`, or returns its recorded answer. Discovery and event handlers are not recorded."""
         run = self._find_run()
         if run is None:
             return await body()
@@ -318,8 +319,8 @@ class _Backend(JournalCallableOperationBackend[Any]):
         return await self._call(run, tool, recorded, body, key, self._ends, repeatable=repeatable)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
-        """A request is identified by its number in its agent run, whichever model answers it. By its content, an agent
-        with a changed prompt would ask again, and run its tools again."""
+        """Identifies a request by its number in its agent run, whichever model answers it. With an id from its
+        content, an agent with a changed prompt would repeat the requests and run its tools again."""
         counts = _runs_of(run).of(ctx.run_id).counts
         number = counts[kind] + 1
         args: Json = {"agent": self._agent, "run": ctx.run_id, "request": number, "last_message_sha256": last}
@@ -337,7 +338,7 @@ class _Backend(JournalCallableOperationBackend[Any]):
         return answer
 
     async def _repeatable(self, run: Run, kind: str, args: Json, body: Body, key: str) -> object:
-        """What may run again after a crash, and fails as it would without a run."""
+        """Operations that may run again after a crash, and fail as they would without a run."""
         failed: list[Exception] = []
 
         async def attempt() -> object:
@@ -375,15 +376,15 @@ class _Backend(JournalCallableOperationBackend[Any]):
             finally:
                 _inside.reset(token)
 
-        # The arguments have an id, or a number: an agent run that is made again makes the same calls.
+        # The arguments contain an id or a number: a repeated agent run makes the same calls.
         answer: Answer = await run.call(tool, args, effect, key=key, ends=ends, unique=True, repeatable=repeatable)
         record_durable_unit(executed=not answer.recorded)
         return answer.result
 
 
 def _last(messages: Sequence[ModelMessage]) -> str:
-    """The hash of what the latest message says, without what differs from process to process: prompts of the system,
-    times and ids."""
+    """The hash of the latest message's content, without system prompts, times and ids, which differ between
+    processes."""
     dumped = ModelMessagesTypeAdapter.dump_python(list(messages[-1:]), mode="json")
     parts = [
         {name: part.get(name) for name in ("part_kind", "content", "tool_name", "args")}

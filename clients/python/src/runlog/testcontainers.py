@@ -3,7 +3,7 @@
     with RunlogContainer() as runlog: … runlog.url
     with RunlogOnKafka() as runlog: … runlog.url, runlog.brokers
 
-The images are those that `make image kafka-image` builds.
+`make image kafka-image` builds the images.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _KAFKA = {
 
 
 class RunlogContainer(DockerContainer):
-    """A server on a journal of its own; with `brokers` on Kafka. Without authentication and TLS: for tests alone."""
+    """A server with a separate journal, on Kafka if `brokers` is set. Only for tests: it has no authentication and
+    no TLS."""
 
     def __init__(self, image: str = IMAGE, *, brokers: str | None = None, **settings: Any) -> None:
         super().__init__(image, **settings)
@@ -55,7 +56,7 @@ class RunlogContainer(DockerContainer):
     def url(self) -> str:
         """The server's URL on this machine."""
         host = self.get_container_host_ip()
-        # A server answers to addresses and to this name alone.
+        # A server only accepts requests for IP addresses and this name.
         return f"http://{'127.0.0.1' if host == 'localhost' else host}:{self.get_exposed_port(PORT)}"
 
     def start(self) -> RunlogContainer:
@@ -77,7 +78,7 @@ class RunlogContainer(DockerContainer):
 
 
 class RunlogOnKafka:
-    """A broker, and a server on it, in a network of their own."""
+    """A broker and its server, in a separate network."""
 
     def __init__(self, image: str = IMAGE, kafka_image: str = KAFKA_IMAGE) -> None:
         self._images = image, kafka_image
@@ -91,7 +92,7 @@ class RunlogOnKafka:
         image, kafka_image = self._images
         with ExitStack() as ends:
             network = ends.enter_context(Network())
-            # A broker tells its clients where it is, so its port is chosen before it starts.
+            # A broker reports its address to clients, so its port is chosen before it starts.
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = int(free.getsockname()[1])

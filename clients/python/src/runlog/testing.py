@@ -1,10 +1,10 @@
-"""A journal for tests: the server as a process of its own, on an empty folder, gone when the test ends.
+"""A journal for tests: a server process on an empty folder, which is removed when the test ends.
 
     def test_an_agent_that_is_killed(runlog_journal):                # pytest_plugins = ["runlog.pytest_plugin"]
         with runlog.sync.connect(runlog_journal.url) as rl: …
 
-The binary is the file that `RUNLOG_BIN` names, or else `runlog` on the `PATH`, or else that of the package `runlog-server`. It must
-be trusted: it is run as it is.
+The binary is the file that `RUNLOG_BIN` names, else `runlog` on the `PATH`, else the binary of the package
+`runlog-server`. It must be trusted, since it is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from types import TracebackType
 from .errors import Unavailable, Usage
 
 STOP_WAIT = 20.0
-"""Seconds that a server may take to end in order."""
+"""Seconds that an orderly shutdown of a server may take."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -54,14 +54,14 @@ def _packaged() -> str | None:
 
 
 def _die_with_parent() -> None:
-    """Only on Linux. Elsewhere a server outlives a test process that was killed."""
+    """Ends the server with its parent, on Linux only. Elsewhere a server outlives a killed test process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Journal:
-    """A server on a journal of its own.
+    """A server with a separate journal.
 
-    Whether it listens is only waited for when `url` is asked for, so that the next one can start while a test runs."""
+    Only `url` waits until the server listens, so that the next journal can start while a test runs."""
 
     def __init__(self, binary: str | None = None) -> None:
         self._binary = binary or find_binary()
@@ -79,11 +79,11 @@ class Journal:
 
     @property
     def log(self) -> str:
-        """What the server has written to its log."""
+        """The content of the server's log."""
         return (self._folder / "server.log").read_text(encoding="utf-8", errors="replace")
 
     def start(self) -> None:
-        """Starts the server, on what the journal has. Nothing happens if it runs."""
+        """Starts the server with the existing journal, unless it runs."""
         if self._process is not None and self._process.poll() is None:
             return
         address = self._url.removeprefix("http://") if self._url else "127.0.0.1:0"
@@ -95,7 +95,7 @@ class Journal:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                # Between fork and exec of a process with threads only this much is safe: it calls into libc alone.
+                # Safe between fork and exec in a process with threads, since it only calls libc.
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         if self._url is not None:
@@ -109,11 +109,11 @@ class Journal:
         return str(json.loads(line)["listening"])
 
     def kill(self) -> None:
-        """Kills the server, as `kill -9` does. The journal stays; `start` goes on with it."""
+        """Kills the server, as `kill -9` does. The journal stays; `start` continues with it."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends the server in order. The journal stays."""
+        """Shuts the server down. The journal stays."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -144,7 +144,8 @@ class Journal:
 
 
 class Journals:
-    """Empty journals, one after the other. The next one starts while one is used, so that it is there in milliseconds."""
+    """Empty journals, one after the other. The next journal starts while a test uses one, so it is ready in
+    milliseconds."""
 
     def __init__(self, binary: str | None = None) -> None:
         self._binary = binary or find_binary()
@@ -152,7 +153,7 @@ class Journals:
 
     @contextmanager
     def journal(self) -> Generator[Journal, None, None]:
-        """An empty journal, which listens."""
+        """Returns an empty journal that listens."""
         taken, self._next = self._next or Journal(self._binary), None
         with taken:
             _ = taken.url
@@ -160,7 +161,7 @@ class Journals:
             yield taken
 
     def close(self) -> None:
-        """Removes the one that is ready."""
+        """Removes the prepared journal."""
         ready, self._next = self._next, None
         if ready is not None:
             ready.close()

@@ -1,4 +1,4 @@
-"""Has LangGraph's graphs tell a `RunlogSaver` the types that they name."""
+"""Makes LangGraph's graphs pass the types that they name to a `RunlogSaver`."""
 
 from __future__ import annotations
 

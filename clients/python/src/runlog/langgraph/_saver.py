@@ -69,7 +69,7 @@ class FairLock:
 
 
 class _Shared:
-    """What a saver and its clones share: connections, and what is known of threads."""
+    """The shared state of a saver and its clones: connections and threads."""
 
     def __init__(self, config: Config, prefix: str) -> None:
         self.config, self.prefix, self.api = config, prefix, Api(config)
@@ -80,7 +80,7 @@ class _Shared:
         self.guard, self.pid = threading.Lock(), os.getpid()
 
     def thread(self, thread_id: str) -> Thread:
-        """What is known of a thread. Kept as long as the saver: some hundred bytes, and the hashes of its values."""
+        """The state of a thread. Kept as long as the saver: some hundred bytes, and the hashes of its values."""
         self.check_process()
         with self.guard:
             found = self.threads.get(thread_id)
@@ -89,13 +89,13 @@ class _Shared:
             return found
 
     def new_thread(self, thread_id: str, *, owned: bool = False) -> Thread:
-        """A thread of which nothing is known."""
+        """A thread without state."""
         self.check_process()
         lock = FairLock() if self.sync is not None else asyncio.Lock()
         return Thread(self.api, self.prefix + thread_id, lock, owned=owned)
 
     def check_process(self) -> None:
-        """A fork has the connections and claims of the process that made it."""
+        """A forked child has the parent's connections and claims."""
         if os.getpid() != self.pid:
             raise Forked(f"the saver belongs to process {self.pid}; make one in this process")
 
@@ -103,13 +103,13 @@ class _Shared:
 class RunlogSaver(BaseCheckpointSaver[str]):
     """A checkpointer that keeps a thread as the run `prefix + thread_id`.
 
-    `async with RunlogSaver.connect(url, prefix="…") as saver` for async graphs, and the same without `async` for sync ones.
-    One saver object at a time writes a thread: the first write claims its run, and a saver that was superseded gets
-    `Fenced`. Reading a thread again is how it takes over.
+    `async with RunlogSaver.connect(url, prefix="…") as saver` for async graphs, and the same without `async` for sync
+    ones. One saver object at a time writes a thread: the first write claims its run, and a superseded saver gets
+    `Fenced`. To take over, read the thread again.
 
-    Values have types of Python and LangGraph, messages and documents of LangChain, types that the graph names, and types in
-    `allow`. Any other type raises `TypeNotAllowed`, written or read: whoever may append to a run could otherwise have its
-    readers call any function.
+    Values have types of Python and LangGraph, messages and documents of LangChain, types that the graph names, and
+    types in `allow`. Reading or writing any other type raises `TypeNotAllowed`. Otherwise a client that may append to a
+    run could make its readers call any function.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         allow: Iterable[Allowed] | None = None,
         **settings: Unpack[Settings],
     ) -> RunlogSaver:
-        """A saver on the server at `url`. `allow` has types, or pairs of a type's module and name; with a type it allows the
-        types of its fields. The settings are those of `runlog.Config`."""
+        """Makes a saver on the server at `url`. `allow` has types, or pairs of a type's module and name; a type also
+        allows the types of its fields. `runlog.Config` describes the settings."""
         if not prefix:
             raise Usage("a prefix keeps the runs of threads apart from others: pass prefix='chat/', for example")
         return cls(Config(url, **settings), prefix=prefix, serde=serde, allow=allow)
 
     def with_allowlist(self, extra_allowlist: Collection[Any]) -> RunlogSaver:
-        """A copy of the saver with more types, given as in `allow`. It shares connections, and what is known of threads."""
+        """A copy of the saver with more types, given as in `allow`. It shares connections and threads."""
         return self._copy_with(allowing(self.serde, extra_allowlist))
 
     def for_graph(self, graph: Any) -> RunlogSaver:
@@ -224,10 +224,11 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first, thread by thread. It reads where all of them are, and loads those that it gives.
+        """Checkpoints, newest first, thread by thread. Reads the locations of all checkpoints, and loads those that it
+        yields.
 
-        With a `limit` and a namespace it reads from the end of the thread, if its checkpoints were put in the order of their
-        ids."""
+        With a `limit` and a namespace it reads from the thread's end, if the checkpoints were written in the order
+        of their ids."""
         left = limit
         for thread_id in self._drive(self._listed(config)):
             thread = self._thread(thread_id)
@@ -266,7 +267,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     # Owning
 
     def claim_write_ownership(self, thread_id: str) -> ThreadOwner:
-        """Takes a thread over now, before anything is read or written. Raises `Fenced` if another claim came first."""
+        """Takes a thread over now, before any read or write. Raises `Fenced` if another claim came first."""
         owner = ThreadOwner(self, str(thread_id))
         self._drive(owner.owned.claim())
         return owner
@@ -369,8 +370,8 @@ class RunlogSaver(BaseCheckpointSaver[str]):
 class ThreadOwner(RunlogSaver):
     """The saver of a worker that took a thread over, from `RunlogSaver.claim_write_ownership`.
 
-    It writes the thread until another writer claims it, and never again after that: each write raises `Fenced`. Reading gives
-    a lost thread back to a `RunlogSaver`, but not to an owner. Connections, and other threads, are those of its saver."""
+    It writes the thread until another writer claims it. After that, each write raises `Fenced`. Reading gives a lost
+    thread back to a `RunlogSaver`, but not to an owner. It shares connections and other threads with its saver."""
 
     def __init__(self, saver: RunlogSaver, thread_id: str) -> None:
         super(RunlogSaver, self).__init__(serde=saver.serde)
@@ -388,7 +389,7 @@ class ThreadOwner(RunlogSaver):
         return self.owned if thread_id == self.thread_id else self._shared.thread(thread_id)
 
     def check_write_ownership(self) -> None:
-        """Raises `Fenced` if another writer took the thread over. One may do so right after."""
+        """Raises `Fenced` if another writer took the thread over. A writer may still take it over right after this."""
         self._drive(self.owned.check_owned())
 
     async def acheck_write_ownership(self) -> None:

@@ -32,12 +32,12 @@ from ..errors import Error, Invalid, TypeNotAllowed, Usage
 from ._types import types_in
 
 TypeName = tuple[str, str]
-"""Module and name: what LangGraph stores of a type."""
+"""Module and name: LangGraph's stored form of a type."""
 Allowed = type | TypeName
 """A type with the types of its fields, or a type's module and name."""
 
 NESTING_MAX = 128
-"""Values of named types within each other. Python's recursion limit may allow fewer."""
+"""Nesting depth of values of named types. Python's recursion limit may allow less."""
 PATTERN_MAX = 1024
 """Characters of a regular expression, whose compilation can take a millisecond for each."""
 WRITTEN_MAX = 32_768
@@ -53,8 +53,8 @@ _MESSAGES = "langchain_core.messages."
 class StrictSerializer(SerializerProtocol):
     """LangGraph's msgpack format for values of Python and LangGraph, messages and documents of LangChain, and `allow`.
 
-    Errors: `TypeNotAllowed` for any other type, and `Invalid` for bytes that are not in the format. What is written is read
-    back first, so that a value that cannot be read is never stored."""
+    Errors: `TypeNotAllowed` for any other type, and `Invalid` for bytes that are not in the format. Written bytes
+    are read back first, so that an unreadable value is never stored."""
 
     def __init__(self, allow: Iterable[Allowed] | None = None) -> None:
         self._types: dict[TypeName, frozenset[type]] = {}
@@ -144,7 +144,7 @@ class _Mode(Enum):
     NAMES = auto()
     """Checks the names of types, and builds nothing."""
     LENIENT = auto()
-    """Gives the content of a value that cannot be built in its place. The model around it may build and validate it."""
+    """Replaces a value that cannot be built by its content. The enclosing model may build and validate it."""
 
 
 class _Decoder:
@@ -186,7 +186,7 @@ class _Decoder:
             return self._array(self._unpack(data))
         if not codes.EXT_CONSTRUCTOR_SINGLE_ARG <= code <= codes.EXT_PYDANTIC_V2:
             raise Invalid(f"a stored value has the msgpack extension {code}, which no known LangGraph writes")
-        # The names first: the outermost type is the one to report, since it brings the types of its fields along.
+        # Checks the names first, to report the outermost type: allowing it also allows the types of its fields.
         parts = msgspec.msgpack.decode(data, ext_hook=_skip)
         if not isinstance(parts, list) or len(cast("list[Any]", parts)) not in (3, 4):
             raise Invalid("a stored value of a named type does not consist of the name and the content")
@@ -280,7 +280,7 @@ class _Decoder:
 
 
 def _skip(_code: int, _data: memoryview) -> None:
-    """Decodes an extension as none."""
+    """Decodes an extension as `None`."""
 
 
 def _build(code: int, kind: Any, content: Any, method: list[Any]) -> Any:
@@ -352,7 +352,7 @@ def _with_fields(make: Any, members: dict[str, Any]) -> Any:
     late = {field.name for field in dataclasses.fields(make) if not field.init} & members.keys()
     value = cast("Any", make)(**{name: member for name, member in members.items() if name not in late})
     for name in late:
-        # A frozen one, too.
+        # Works for frozen values, too.
         object.__setattr__(value, name, members[name])
     return value
 
@@ -368,7 +368,7 @@ def _lists(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Text of a stranger for an error: escaped unless it looks like a name, and of a bounded length."""
+    """Formats untrusted text for an error: escaped unless it looks like a name, and of bounded length."""
     text = value if isinstance(value, str) and re.fullmatch(r"[\w.\[\], ]+", value, re.ASCII) else ascii(value)
     return text if len(text) <= _NAME_MAX else f"{text[:_NAME_MAX]}…"
 

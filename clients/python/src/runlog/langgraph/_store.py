@@ -32,7 +32,7 @@ PAGE_MIN, PAGE_MAX = 10, 1000
 
 
 def dump(serde: SerializerProtocol, value: object, what: str) -> Json:
-    """A value as JSON; `what` names it in errors."""
+    """Encodes a value as JSON; `what` names it in errors."""
     try:
         kind, data = serde.dumps_typed(value)
     except Invalid as error:
@@ -41,7 +41,7 @@ def dump(serde: SerializerProtocol, value: object, what: str) -> Json:
 
 
 def load(serde: SerializerProtocol, piece: Any, what: str) -> Any:
-    """The value again."""
+    """Decodes a value."""
     try:
         kind, data = piece
         encoded = base64.b64decode(data)
@@ -52,12 +52,12 @@ def load(serde: SerializerProtocol, piece: Any, what: str) -> Any:
     except Invalid as error:
         raise error.copy(message=f"{what} cannot be read: {error.message}") from error
     except Exception as error:
-        # A cipher, or a serializer of the user's own, raised it.
+        # A cipher or a user's serializer raised it.
         raise Invalid(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def load_mapping(serde: SerializerProtocol, piece: Any, what: str) -> dict[str, Any]:
-    """The value again, which must be a mapping."""
+    """Decodes a value that must be a mapping."""
     value = load(serde, piece, what)
     if not isinstance(value, dict):
         raise Invalid(f"{what} is not a mapping")
@@ -66,7 +66,7 @@ def load_mapping(serde: SerializerProtocol, piece: Any, what: str) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a config names."""
+    """The checkpoint or thread that a config names."""
 
     thread_id: str
     ns: str
@@ -74,7 +74,7 @@ class Target:
 
     @staticmethod
     def of(config: RunnableConfig) -> Target:
-        """From `configurable`."""
+        """Reads `configurable`."""
         configurable: Any = config.get("configurable", {})
         checkpoint_id = configurable.get("checkpoint_id")
         return Target(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "", checkpoint_id)
@@ -86,9 +86,10 @@ class Target:
 
 
 def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[Json], Json]:
-    """The values of the channels in pieces, and the layout: name, whether a list, count of pieces.
+    """Splits the values of the channels into pieces. Returns the pieces and the layout: name, whether a list, count of
+    pieces.
 
-    Pieces are what checkpoints have in common: a list that grows by an item brings one new piece."""
+    Checkpoints share pieces: a list that grows by an item adds one new piece."""
     pieces: list[Json] = []
     layout: list[Json] = []
     for name, value in values.items():
@@ -101,13 +102,13 @@ def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[J
 
 
 def _items(value: object) -> list[object] | None:
-    """The items of a list that is stored item by item. A subclass of list is a value of its own."""
+    """The items of a list that is stored item by item. A subclass of list is stored as one value."""
     items = cast("list[object]", value) if type(value) is list else None
     return items if items is not None and len(items) <= ITEMS_MAX else None
 
 
 def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> dict[str, Any]:
-    """The values of the channels again."""
+    """Joins the pieces to the values of the channels."""
     values: dict[str, Any] = {}
     at = 0
     for name, is_list, count in layout:
@@ -153,7 +154,7 @@ def put_writes(
     task_id: str,
     task_path: str,
 ) -> Steps[None]:
-    """Puts writes of a checkpoint. Which of several count is decided when they are read."""
+    """Puts writes of a checkpoint. The reader decides which of several writes count."""
     target = Target.of(config)
     found: list[Json] = [
         [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value, f"a write to the channel {channel}")]
@@ -189,8 +190,8 @@ def read(
     thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker,
     latest: Object | None = None,
 ) -> Steps[CheckpointTuple | None]:  # fmt: skip
-    """A checkpoint with its writes; `latest` is the run's latest loop checkpoint, if it was read. `None` if it is not
-    complete."""
+    """Reads a checkpoint with its writes; `latest` is the run's latest loop checkpoint, if it was read. `None` if
+    the checkpoint is incomplete."""
     loop = yield from thread.load(marker, latest)
     if loop is None:
         return None
@@ -225,7 +226,7 @@ def _assembled(
 
 
 def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list[tuple[str, str, Any]]:
-    """The writes that count: of a task's writes with one index the first, of errors and interrupts the last."""
+    """The writes that count: the first of a task's writes with one index; the last of errors and interrupts."""
     found: dict[tuple[str, int], tuple[str, str, Any]] = {}
     for record in records:
         for index, channel, value in record["writes"]:
@@ -247,7 +248,7 @@ def _written(serde: SerializerProtocol, channel: str, value: Any) -> Any:
 
 
 class Listing:
-    """Where the checkpoints of a thread are that match, newest first."""
+    """The locations of a thread's matching checkpoints, newest first."""
 
     def __init__(
         self,
@@ -268,8 +269,8 @@ class Listing:
         self._is_over = False
 
     def next(self, want: int | None) -> Steps[list[tuple[Index, Marker]]]:
-        """The next ones; none once there are no more. A caller that wants some gets about as many, if the server can begin
-        at the end."""
+        """Returns the next locations; empty at the end. If the server can start at the thread's end, returns about
+        as many as requested."""
         if self._index is None:
             head = yield from self.thread.head()
             self._index, self._is_over = (Index(), True) if head is None else (head.index, False)
@@ -365,7 +366,7 @@ def copy(source: Thread, target: Thread) -> Steps[None]:
         return
     yield from target.acquire()
     try:
-        # A server copies what was deleted, too. It is hidden there, but need not be stored once more.
+        # A server also copies deleted checkpoints. They are hidden there, but need not be stored again.
         if head.index.incarnation == 0 and (yield from target.copy_of(source)):
             return
         markers = yield from source.all_markers(head.index.incarnation)

@@ -42,7 +42,7 @@ Key = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Where a checkpoint is."""
+    """The location of a checkpoint."""
 
     ns: str
     id: str
@@ -54,25 +54,25 @@ class Marker:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from others of its thread."""
+        """Its key within the thread."""
         return self.ns, self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a thread consists of now."""
+    """The current content of a thread."""
 
     incarnation: int = 0
     heads: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
-    """The newest checkpoint of a namespace: its id, the number that it covers, its loop checkpoint. Last used last."""
+    """The newest checkpoint of a namespace: its id, the number that it covers, its loop checkpoint. In LRU order."""
     more: bool = False
-    """Whether there are namespaces that `heads` does not name."""
+    """Whether `heads` lacks namespaces."""
     ordered: bool = True
     """Whether each namespace's checkpoints were put in the order of their ids, so that the newest are found from the end."""
 
     @staticmethod
     def of(checkpoint: Object | None) -> Index:
-        """From the state of the run's latest loop checkpoint."""
+        """Reads the index from the state of the run's latest loop checkpoint."""
         state: Any = checkpoint and checkpoint.get("state")
         found: Any = cast("dict[str, Any]", state).get(FAMILY) if isinstance(state, dict) else None
         if found is None:
@@ -88,7 +88,7 @@ class Index:
         return {FAMILY: {**kept, "ordered": self.ordered, "entry": entry}}
 
     def with_head(self, marker: Marker) -> Index:
-        """The same with a further checkpoint."""
+        """Returns a copy with another checkpoint."""
         heads, more = dict(self.heads), self.more
         newest = heads.pop(marker.ns, None)
         ordered = self.ordered and (not more if newest is None else newest[0] <= marker.id)
@@ -103,7 +103,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A run as it is now."""
+    """The current state of a run."""
 
     writer_id: str
     epoch: int
@@ -112,24 +112,24 @@ class Head:
     status: str
     """`open`, or how the run ended."""
     loop: Object | None = None
-    """The run's latest loop checkpoint with its messages, if it was asked for."""
+    """The run's latest loop checkpoint with its messages, if requested."""
 
     @property
     def version(self) -> tuple[int, int]:
-        """It changes with every claim and every checkpoint."""
+        """A version that changes with every claim and every checkpoint."""
         return self.epoch, self.next_checkpoint_seq
 
 
 class Thread:
-    """What a saver object knows of one thread, and its claim."""
+    """A saver object's state of one thread, with its claim."""
 
     def __init__(self, api: Api, run_id: str, lock: Releasable, *, owned: bool = False) -> None:
         self.api, self.run_id, self.lock = api, run_id, lock
         self.owned = owned
-        """Whether there is one claim: a thread that was lost is not claimed again."""
+        """Whether the thread is claimed only once: a lost thread is not claimed again."""
         self.writer: Writer | None = None
         self._claiming: Writer | None = None
-        """A claim whose answer was lost: sent again, it is the same claim."""
+        """A claim whose answer was lost; the next try sends the same claim."""
         self.index = Index()
         self.lists: OrderedDict[str, MessageList] = OrderedDict()
         self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
@@ -137,7 +137,7 @@ class Thread:
         self._written: OrderedDict[str, str] = OrderedDict()
         """The last checkpoint of each namespace that this object wrote under its claim."""
         self._stale: set[Key] = set()
-        """Those that were written under a claim that was lost: a loop that goes on from them is superseded."""
+        """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
 
     def acquire(self) -> Steps[None]:
         """Waits for earlier operations of this object on the thread, in their order. The caller releases the lock."""
@@ -147,7 +147,8 @@ class Thread:
     # Reading
 
     def head(self, *, full: bool = False) -> Steps[Head | None]:
-        """The run and its index, of one state of the log; `full` with the messages of the latest loop checkpoint."""
+        """Reads the run and its index from one state of the log; with `full`, also the messages of the latest loop
+        checkpoint."""
         path = f"{run_path(self.run_id)}/recovery{query(full=full, content=True, limit=1, consistency='latest')}"
         found: Object | None = yield from self.api.find(path)
         if found is None:
@@ -159,16 +160,16 @@ class Thread:
         return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], index, found["status"], loop)
 
     def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
-        """An older checkpoint is answered in place of one whose content is lost."""
+        """Raises if the answer is an older checkpoint because the latest one's content is lost."""
         if (checkpoint["checkpoint_seq"] if checkpoint else 0) < next_checkpoint_seq - 1:
             raise MissingContent(f"the latest checkpoint of run {self.run_id} cannot be read", run_id=self.run_id)
 
     def note_read(self, head: Head, key: Key, *, latest: bool) -> None:
-        """A loop may go on from this checkpoint, unless the run is claimed by another writer after this."""
+        """Allows a loop to continue from this checkpoint, unless another writer claims the run later."""
         writer = self.writer
         if writer is not None and writer.over is None and head.epoch != writer.epoch:
             if head.epoch < writer.epoch:
-                return  # an answer of before the claim
+                return  # an answer older than the claim
             self._supersede(writer)
         if latest:
             self._stale.discard(key)
@@ -176,7 +177,7 @@ class Thread:
             self._note_seen(key, head.version)
 
     def note_absent(self, key: Key) -> None:
-        """A loop may begin the thread, unless another writer does before."""
+        """Allows a loop to begin the thread, unless another writer begins it first."""
         self._note_seen(key, (0, 1))
 
     def _note_seen(self, key: Key, version: tuple[int, int]) -> None:
@@ -196,7 +197,7 @@ class Thread:
         return Fenced(message, run_id=self.run_id)
 
     def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
-        """The checkpoints with a correlation entry that are not deleted, in the order in which they were put."""
+        """Reads the checkpoints with a correlation entry, without deleted ones, in the order of their writes."""
         lines = yield from self.api.records(self.run_id, correlation)
         found = list(self._markers_in(reversed(lines), incarnation, set()))
         return found[::-1]
@@ -204,8 +205,8 @@ class Thread:
     def newest_markers(
         self, incarnation: int, ns: str, cursor: str | None, limit: int, seen: set[tuple[str, str]]
     ) -> Steps[tuple[list[Marker], str | None]]:
-        """A page of the checkpoints of a namespace that are not deleted, the last put first, and the next page's cursor.
-        `seen` has the keys of the pages before. The server has the feature `order`."""
+        """Reads a page of a namespace's checkpoints without deleted ones, last write first, and the next page's
+        cursor. `seen` has the keys of earlier pages. Requires the server feature `order`."""
         entry = ("lg.namespace", digest(incarnation, ns))
         lines, following = yield from self.api.records_page(self.run_id, entry, cursor, limit, "desc")
         return [marker for marker in self._markers_in(lines, incarnation, seen) if marker.ns == ns], following
@@ -213,7 +214,7 @@ class Thread:
     def _markers_in(
         self, newest_first: Iterable[Object], incarnation: int, seen: set[tuple[str, str]]
     ) -> Iterator[Marker]:
-        """The checkpoints in records that are given newest first. A key's newest record is what counts of it."""
+        """The checkpoints in records, which come newest first. Only a key's newest record counts."""
         for line in newest_first:
             kind, content = self._content(line)
             if content["incarnation"] != incarnation:
@@ -238,7 +239,7 @@ class Thread:
         return self.markers(incarnation, ("lg.namespace", digest(incarnation, ns)))
 
     def find(self, index: Index, ns: str, checkpoint_id: str | None) -> Steps[Marker | None]:
-        """A checkpoint by its id, or the newest one of a namespace."""
+        """Finds a checkpoint by its id, or the newest one of a namespace."""
         if checkpoint_id is not None:
             entry = ("lg.checkpoint", digest(index.incarnation, ns, checkpoint_id))
             found = yield from self.markers(index.incarnation, entry)
@@ -252,7 +253,8 @@ class Thread:
         return max((m for m in found if m.ns == ns), key=lambda marker: marker.id, default=None)
 
     def load(self, marker: Marker, latest: Object | None = None) -> Steps[Object | None]:
-        """The loop checkpoint of a checkpoint, which is `latest` if that has its id. `None` if it never arrived."""
+        """Reads the loop checkpoint of a checkpoint; uses `latest` if it has the right id. `None` if it never
+        arrived."""
         if latest is not None and latest["checkpoint_id"] == marker.loop:
             return latest
         if "checkpoints" in (yield from self.api.features()):
@@ -267,7 +269,7 @@ class Thread:
         raise MissingContent(message, run_id=self.run_id, record_id=marker.loop)
 
     def writes(self, incarnation: int, ns: str, checkpoint_id: str) -> Steps[list[Object]]:
-        """The writes of a checkpoint, record by record, in the order in which they were put."""
+        """Reads the writes of a checkpoint, record by record, in their order."""
         entry = ("lg.writes", digest(incarnation, ns, checkpoint_id))
         lines = yield from self.api.records(self.run_id, entry)
         return [self._content(line)[1] for line in lines]
@@ -283,7 +285,7 @@ class Thread:
         return payload["payload_type"], json.loads(bytes_of(payload["bytes"]))
 
     def settle(self) -> Steps[None]:
-        """Sends again what was sent without an answer, so that a read shows it. A lost claim is noted."""
+        """Resends records and claims without an answer, so that reads see them. Notes a lost claim."""
         if self.writer is None or self.writer.over is not None or self.writer.unacknowledged is None:
             return
         yield from self.acquire()
@@ -296,7 +298,7 @@ class Thread:
     # Writing
 
     def ready(self, parent: Key | None) -> Steps[Writer]:
-        """This object's claim; taken now if it has none, or if its claim was lost and `parent` was read since.
+        """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since.
 
         `None` as parent takes the run over in any case. Raises `Fenced` for a loop that is superseded. The lock is held."""
         writer = self.writer
@@ -361,11 +363,11 @@ class Thread:
             self._supersede(writer)
             raise self._fenced() from error
         except Conflict:
-            pass  # what was refused has no effect, and its caller got an error
+            pass  # a refused record has no effect, and its caller got an error
 
     def _check_read(self, parent: Key, head: Head, *, superseded: bool) -> None:
         if parent in self._stale:
-            # Its loop is told once. Another one that reads the checkpoint may go on from it.
+            # The loop gets this error once. Another loop that reads the checkpoint may continue from it.
             self._stale.discard(parent)
             self._seen.pop(parent, None)
             raise self._fenced()
@@ -375,7 +377,7 @@ class Thread:
             raise self._fenced()
 
     def _sync(self, writer: Writer) -> Steps[None]:
-        """The next numbers, the index and a base for the next checkpoint, as the journal has them."""
+        """Reads the next numbers, the index and a base for the next checkpoint from the journal."""
         head = yield from self.api.run(self.run_id)
         try:
             writer.sync(head or {"writer_id": "", "epoch": 0})
@@ -385,13 +387,13 @@ class Thread:
         found = yield from self.api.checkpoint(self.run_id)
         self._check_latest(found, writer.next_checkpoint_seq)
         if found is not None and found["checkpoint_seq"] >= writer.next_checkpoint_seq:
-            self._supersede(writer)  # another writer's, of after the claim
+            self._supersede(writer)  # from another writer, after the claim
             raise self._fenced()
         self.index = Index.of(found)
         self.lists = OrderedDict([("", MessageList.of(found))])
 
     def copy_of(self, source: Thread) -> Steps[bool]:
-        """Lets the server copy a thread into this one, which has no run yet. False if it cannot: nothing is copied then. The
+        """Lets the server copy a thread into this one, which has no run yet. False if the server cannot copy. The
         lock is held."""
         if "copies" not in (yield from self.api.features()) or (yield from self.head()) is not None:
             return False

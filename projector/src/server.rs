@@ -196,7 +196,7 @@ impl IntoResponse for Error {
 async fn legible(request: Request, next: middleware::Next) -> Response {
     let dots = |segment: &str| String::from_utf8(unescaped(segment)).ok().and_then(|text| id::dots(&text));
     if let Some(dots) = request.uri().path().split('/').find_map(dots) {
-        let message = format!("{dots:?} names nothing here: whatever reads a URL takes it out of the path");
+        let message = format!("the path must not have the segment {dots:?}, since most clients remove it from a URL");
         return problem(&Error::new(ErrorKind::Usage, message));
     }
     match std::str::from_utf8(&unescaped(request.uri().query().unwrap_or_default())) {
@@ -302,7 +302,7 @@ impl Ask {
             Consistency::parse(text).ok_or_else(|| {
                 Error::new(
                     ErrorKind::Usage,
-                    format!("consistency {text:?} is none of eventual, latest, at-least=PARTITION:OFFSET"),
+                    format!("consistency {text:?} must be eventual, latest or at-least=PARTITION:OFFSET"),
                 )
             })
         })

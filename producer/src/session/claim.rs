@@ -196,7 +196,7 @@ fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age:
     let when = match age {
         Some(age) => format!("appended its last record {} ago", humantime::format_duration(age)),
         None => {
-            "has a last record whose time is in the future; if its process is dead, open the run whatever its age is"
+            "has a last record whose time is in the future; if its process is dead, open the run without the age check"
                 .into()
         }
     };

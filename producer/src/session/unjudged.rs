@@ -80,7 +80,7 @@ impl RefusedResult {
                 error.about_run(run_id).about_record(record_id.borrow())
             }
         };
-        let ends = "the call's answer is what the journal has for it";
+        let ends = "the journal's entry for the call is its answer";
         error.of(|why| format!("the result of call {call} was acknowledged, and then refused: {why}; {ends}"))
     }
 }

@@ -181,7 +181,7 @@ impl Tool<'_> {
                     in_flight.disown();
                     break Err(not_own_intent(run_id, &acked, &answer.outcome.position));
                 }
-                Ok((_, begun)) => {
+                Ok((_, requested_at)) => {
                     // Bounded, because an earlier call may never be polled.
                     match timeout(config.read_back, place.earlier_failed()).await {
                         Ok(None) => {}
@@ -195,7 +195,7 @@ impl Tool<'_> {
                     if acked.sent_at.age() > START_WITHIN {
                         break Err(sent_too_long_ago(run_id, &acked));
                     }
-                    if begun.age() <= config.read_back && !unjudged.has_by_id() {
+                    if requested_at.age() <= config.read_back && !unjudged.has_by_id() {
                         break Ok(());
                     }
                     // The permission expired during an earlier call's read-back.
@@ -255,22 +255,22 @@ impl Tool<'_> {
             (session.config.failpoints)(failpoint::READ_BACK_ANSWERED);
             session.config.observe(metric::READ_BACK_SECONDS, acked.sent_at.instant);
         }
-        let (answer, begun) = match acked.read_back.clone().filter(|_| acked.sent_at.age() <= deadline) {
+        let (answer, requested_at) = match acked.read_back.clone().filter(|_| acked.sent_at.age() <= deadline) {
             Some(answer) => (answer, acked.sent_at),
             None => {
-                let begun = SentAt::now(&session.config);
+                let requested_at = SentAt::now(&session.config);
                 match read_back(&session.transport, &session.config, run_id, acked, unjudged).await {
-                    Ok(answer) => (answer, begun),
+                    Ok(answer) => (answer, requested_at),
                     Err(error) => return Ok(Err(error)),
                 }
             }
         };
         if answer.epoch == epoch {
-            return Ok(Ok((answer, begun)));
+            return Ok(Ok((answer, requested_at)));
         }
-        let lock = timeout_at(begun.instant + deadline, session.lock()).await;
+        let lock = timeout_at(requested_at.instant + deadline, session.lock()).await;
         match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-            Ok(Ok(true)) if begun.age() <= deadline => Ok(Ok((answer, begun))),
+            Ok(Ok(true)) if requested_at.age() <= deadline => Ok(Ok((answer, requested_at))),
             Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
             Ok(Err(error)) => Err(error),
             _ => Ok(Err(too_late(run_id, acked, deadline))),

@@ -158,13 +158,13 @@ impl Projector {
         at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.running(self.partition_of(run_id))?;
         let mut drafts = self.stowed(drafts, &origin.caller, deadline).await?;
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let left = || deadline.saturating_sub(begun.elapsed());
+        let left = || deadline.saturating_sub(started.elapsed());
         let drafts = Arc::new(drafts);
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
@@ -190,7 +190,7 @@ impl Projector {
         at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
-        let (begun, partition) = (Instant::now(), self.partition_of(run_id));
+        let (started, partition) = (Instant::now(), self.partition_of(run_id));
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
         for Planned { mut entry, outcome, wanted, repeats } in planned {
             if wanted {
@@ -200,7 +200,7 @@ impl Projector {
             }
             outcomes.push((outcome, wanted, repeats));
         }
-        let left = || deadline.saturating_sub(begun.elapsed());
+        let left = || deadline.saturating_sub(started.elapsed());
         let landed = if entries.is_empty() {
             if let AnswerAt::Judged(consistency) = at {
                 self.wait(partition, consistency, left()).await?;
@@ -289,7 +289,7 @@ impl Projector {
     ///
     /// The bytes count against the caller's quota first, also if the store has them already.
     async fn stowed(&self, drafts: Vec<Draft>, caller: &Caller, deadline: Duration) -> Result<Vec<Draft>, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let inline_bytes_max = self.content().map(Store::inline_bytes_max);
         let detach = |mut draft: Draft| {
             let content = inline_bytes_max.and_then(|max| draft.record.detach(max));
@@ -311,7 +311,7 @@ impl Projector {
                 let message = "a record names content, and no content store is configured (--content)";
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record_id));
             };
-            let store = store.within(deadline.saturating_sub(begun.elapsed()));
+            let store = store.within(deadline.saturating_sub(started.elapsed()));
             let failed = |error| Error::from(error).about_record(record_id);
             if let Some(content) = content {
                 store.put(content).await.map_err(failed)?;

@@ -68,7 +68,7 @@ pub(super) async fn append(
     Query(query): Query<AppendQuery>,
     request: Request,
 ) -> Result<Response, Error> {
-    let (begun, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
+    let (started, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
     let (consistency, partition) = (ask.consistency(Consistency::Eventual)?, app.0.partition_of(run_id.borrow()));
     if let Consistency::AtLeast(other, _) = consistency
         && other != partition
@@ -140,7 +140,7 @@ pub(super) async fn append(
     let to_audit = || drafts.iter().flat_map(|draft| members(&draft.record)).filter(|record| is_audited(record));
     if !app.caller().has(Scope::Resolve) {
         let own: Vec<_> = to_audit().filter(|record| is_own_decision(record)).collect();
-        app.0.can_vouch(run_id.borrow(), &own, ask.deadline().saturating_sub(begun.elapsed())).await?;
+        app.0.can_vouch(run_id.borrow(), &own, ask.deadline().saturating_sub(started.elapsed())).await?;
     }
     if !query.check {
         for JournalRecord { body, .. } in to_audit() {
@@ -155,7 +155,7 @@ pub(super) async fn append(
     let origin = Origin { traceparent, is_small, force: query.force, ..Origin::from(app.caller()) };
     let outcomes = if query.check {
         let outcomes = app.0.check(run_id.borrow(), drafts, origin, ask.deadline()).await?;
-        app.0.wait(partition, consistency, ask.deadline().saturating_sub(begun.elapsed())).await?;
+        app.0.wait(partition, consistency, ask.deadline().saturating_sub(started.elapsed())).await?;
         outcomes
     } else {
         app.0.append_from(run_id.borrow(), drafts, origin, at, ask.deadline()).await?
@@ -173,7 +173,7 @@ pub(super) async fn append(
             app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?
         }
     };
-    let also = app.0.outcomes(run_id.borrow(), &also, ask.deadline().saturating_sub(begun.elapsed())).await?;
+    let also = app.0.outcomes(run_id.borrow(), &also, ask.deadline().saturating_sub(started.elapsed())).await?;
     let mut answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
     if many {
         return Ok(Json(answers.collect::<Vec<_>>()).into_response());

@@ -188,15 +188,15 @@ impl Folding {
         skips: &BTreeSet<Offset>,
         shows: Shows<'_>,
     ) -> Result<Vec<Change>, Error> {
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         let (lane, offset) = (delivery.partition.index(), delivery.offset);
-        let behind = At::new(offset.saturating_add(1), skips);
+        let after = At::new(offset.saturating_add(1), skips);
         let before = self.cursor.at[lane];
         let given = if before.next == offset { before.given } else { 0 };
         let last = rows.len() as u64;
         for (nth, Changed { key, old, new }) in (1..).zip(rows).filter(|(nth, _)| *nth > given) {
             let here = At { given: nth, ..At::new(offset, skips) };
-            self.cursor.at[lane] = if nth == last { behind } else { here };
+            self.cursor.at[lane] = if nth == last { after } else { here };
             let operation = match (&old, &new) {
                 (None, _) => Operation::Insert,
                 (_, None) => Operation::Delete,
@@ -205,7 +205,7 @@ impl Folding {
             let json = |row: Option<&Vec<u8>>| -> Result<Option<Json>, Error> {
                 row.map(|bytes| shown::row_of(&key, bytes, shows).map(Json::from)).transpose()
             };
-            told.push(Change {
+            changes.push(Change {
                 cursor: self.cursor.to_string(),
                 index: self.cursor.index.name.to_owned(),
                 position: shows.place.position(offset, 0),
@@ -216,7 +216,7 @@ impl Folding {
                 new: json(new.as_ref())?,
             });
         }
-        self.cursor.at[lane] = behind;
-        Ok(told)
+        self.cursor.at[lane] = after;
+        Ok(changes)
     }
 }

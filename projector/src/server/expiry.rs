@@ -35,21 +35,21 @@ impl Watched {
     /// Makes the current warnings.
     fn warnings(&self) -> Vec<String> {
         let until = (self.clock)().saturating_add(u64::try_from(WARN_BEFORE.as_millis()).unwrap_or(u64::MAX));
-        let mut found = Vec::new();
+        let mut warnings = Vec::new();
         if let Some(at) = self.tls.as_ref().and_then(|tls| tls.expires_millis()).filter(|at| *at < until) {
-            found.push(format!("the certificate expires at {}", time(at)));
+            warnings.push(format!("the certificate expires at {}", time(at)));
         }
         let mut tokens: Vec<_> = self.tokens().into_iter().filter(|(at, _)| *at < until).collect();
         tokens.sort();
         let more = tokens.len().saturating_sub(NAMED_MAX);
         tokens.truncate(NAMED_MAX);
-        found.extend(
+        warnings.extend(
             tokens.into_iter().map(|(at, principal)| format!("a token of {principal} expires at {}", time(at))),
         );
         if more > 0 {
-            found.push(format!("{more} more tokens expire in the next {} days", WARN_BEFORE.as_secs() / 86_400));
+            warnings.push(format!("{more} more tokens expire in the next {} days", WARN_BEFORE.as_secs() / 86_400));
         }
-        found
+        warnings
     }
 
     /// Warns once a day, and never resolves.

@@ -42,8 +42,8 @@ pub(super) async fn list(
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.answered(moment, run_id, move |Asked { rows, place, run_id, .. }| {
-        let found = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
-        found.map(Json).ok_or_else(|| no_run(run_id))
+        let page = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
+        page.map(Json).ok_or_else(|| no_run(run_id))
     })
     .await
 }

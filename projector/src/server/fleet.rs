@@ -227,8 +227,8 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
         let store = app.0.store(partition);
-        let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
-        let (letter, detail) = found.ok_or_else(|| {
+        let row = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
+        let (letter, detail) = row.ok_or_else(|| {
             let message = format!("no dead letter at {partition}:{offset}");
             Error::new(ErrorKind::NotFound, message).at(&app.0.position(partition, offset, 0))
         })?;
@@ -248,8 +248,8 @@ pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verificat
     let busy = "a verification is in progress; nothing happened, send this one again later";
     let _turn = app.1.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut verification = app.blocking(|app| app.0.verify()).await?;
-    verification.seconds = begun.elapsed().as_secs_f64();
+    verification.seconds = started.elapsed().as_secs_f64();
     Ok(Json(verification))
 }

@@ -74,7 +74,7 @@ impl App {
             };
             self.blocking(look).await
         };
-        let asked = tokio::time::timeout(PATIENCE, ask).await;
+        let answer = tokio::time::timeout(PATIENCE, ask).await;
         let unknown = |why: String| Finding {
             severity: Severity::Warning.into(),
             what: format!("cannot read the log's configuration: {why}"),
@@ -85,7 +85,7 @@ impl App {
             what,
             fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
         };
-        match asked {
+        match answer {
             Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
             Ok(Err(error)) => vec![unknown(error.problem().detail)],
             Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],

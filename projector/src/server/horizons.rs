@@ -102,11 +102,11 @@ impl App {
         horizon: RetentionHorizon,
         wait: Duration,
     ) -> Result<RetentionPlan, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (mut partitions, mut complete) = (Vec::with_capacity(wanted.len()), true);
         for partition in wanted {
             let store = self.0.store(partition);
-            let late = || begun.elapsed() >= wait;
+            let late = || started.elapsed() >= wait;
             let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;
             complete &= all;
             partitions.push(RetentionOfPartition { partition, records });

@@ -41,10 +41,10 @@ impl App {
         let (partition, until) = (self.0.partition_of(run_id), Instant::now() + ask.deadline());
         let offset = offset(run_id, partition, as_of)?;
         let there = Consistency::AtLeast(partition, offset);
-        let asked = ask.consistency(there)?;
-        self.0.wait(partition, asked, ask.deadline()).await?;
+        let requested = ask.consistency(there)?;
+        self.0.wait(partition, requested, ask.deadline()).await?;
         match self.0.wait(partition, there, until.saturating_duration_since(Instant::now())).await {
-            Err(error) if error.kind() == ErrorKind::PartitionStopped && asked == Consistency::Eventual => {
+            Err(error) if error.kind() == ErrorKind::PartitionStopped && requested == Consistency::Eventual => {
                 if self.0.progress(partition).applied <= offset {
                     return Err(error);
                 }
@@ -122,8 +122,8 @@ impl App {
         }
         let (store, place) = (self.0.store(moment.partition), self.place(moment.partition));
         let rows = self.rows_in(store.cached_view()?, run_id);
-        let found = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
-        found.missing_content.is_empty().then_some(found)
+        let lookup = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
+        lookup.missing_content.is_empty().then_some(lookup)
     }
 }
 

@@ -51,11 +51,11 @@ pub(super) async fn not_stored(mut response: Response) -> Response {
 
 /// Runs a request, counts and logs it.
 pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
+    let started = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let response = next.run(request).await;
-    let (status, spent) = (response.status(), begun.elapsed());
+    let (status, spent) = (response.status(), started.elapsed());
     let kind = response.extensions().get::<ErrorKind>().copied();
     let principal = response.extensions().get::<Principal>().cloned();
     app.metrics().answered(method.as_str(), matched.as_deref(), status.as_u16(), spent);

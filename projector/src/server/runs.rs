@@ -41,9 +41,9 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 pub(super) async fn one(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
-    let found =
+    let run =
         query::runs::one(&app.rows(&store, run_id.borrow()), app.place(partition), run_id.borrow(), app.0.log_now())?;
-    found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
+    run.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -142,8 +142,8 @@ impl Wanted {
         }
         let page = timeline::page(&view, &contents, place, run_id, ask, cursor)?;
         // A run exists once a record was applied to it.
-        let begun = known && (cursor.is_some() || !page.records.is_empty());
-        if begun { Ok(page) } else { Err(no_run(run_id)) }
+        let exists = known && (cursor.is_some() || !page.records.is_empty());
+        if exists { Ok(page) } else { Err(no_run(run_id)) }
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) async fn lookup(
     Path(run_id): Path<RunId>,
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
-    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("args were not taken: {why}"));
+    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("invalid args: {why}"));
     let fingerprint = match (query.args, query.fingerprint) {
         (Some(args), None) => {
             let fingerprint = Fingerprint::of_call(&query.tool, &args).map_err(|error| invalid(&error))?;
@@ -284,18 +284,18 @@ pub(super) async fn outcome(
             return Err(Error::new(ErrorKind::Usage, "also= goes with position="));
         }
         let Some(record_id) = query.record_id.borrow() else {
-            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
+            return Err(Error::new(ErrorKind::Usage, "an outcome needs a position or a record_id"));
         };
-        let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
-        let found = found.filter(|_| app.caller().sees(run_id.borrow()));
+        let outcome = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
+        let outcome = outcome.filter(|_| app.caller().sees(run_id.borrow()));
         let message = || format!("run {run_id} has no record {record_id}");
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
-        return found.map(Json).ok_or_else(none);
+        return outcome.map(Json).ok_or_else(none);
     };
     let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
-    let found = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
+    let outcome = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
     if app.caller().sees(run_id.borrow()) {
-        Ok(Json(found))
+        Ok(Json(outcome))
     } else {
         Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
     }

@@ -54,7 +54,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     check_attribution("a skip", &who, &why)?;
     let who = attribution::who(app.caller().principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
-    let begun = Instant::now();
+    let started = Instant::now();
     app.0.can_skip(partition, offset, deadline).await?;
     let plan = app.blocking(move |app| app.skip_plan(partition, offset)).await?;
     if query.dry_run {
@@ -71,7 +71,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
-    let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline.saturating_sub(begun.elapsed())).await?;
+    let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline.saturating_sub(started.elapsed())).await?;
     Ok(Json(outcome).into_response())
 }
 

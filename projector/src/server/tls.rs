@@ -229,9 +229,9 @@ fn unusable(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Er
 
 /// Parses the certificates of a file, at least one.
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|source| no(path, "certificate", Some(source)))?;
-    if found.is_empty() { Err(no(path, "certificate", None)) } else { Ok(found) }
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = parsed.map_err(|source| no(path, "certificate", Some(source)))?;
+    if certificates.is_empty() { Err(no(path, "certificate", None)) } else { Ok(certificates) }
 }
 
 /// Returns when a certificate expires, milliseconds since the Unix epoch. rustls reports it only in the error of a

@@ -137,7 +137,7 @@ class Session:
             return
         when = f"appended its last record {age:.1f} s ago"
         if millis is None:
-            when = "has a last record whose time is in the future; if its process is dead, open the run whatever its age is"
+            when = "has a last record whose time is in the future; if its process is dead, open the run without the age check"
         message = f"run {self.run_id} is active and was not taken over: writer {head['writer_id']} in epoch {head['epoch']} {when}"
         raise Active(message, writer_id=head["writer_id"], epoch=head["epoch"], age=age, run_id=self.run_id)
 

@@ -34,15 +34,15 @@ pub(super) fn attribute(
     if !names_somebody || first == Some(record.content_hash()) {
         return;
     }
-    let said = match &mut record.payload {
+    let field = match &mut record.payload {
         Payload::EffectResolution(resolution) => Some(&mut resolution.who),
         Payload::Retraction(retraction) => Some(&mut retraction.who),
         Payload::Erasure(erasure) => Some(&mut erasure.who),
         // A payload that is stored elsewhere or encrypted stays as its client wrote it.
         _ => None,
     };
-    if let Some(said) = said {
-        *said = who(Some(principal), std::mem::take(said));
+    if let Some(field) = field {
+        *field = who(Some(principal), std::mem::take(field));
     }
     if is_decision {
         record.body.facts.principal = Some(principal.to_owned());

@@ -87,8 +87,8 @@ impl Projector {
         body: &ClaimBody,
         deadline: Duration,
     ) -> Result<Claim, Error> {
-        let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        let left = || deadline.saturating_sub(begun.elapsed());
+        let (started, partition) = (Instant::now(), self.partition_of(run_id));
+        let left = || deadline.saturating_sub(started.elapsed());
         // The index does not show a copy of this request that is not judged yet, so wait for the copy.
         let _only_copy = match &body.record_id {
             None => None,

@@ -36,10 +36,10 @@ impl Projector {
 
     /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
     pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.can_skip(partition, skip.offset, deadline).await?;
         let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
-        self.past(appended, deadline.saturating_sub(begun.elapsed())).await
+        self.past(appended, deadline.saturating_sub(started.elapsed())).await
     }
 
     /// Sets a retention horizon for a partition or for all partitions, which removes older content, and waits until
@@ -57,7 +57,7 @@ impl Projector {
         query::horizons::check(&horizon.family)?;
         let wanted = self.wanted(partition)?;
         wanted.iter().try_for_each(|partition| self.running(*partition))?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut appended = Vec::with_capacity(wanted.len());
         for partition in wanted {
             let one = self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await;
@@ -65,7 +65,7 @@ impl Projector {
         }
         let mut outcomes = Vec::with_capacity(appended.len());
         for one in appended {
-            outcomes.push(self.past(one, deadline.saturating_sub(begun.elapsed())).await?);
+            outcomes.push(self.past(one, deadline.saturating_sub(started.elapsed())).await?);
         }
         Ok(outcomes)
     }

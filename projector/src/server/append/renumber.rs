@@ -42,8 +42,8 @@ impl Projector {
         at: AnswerAt,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
-        let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        let left = || deadline.saturating_sub(begun.elapsed());
+        let (started, partition) = (Instant::now(), self.partition_of(run_id));
+        let left = || deadline.saturating_sub(started.elapsed());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; drafts.len()];
         let mut open: Vec<usize> = (0..drafts.len()).collect();
         let is_known = locked.numbered.take().is_some_and(|run| run.borrow() == run_id);

@@ -146,7 +146,7 @@ fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
     let form = &avro["json"];
     let branches = items(&avro["fields"][0]["type"]).iter().skip(1);
     let names = items(&form["variants"]).iter().filter_map(Value::as_str);
-    let known: Vec<Value> = names
+    let variants: Vec<Value> = names
         .zip(branches)
         .map(|(name, branch)| {
             let content = of(branch, named);
@@ -161,18 +161,18 @@ fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
         })
         .collect();
     json!({ "type": "object", "description": "One of these, or a variant that this version does not know.",
-        "anyOf": known, "additionalProperties": true, "properties": {}, "required": [] })
+        "anyOf": variants, "additionalProperties": true, "properties": {}, "required": [] })
 }
 
 /// Collects the names of `shared` that a value refers to, directly or indirectly.
 fn references(value: &Value, shared: &Map<String, Value>) -> Vec<String> {
     let text = value.to_string();
-    let mut found: Vec<String> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for (name, schema) in shared {
         if text.contains(&format!("\"#/components/schemas/{name}\"")) {
-            found.push(name.clone());
-            found.extend(references(schema, shared));
+            names.push(name.clone());
+            names.extend(references(schema, shared));
         }
     }
-    found
+    names
 }

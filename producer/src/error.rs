@@ -88,8 +88,8 @@ impl Error {
         self.side_effect
     }
 
-    /// The run, the record and the log position of the error. The record is the one written or read, or the request of a call.
-    /// The position is the acknowledged record's, or the one that the server reported.
+    /// The run, the record and the log position of the error. The record is the one written or read, or the request of
+    /// a call. The position is the acknowledged record's, or comes from the server.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }

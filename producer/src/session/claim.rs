@@ -27,8 +27,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`, so that the
-    /// server still knows its process as the one that runs the effects. Otherwise the id is new.
+    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`, which shows
+    /// that the process of the running effects is alive. Otherwise the id is new.
     pub(crate) fn after(
         epoch: Epoch,
         writer_id: Option<WriterId>,

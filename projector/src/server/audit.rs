@@ -165,7 +165,7 @@ fn opened(path: &Path) -> io::Result<File> {
 }
 
 impl App {
-    /// Records what the caller is about to do, if there is an audit log.
+    /// Records the caller's next action, if there is an audit log.
     ///
     /// Errors: `Unavailable` if the line cannot be written; the action must not happen then.
     pub(super) async fn audit(&self, action: Action, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {

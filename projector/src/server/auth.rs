@@ -54,7 +54,7 @@ pub(super) enum Access {
     Known,
     /// This scope. A run that the caller may not see is answered like an absent run; lists omit it.
     Run(Scope),
-    /// This scope, and the run of the path must be one that the caller may see: the request would create an absent run.
+    /// This scope, and permission for the run of the path, even if it is absent: the request would create it.
     NewRun(Scope),
     /// One of these scopes, for all runs.
     AllRuns(&'static [Scope]),

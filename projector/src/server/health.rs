@@ -191,7 +191,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
-        StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),
+        StopKind::Store => "make room on the disk and check its health; the server retries the partition every second".into(),
         StopKind::StoreStalled => {
             "check whether the disk that the error names hangs or is overloaded; the partition resumes by itself when the write \
              returns"

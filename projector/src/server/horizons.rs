@@ -69,7 +69,7 @@ pub(super) struct HorizonBody {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppendQuery {
-    /// Reports what the horizon would delete, and appends nothing.
+    /// Counts the records that the horizon would delete, and appends no horizon.
     #[serde(default)]
     dry_run: bool,
     deadline_ms: Option<u64>,

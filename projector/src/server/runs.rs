@@ -284,7 +284,7 @@ pub(super) async fn outcome(
             return Err(Error::new(ErrorKind::Usage, "also= goes with position="));
         }
         let Some(record_id) = query.record_id.borrow() else {
-            return Err(Error::new(ErrorKind::Usage, "an outcome needs a position or a record_id"));
+            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
         let outcome = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
         let outcome = outcome.filter(|_| app.caller().sees(run_id.borrow()));

@@ -76,7 +76,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
 }
 
 impl App {
-    /// Reads what a skip of an existing offset would void. Blocking.
+    /// Reads the record that a skip of an existing offset would void. Blocking.
     fn skip_plan(&self, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
         let plan = |target: SkipTarget, detail| SkipPlan {
             dry_run: true,

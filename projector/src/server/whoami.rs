@@ -1,4 +1,4 @@
-//! `GET /v1/whoami`: what the credential of the request allows.
+//! `GET /v1/whoami`: the permissions of the request's credential.
 
 use super::{
     App, Nothing,

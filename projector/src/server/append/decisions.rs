@@ -184,8 +184,8 @@ fn is_own(facts: &Facts) -> bool {
     facts.epoch.is_some() && facts.status.as_deref() == Some("not_done")
 }
 
-/// Whether a record is a writer's own `not_done`. If it names evidence, or hides what it decides, it needs `resolve` like any other
-/// decision.
+/// Whether a record is a writer's own `not_done`. If it names evidence or its payload is not readable, it needs
+/// `resolve` like any other decision.
 pub(in crate::server) fn is_own_decision(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     let is_claimed = facts.epoch.is_some_and(|epoch| epoch > Epoch::ZERO);

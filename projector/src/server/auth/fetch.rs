@@ -1,4 +1,4 @@
-//! Fetches a key set over HTTPS: within a time, up to a length, and from no other place than the one that was named.
+//! Fetches a key set over HTTPS, with limits of time and length. Follows no redirects.
 
 use super::issuers::{Error, SET_BYTES_MAX};
 use crate::{index::executor::Executor, server::tls};

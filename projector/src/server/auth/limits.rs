@@ -37,9 +37,9 @@ impl Limit {
             Self::ContentBytesPerDay => 64 << 30,
             Self::RequestsInProgress => 256,
             Self::Streams => 64,
-            // Of the server's 16.
+            // The server's limit is 16.
             Self::StreamsOfAllRuns => 4,
-            // Of the server's 4096.
+            // The server's limit is 4096.
             Self::Connections => 1024,
         }
     }
@@ -73,7 +73,7 @@ impl Limit {
 pub struct Limits(BTreeMap<String, BTreeMap<Limit, NonZeroU64>>);
 
 impl Limits {
-    /// Whether none is set.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Batches: all or none, one place.
+//! Batches: applied or refused as a whole, at one offset.
 
 use super::{
     Rule,
@@ -10,26 +10,36 @@ use serde_json::{Value, json};
 const SECTION: &str = "Batches";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("batch_applied", SECTION, "a batch takes effect whole, each record behind those before it", applied),
-    Rule::new("batch_refused", SECTION, "one refusal refuses a batch, and nothing of it is visible", refused),
+    Rule::new("batch_applied", SECTION, "a batch is applied as a whole, in the order of its records", applied),
+    Rule::new(
+        "batch_refused",
+        SECTION,
+        "a batch with a refused record is refused as a whole and stays invisible",
+        refused,
+    ),
     Rule::new(
         "batch_takes_numbers",
         SECTION,
-        "a refused batch takes a number of its writer's for each record, and of the run's those that were next",
+        "a refused batch consumes one writer_seq per record, and each journal_seq that was the next one",
         takes_numbers,
     ),
-    Rule::new("batch_shape", SECTION, "a batch is of one writer, its numbers one behind the other", shape),
-    Rule::new("batch_positions", SECTION, "the records of a batch stand at one offset, by index from 0", positions),
-    Rule::new("batch_repeat", SECTION, "a batch again is a repeat, and so is a record of it sent alone", repeat),
-    Rule::new("array_not_atomic", SECTION, "an array is no batch: each record is judged for itself", array),
+    Rule::new("batch_shape", SECTION, "a batch has one writer and consecutive writer_seq", shape),
+    Rule::new("batch_positions", SECTION, "the records of a batch share one offset and are indexed from 0", positions),
+    Rule::new(
+        "batch_repeat",
+        SECTION,
+        "a batch sent again is a repeat, and so is one of its records sent alone",
+        repeat,
+    ),
+    Rule::new("array_not_atomic", SECTION, "a JSON array is not a batch: each record is judged by itself", array),
 ];
 
 fn applied(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let (arguments, result) = (json!({"n": 1}), json!("done"));
     let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
-    let asked = batch.0["payload"]["records"][0]["record_id"].clone();
-    batch.0["payload"]["records"][1]["payload"]["request_record_id"] = asked;
+    let request_id = batch.0["payload"]["records"][0]["record_id"].clone();
+    batch.0["payload"]["records"][1]["payload"]["request_record_id"] = request_id;
     scenario.send(&mut run, &batch)?.applied()?;
     scenario.head(&run)?.has("/records", 3)?;
     scenario.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
@@ -48,7 +58,7 @@ fn takes_numbers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-    // What becomes of it is another rule: it takes these numbers applied, too.
+    // Another rule tests the outcome. An applied batch consumes these numbers too.
     scenario.send(&mut run, &batch)?;
     run.journal_seq = 2;
     let next = run.record(turn("c"));

@@ -1,4 +1,4 @@
-//! Tool calls: how they are recognised, and their lookups.
+//! Tool calls: fingerprints and lookups.
 
 use super::{
     Rule,
@@ -13,59 +13,69 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "call_transition",
         "Judgement",
-        "a result answers a pending call; failed behind completed is refused",
+        "a result needs a pending call; failed after completed is refused",
         transition,
     ),
     Rule::new("same_completion", "Judgement", "the same completion again is a no-op", same_completion),
-    Rule::new("fingerprint", SECTION, "a fingerprint is that of the tool and the canonical arguments", fingerprint),
-    Rule::new("big_integers", SECTION, "two integers of 64 bits are two calls", big_integers),
-    Rule::new("duplicate_keys", SECTION, "arguments with a key twice are refused", duplicate_keys),
+    Rule::new(
+        "fingerprint",
+        SECTION,
+        "a fingerprint is computed from the tool and the canonical arguments",
+        fingerprint,
+    ),
+    Rule::new(
+        "big_integers",
+        SECTION,
+        "integers of 64 bits are not rounded: different integers are different calls",
+        big_integers,
+    ),
+    Rule::new("duplicate_keys", SECTION, "arguments with a duplicate key are refused", duplicate_keys),
     Rule::new(
         "lookup_canonical",
         SECTION,
-        "a lookup finds a call whatever the order of keys and the white space",
+        "a lookup finds a call regardless of key order, white space and escapes",
         canonical,
     ),
-    Rule::new("lookup_unknown", SECTION, "a call that nobody asked for is unknown, in an unknown run too", unknown),
+    Rule::new("lookup_unknown", SECTION, "a call that was never requested is unknown, also in an unknown run", unknown),
     Rule::new(
         "lookup_completed",
         SECTION,
-        "a completed call answers with its result as recorded, and where it ended",
+        "a lookup of a completed call returns its result unchanged and the position of its end",
         lookup_completed,
     ),
-    Rule::new("lookup_failed", SECTION, "a failed call answers with its failure and no result", lookup_failed),
+    Rule::new("lookup_failed", SECTION, "a lookup of a failed call returns its error and no result", lookup_failed),
     Rule::new(
         "occurrences",
         SECTION,
-        "the k-th request of a fingerprint is occurrence k; the default is the last",
+        "the k-th request with a fingerprint is occurrence k; a lookup returns the last by default",
         occurrences,
     ),
-    Rule::new("call_ids_repeat", SECTION, "a call id identifies nothing: providers repeat it", call_ids),
+    Rule::new("call_ids_repeat", SECTION, "a call_id does not identify a call, because providers repeat it", call_ids),
     Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", by_request),
 ];
 
 fn transition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let nobody = run.record(completed("nobody's", &json!(1)));
-    scenario.send(&mut run, &nobody)?.refused("transition")?;
+    let unrequested = run.record(completed("nobody's", &json!(1)));
+    scenario.send(&mut run, &unrequested)?.refused("transition")?;
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&asked, &json!(1)))?;
-    let late = run.record(failed(&asked, "too late"));
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    let late = run.record(failed(&request_id, "too late"));
     scenario.send(&mut run, &late)?.refused("transition").map(drop)
 }
 
 fn same_completion(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let first = run.record(completed(&asked, &json!(1)));
+    let request_id = scenario.pending(&mut run)?;
+    let first = run.record(completed(&request_id, &json!(1)));
     let ended = scenario.send(&mut run, &first)?.applied()?;
-    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/position", ended.at("/position").clone())
 }
 
-/// Tool, arguments as they are written, fingerprint: RFC 8785's own examples among them.
+/// Tool, arguments as text, and fingerprint. Contains the examples of RFC 8785.
 const VECTORS: [(&str, &str, &str); 7] = [
     ("submit", "{}", "v1:3b8879d5a131285b4cce3054685fb226f1e4cefe4ef9269bc391ca18c3f3baaf"),
     (
@@ -121,8 +131,8 @@ fn duplicate_keys(scenario: &mut Scenario<'_>) -> Checked {
     let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
     let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
     scenario.body(&run, twice)?.problem(400, "invalid")?;
-    let asked = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
-    scenario.of(&run, "/lookup", &asked)?.problem(400, "invalid")
+    let query = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
+    scenario.of(&run, "/lookup", &query)?.problem(400, "invalid")
 }
 
 fn canonical(scenario: &mut Scenario<'_>) -> Checked {
@@ -138,11 +148,12 @@ fn canonical(scenario: &mut Scenario<'_>) -> Checked {
 
 fn unknown(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let nobody = scenario.run();
+    let unknown_run = scenario.run();
     scenario.pending(&mut run)?;
-    for answer in
-        [scenario.lookup(&run, "book", &json!({"seat": 2}))?, scenario.lookup(&nobody, "book", &json!({"seat": 1}))?]
-    {
+    for answer in [
+        scenario.lookup(&run, "book", &json!({"seat": 2}))?,
+        scenario.lookup(&unknown_run, "book", &json!({"seat": 1}))?,
+    ] {
         answer.has("/status", "unknown")?;
         answer.has("/occurrences", 0)?;
         answer.has("/result", Value::Null)?;
@@ -156,8 +167,8 @@ fn unknown(scenario: &mut Scenario<'_>) -> Checked {
 fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
     for result in [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})] {
         let mut run = scenario.run();
-        let asked = scenario.pending(&mut run)?;
-        let record = run.record(completed(&asked, &result));
+        let request_id = scenario.pending(&mut run)?;
+        let record = run.record(completed(&request_id, &result));
         let ended = scenario.send(&mut run, &record)?.applied()?;
         let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
         call.has("/status", "completed")?;
@@ -171,8 +182,8 @@ fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
 
 fn lookup_failed(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, failed(&asked, "no seats"))?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, failed(&request_id, "no seats"))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "failed")?;
     call.has("/result", Value::Null)?;
@@ -195,9 +206,9 @@ fn occurrences(scenario: &mut Scenario<'_>) -> Checked {
 fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let [one, other] = [1, 2].map(|seat| {
-        let mut asked = request("book", &json!({"seat": seat}));
-        asked["call_id"] = "call_0".into();
-        scenario.say(&mut run, asked)
+        let mut payload = request("book", &json!({"seat": seat}));
+        payload["call_id"] = "call_0".into();
+        scenario.say(&mut run, payload)
     });
     let (one, other) = (one?, other?);
     scenario.say(&mut run, completed(&other, &json!("two")))?;
@@ -207,9 +218,9 @@ fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
 
 fn by_request(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&asked, &json!(1)))?;
-    let answer = scenario.of(&run, &format!("/calls/{asked}"), &[])?.ok()?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    let answer = scenario.of(&run, &format!("/calls/{request_id}"), &[])?.ok()?;
     answer.has("/status", "completed")?;
     answer.has("/occurrence", 1)?;
     scenario.of(&run, "/calls/nobody", &[])?.problem(404, "not_found")

@@ -1,4 +1,4 @@
-//! Checkpoints: what is refused, what is answered, and what their lists are.
+//! Checkpoints: when they are refused, when they are returned, and how their message lists are built.
 
 use super::client::Target;
 use super::{
@@ -13,42 +13,77 @@ use serde_json::{Value, json};
 const SECTION: &str = "Checkpoints";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("checkpoint_covers", "Judgement", "a checkpoint covers no more than the run has", covers),
+    Rule::new("checkpoint_covers", "Judgement", "a checkpoint covers no more records than the run has", covers),
     Rule::new("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run", id_taken),
-    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied one", base),
-    Rule::new("checkpoint_spans", "Judgement", "a checkpoint's spans are within what they name", spans),
-    Rule::new("checkpoint_hash", SECTION, "a checkpoint whose list does not hash as it says is not answered", hash),
-    Rule::new("checkpoint_version", SECTION, "a checkpoint of an unknown schema version is not answered", version),
-    Rule::new("checkpoint_list", SECTION, "a list is made of the base's and its own messages, each unchanged", list),
-    Rule::new("latest_by_covers", "Reads", "the latest checkpoint is the one that covers most", by_covers),
-    Rule::new("latest_by_seq", "Reads", "of those the one with the highest checkpoint_seq", by_seq),
-    Rule::new("latest_by_time", "Reads", "of those the one that was made last", by_time),
-    Rule::new("checkpoint_at_or_before", "Reads", "the latest that covers no more than a number", at_or_before),
-    Rule::new("checkpoints_listed", "Reads", "checkpoints are listed newest first, and got by their ids", listed),
-    Rule::new("checkpoint_unanswered", SECTION, "a call whose answer had not come is not covered", unanswered),
+    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied checkpoint", base),
+    Rule::new("checkpoint_spans", "Judgement", "a checkpoint's spans lie within the lists that they refer to", spans),
+    Rule::new(
+        "checkpoint_hash",
+        SECTION,
+        "a checkpoint whose list does not match its state_hash is not returned",
+        hash,
+    ),
+    Rule::new("checkpoint_version", SECTION, "a checkpoint of an unknown schema version is not returned", version),
+    Rule::new(
+        "checkpoint_list",
+        SECTION,
+        "a list consists of messages of the base and of the checkpoint, each unchanged",
+        list,
+    ),
+    Rule::new("latest_by_covers", "Reads", "the latest checkpoint covers the most records", by_covers),
+    Rule::new(
+        "latest_by_seq",
+        "Reads",
+        "if two cover the same records, the higher checkpoint_seq is the latest",
+        by_seq,
+    ),
+    Rule::new(
+        "latest_by_time",
+        "Reads",
+        "if checkpoint_seq is equal too, the higher created_at_millis is the latest",
+        by_time,
+    ),
+    Rule::new(
+        "checkpoint_at_or_before",
+        "Reads",
+        "at_or_before returns the latest checkpoint that covers no more than its number",
+        at_or_before,
+    ),
+    Rule::new("checkpoints_listed", "Reads", "checkpoints are listed latest first, and returned by id", listed),
+    Rule::new(
+        "checkpoint_unanswered",
+        SECTION,
+        "a checkpoint does not cover the calls that it names as unanswered",
+        unanswered,
+    ),
     Rule::new(
         "checkpoint_covered",
         SECTION,
-        "a call that a checkpoint covers is not listed as completed since",
+        "a recovery does not list a completed call that its checkpoint covers",
         covered,
     ),
     Rule::new(
         "copy_has_checkpoints",
         "Copies",
-        "a copy has the checkpoints and turns, numbered anew, and no call",
+        "a copy contains the checkpoints and turns with new numbers, and no call",
         copied,
     ),
-    Rule::new("copy_of_new_run", "Copies", "into a run with other records nothing is copied", copied_into_another),
-    Rule::new("prune_hides", SECTION, "a prune hides checkpoints that cover less", prune_hides),
+    Rule::new("copy_of_new_run", "Copies", "a copy into a run with other records is refused", copied_into_another),
+    Rule::new(
+        "prune_hides",
+        SECTION,
+        "a prune hides checkpoints that cover fewer records than its number",
+        prune_hides,
+    ),
     Rule::new(
         "prune_preserves",
         SECTION,
-        "a prune that says so keeps the latest one behind the run's end",
+        "a prune with preserve_latest_terminal keeps the latest checkpoint after the run's end",
         prune_preserves,
     ),
 ];
 
-/// The `state_hash` of a list without usage, reports and state, which are each one zero byte of Avro.
+/// Returns the `state_hash` of a list without usage, reports and state. In Avro each of these is one zero byte.
 pub(crate) fn state_hash(list: &[Value]) -> String {
     let mut bytes: Vec<u8> = list.iter().flat_map(|message| Sha256::of(message.to_string().as_bytes()).0).collect();
     bytes.extend_from_slice(&Sha256::of(&[0, 0, 0]).0);
@@ -60,7 +95,7 @@ fn refuses(scenario: &mut Scenario<'_>, run: &mut Run, payload: Value) -> Checke
     scenario.send(run, &record)?.refused("checkpoint").map(drop)
 }
 
-/// One that builds on another.
+/// Returns a checkpoint with a base and the `state_hash` of `list`.
 fn based(id: &str, base: &str, own: &[Value], spans: Value, list: &[Value]) -> Value {
     let mut payload = checkpoint(id, 0, own);
     payload["base"] = base.into();
@@ -108,7 +143,7 @@ fn hash(scenario: &mut Scenario<'_>) -> Checked {
     scenario.say(&mut run, checkpoint("c", 0, &own))?;
     let mut wrong = based("d", "c", &own, json!([]), &own);
     wrong["covers_journal_seq"] = 1.into();
-    // Its list is of two messages, and the hash of one.
+    // Its list has two messages, but the hash is for one message.
     scenario.say(&mut run, wrong)?;
     latest(scenario, &run, "c").map(drop)
 }
@@ -138,7 +173,7 @@ fn list(scenario: &mut Scenario<'_>) -> Checked {
     latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
 }
 
-/// Two checkpoints that differ in one member; the first one is the latest.
+/// Checks that the first of two checkpoints is the latest. They differ in one member.
 fn first_wins(scenario: &mut Scenario<'_>, member: &str, values: [u64; 2]) -> Checked {
     let mut run = scenario.run();
     scenario.say(&mut run, turn("a"))?;
@@ -226,23 +261,23 @@ fn copied_into_another(scenario: &mut Scenario<'_>) -> Checked {
 
 fn unanswered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
     let mut payload = checkpoint("c", 2, &[message("hello")]);
-    payload["unanswered"] = json!([asked]);
+    payload["unanswered"] = json!([request_id]);
     scenario.say(&mut run, payload)?;
-    scenario.recovery(&run)?.lists("/completed", "id", &[&asked])
+    scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])
 }
 
 fn covered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&asked, &json!(1)))?;
-    scenario.recovery(&run)?.lists("/completed", "id", &[&asked])?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])?;
     scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
     scenario.recovery(&run)?.lists("/completed", "id", &[])?;
-    // Whoever starts over has none of it.
-    scenario.of(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&asked])
+    // A process that starts from the beginning ignores the checkpoint, so it needs the call.
+    scenario.of(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&request_id])
 }
 
 fn prune_hides(scenario: &mut Scenario<'_>) -> Checked {

@@ -1,4 +1,4 @@
-//! Requests to the server under test. Every wait has a limit, and an answer is taken as it came, whatever its status.
+//! Requests to the server under test. Every wait has a limit. An error status is an answer like any other.
 
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream::BoxStream};
@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::{fmt::Display, time::Duration};
 use tokio::{runtime::Runtime, time::timeout};
 
-/// Time limit to connect, and of the questions before the first rule.
+/// Time limit of connecting, and of each request before the first rule.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// The largest answer that is accepted, bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -16,23 +16,23 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// Why the rules cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server's URL is none.
-    #[error("invalid server URL {url:?}: {why}; it is like http://127.0.0.1:7070")]
+    /// The server's URL is invalid.
+    #[error("invalid server URL {url:?}: {why}; an example is http://127.0.0.1:7070")]
     Url {
-        /// As it was given.
+        /// The URL from the caller.
         url: String,
-        /// What is wrong with it.
+        /// The defect of the URL.
         why: String,
     },
-    /// Nobody answers.
+    /// The server does not answer.
     #[error("{url} does not answer: {why}")]
     Unavailable {
-        /// The server.
+        /// The server's URL.
         url: String,
-        /// What happened instead.
+        /// The cause, with its own causes.
         why: String,
     },
-    /// No client can be made on this machine.
+    /// The HTTP client cannot be built on this machine.
     #[error("cannot create the HTTP client: {0}")]
     Client(String),
 }
@@ -42,7 +42,7 @@ pub enum Error {
 pub(crate) struct Target(String);
 
 impl Target {
-    /// A path that needs no encoding.
+    /// Creates a target from a path that needs no encoding.
     pub(crate) fn new(path: &str) -> Self {
         Self(path.to_owned())
     }
@@ -84,7 +84,7 @@ pub(crate) struct Received {
     pub(crate) body: String,
 }
 
-/// The data of server-sent events, or why there is no next one.
+/// A stream of the data of server-sent events, or of the error that ends it.
 pub(crate) struct Events(BoxStream<'static, Result<String, String>>);
 
 impl std::fmt::Debug for Events {
@@ -102,17 +102,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `http://HOST:PORT` or `https://HOST:PORT`, with or without a path, which has answered once.
-    /// `http` has the certificates and the token that the server asks for.
+    /// Connects to the server at `http://HOST:PORT` or `https://HOST:PORT`, with or without a path, and sends one request.
+    /// `http` contains the certificates and the token that the server requires.
     ///
-    /// Errors: a URL that is none, an HTTP client that cannot be built, and a server that does not answer within 10 s.
+    /// Errors: an invalid URL, an HTTP client that cannot be built, or a server that does not answer within 10 s.
     pub fn connect(server: &str, http: reqwest::ClientBuilder) -> Result<Self, Error> {
         let invalid = |why: String| Error::Url { url: server.to_owned(), why };
         let url = reqwest::Url::parse(server).map_err(|error| invalid(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || url.fragment().is_some() {
             return Err(invalid("it must start with http:// or https:// and have neither query nor fragment".into()));
         }
-        // A proxy from the environment would be asked for this machine's own address too.
+        // A proxy from the environment would also get the requests to this machine's own address.
         let http = http.no_proxy().connect_timeout(FIRST_WAIT).build();
         let http = http.map_err(|error| Error::Client(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -122,7 +122,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether the server has a run whose id begins with `prefix`.
+    /// Returns whether the server has a run whose id begins with `prefix`.
     pub fn has_runs(&self, prefix: &str) -> Result<bool, Error> {
         let found = self.first(&Target::new("/v1/runs").with("prefix", prefix).with("limit", 1))?;
         let found: serde_json::Value = serde_json::from_str(&found.body).unwrap_or_default();
@@ -153,7 +153,7 @@ impl Client {
         })
     }
 
-    /// The data of the next event; none where the server ended the stream.
+    /// Returns the data of the next event, or `None` if the server ended the stream.
     pub(crate) fn next(&self, events: &mut Events, wait: Duration) -> Result<Option<String>, String> {
         self.runtime.block_on(async { timeout(wait, events.0.next()).await.map_err(|_| late(wait))?.transpose() })
     }
@@ -181,10 +181,10 @@ impl Client {
 }
 
 fn late(wait: Duration) -> String {
-    format!("nothing within {wait:?}")
+    format!("no answer within {wait:?}")
 }
 
-/// The error and its causes.
+/// Formats the error and its causes.
 fn chain(error: reqwest::Error) -> String {
     runlog_schemas::answer::with_causes(&error)
 }

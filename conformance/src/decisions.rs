@@ -1,4 +1,4 @@
-//! Pending effects: what makes them safe to run again, evidence, and the four decisions.
+//! Pending effects: when they may run again, their evidence, and the four decisions.
 
 use super::client::Target;
 use super::{
@@ -12,55 +12,60 @@ use serde_json::{Value, json};
 const SECTION: &str = "Tool calls";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("key_is_retry_safe", SECTION, "a pending call is retry_safe if, and only if, it has a key", key),
+    Rule::new(
+        "key_is_retry_safe",
+        SECTION,
+        "a pending effect without a decision is retry_safe if and only if it has a key",
+        key,
+    ),
     Rule::new("key_without_text", SECTION, "an empty key does not make a call retry_safe", empty_key),
     Rule::new("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe", dedupe_key_of_call),
-    Rule::new("evidence_fenced", "Judgement", "a result that was fenced is evidence of its effect", evidence_fenced),
-    Rule::new("evidence_once", "Judgement", "a result that was refused again is the same evidence", evidence_once),
+    Rule::new("evidence_fenced", "Judgement", "a fenced result is kept as evidence of its effect", evidence_fenced),
+    Rule::new("evidence_once", "Judgement", "a result that is refused twice is one piece of evidence", evidence_once),
     Rule::new(
         "evidence_of_same_id",
         "Judgement",
-        "a result with other content under the id of evidence is evidence too",
+        "a result with the id of other evidence and other content is evidence too",
         evidence_of_same_id,
     ),
     Rule::new(
         "evidence_makes_room",
         "Judgement",
-        "of 17 results the oldest that does not say that it happened makes room",
+        "the 17th result replaces the oldest one that does not say that the effect happened",
         evidence_makes_room,
     ),
     Rule::new(
         "resolution_transition",
         "Judgement",
-        "a decision is about a pending effect; adopt needs evidence",
+        "a decision needs a pending effect; adopt also needs evidence",
         transition,
     ),
-    Rule::new("resolved_done", SECTION, "decided done: the call completed with that result", done),
-    Rule::new("resolved_adopt", SECTION, "decided adopt: the call ended as its evidence says", adopt),
-    Rule::new("resolved_not_done", SECTION, "decided not done: the call may run again", not_done),
-    Rule::new("resolved_give_up", SECTION, "decided give up: the call failed, given_up", give_up),
+    Rule::new("resolved_done", SECTION, "done: the call is completed with the decision's result", done),
+    Rule::new("resolved_adopt", SECTION, "adopt: the call ends with the status and result of its evidence", adopt),
+    Rule::new("resolved_not_done", SECTION, "not_done: the call stays pending and is retry_safe", not_done),
+    Rule::new("resolved_give_up", SECTION, "give_up: the call is failed with the error given_up", give_up),
     Rule::new(
         "contradiction_kept",
         "Judgement",
-        "a result that says that it happened contradicts a give up, and a lookup says so",
+        "after give_up only a result that the effect happened contradicts; a lookup shows it",
         contradiction,
     ),
     Rule::new(
         "adopt_prefers_completed",
         "Judgement",
-        "evidence that contradicts itself says that it happened",
+        "if evidence is contradictory, adopt completes the call",
         adopt_prefers,
     ),
     Rule::new(
         "not_done_taken_back",
         "Judgement",
-        "who speaks of an effect that was not done takes that back",
+        "a later applied record about the effect revokes a not_done decision",
         taken_back,
     ),
     Rule::new(
         "attempt_starts_again",
         SECTION,
-        "an attempt is a start: not done was said of the one before",
+        "an attempt starts the call again; an earlier not_done does not cover it",
         attempt_starts,
     ),
     Rule::new(
@@ -69,29 +74,34 @@ pub(crate) const RULES: &[Rule] = &[
         "a decision made at an earlier revision of its effect is refused",
         stale_decision,
     ),
-    Rule::new("adopt_names_evidence", "Judgement", "a decision at a revision names what it adopts", adopt_names),
+    Rule::new("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence", adopt_names),
     Rule::new(
         "not_done_names_evidence",
         "Judgement",
-        "not done, at a revision, names the evidence that it happened",
+        "not_done with a revision must name the evidence that the effect happened",
         not_done_names,
     ),
-    Rule::new("decision_fenced", "Judgement", "a writer's own decision is applied in its epoch only", decision_fenced),
+    Rule::new(
+        "decision_fenced",
+        "Judgement",
+        "a writer's own decision is applied only in the epoch of that writer",
+        decision_fenced,
+    ),
     Rule::new(
         "decision_says_revision",
         "Judgement",
-        "a new decision that does not say what it was made at is refused, and not appended",
+        "a new decision without a revision or epoch is invalid and not appended",
         says_revision,
     ),
     Rule::new(
         "resolution_served",
         SECTION,
-        "a server takes a decision once; on what is not pending it is a conflict",
+        "a server accepts a decision once; if the effect is not pending, it is a conflict",
         served,
     ),
 ];
 
-/// The class of the run's only pending effect.
+/// Checks the class of the run's only pending effect.
 fn class(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
     let answer = scenario.recovery(run)?;
     answer.only("/pending")?;
@@ -135,9 +145,9 @@ fn class_with_key(scenario: &mut Scenario<'_>, payload: Value, (name, key): (&st
 
 fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let late = evidence(scenario, &mut run, failed(&asked, "busy"))?;
-    let other = run.clone().record(completed(&asked, &json!("done"))).with("writer_epoch", 7);
+    let request_id = scenario.pending(&mut run)?;
+    let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
+    let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
     let other = other.with("record_id", late.as_str());
     scenario.send(&mut run, &other)?.refused("fenced").needs("fenced_unclaimed")?;
     let answer = scenario.recovery(&run)?;
@@ -147,8 +157,8 @@ fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {
 
 fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let late = scenario.evidence(&mut run, completed(&asked, &json!("done")))?;
+    let request_id = scenario.pending(&mut run)?;
+    let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
     let answer = scenario.recovery(&run)?;
     answer.lists("/pending/0/evidence", "record_id", &[&late])?;
     answer.has("/pending/0/evidence/0/status", "completed")?;
@@ -157,8 +167,8 @@ fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
 
 fn evidence_once(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let late = run.record(completed(&asked, &json!("done"))).with("writer_epoch", 7);
+    let request_id = scenario.pending(&mut run)?;
+    let late = run.record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
     for _ in 0..2 {
         scenario.send(&mut run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
     }
@@ -169,10 +179,10 @@ fn evidence_once(scenario: &mut Scenario<'_>) -> Checked {
 
 fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let mut kept = vec![scenario.evidence(&mut run, completed(&asked, &json!("done")))?];
+    let request_id = scenario.pending(&mut run)?;
+    let mut kept = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
     for number in 0..16 {
-        kept.push(scenario.evidence(&mut run, failed(&asked, &format!("try {number}")))?);
+        kept.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
     }
     kept.remove(1);
     let answer = scenario.recovery(&run)?;
@@ -182,8 +192,8 @@ fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
 
 fn transition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    for (effect, decision) in [("nobody's", "done"), (asked.as_str(), "adopt")] {
+    let request_id = scenario.pending(&mut run)?;
+    for (effect, decision) in [("nobody's", "done"), (request_id.as_str(), "adopt")] {
         let record = run.decision(effect, decision, 1, None);
         let sent = scenario.send(&mut run, &record)?;
         sent.that(sent.at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
@@ -192,26 +202,26 @@ fn transition(scenario: &mut Scenario<'_>) -> Checked {
     Ok(())
 }
 
-/// A decision, which needs no claim.
-fn decide(scenario: &mut Scenario<'_>, run: &mut Run, asked: &str, decision: &str) -> Checked<Answer> {
-    decide_by(scenario, run, asked, decision, None)
+/// Appends a decision without evidence at the effect's current revision.
+fn decide(scenario: &mut Scenario<'_>, run: &mut Run, request_id: &str, decision: &str) -> Checked<Answer> {
+    decide_by(scenario, run, request_id, decision, None)
 }
 
 fn decide_by(
     scenario: &mut Scenario<'_>,
     run: &mut Run,
-    asked: &str,
+    request_id: &str,
     decision: &str,
     evidence: Option<&str>,
 ) -> Checked<Answer> {
-    let told = scenario.recovery(run)?;
-    let of_effect = told.list("/pending")?.iter().find(|pending| pending["id"] == *asked);
-    let revision = of_effect.and_then(|pending| pending["revision"].as_u64()).unwrap_or(1);
-    let record = run.decision(asked, decision, revision, evidence);
+    let recovery = scenario.recovery(run)?;
+    let effect = recovery.list("/pending")?.iter().find(|pending| pending["id"] == *request_id);
+    let revision = effect.and_then(|pending| pending["revision"].as_u64()).unwrap_or(1);
+    let record = run.decision(request_id, decision, revision, evidence);
     scenario.send(run, &record)?.applied().needs("unclaimed_kind")
 }
 
-/// Evidence of a call, which is there.
+/// Sends a late result and checks that it is listed as evidence. Returns its id.
 fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checked<String> {
     let late = scenario.evidence(run, result)?;
     let answer = scenario.recovery(run)?;
@@ -222,8 +232,8 @@ fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checke
 
 fn done(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let decided = decide(scenario, &mut run, &asked, "done")?;
+    let request_id = scenario.pending(&mut run)?;
+    let decided = decide(scenario, &mut run, &request_id, "done")?;
     let call = status(scenario, &run, "completed")?;
     call.has("/result", json!({"found": 7}))?;
     call.has("/position", decided.at("/position").clone())
@@ -231,33 +241,34 @@ fn done(scenario: &mut Scenario<'_>) -> Checked {
 
 fn adopt(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let found = evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
-    decide_by(scenario, &mut run, &asked, "adopt", Some(&found))?;
+    let request_id = scenario.pending(&mut run)?;
+    let found = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+    decide_by(scenario, &mut run, &request_id, "adopt", Some(&found))?;
     status(scenario, &run, "completed")?.has("/result", "found")
 }
 
 fn not_done(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "not_done")?;
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "not_done")?;
     status(scenario, &run, "pending")?;
     class(scenario, &run, "retry_safe").map(drop)
 }
 
 fn give_up(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "give_up")?;
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "give_up")?;
     status(scenario, &run, "failed")?.has("/error/kind", "given_up")
 }
 
 fn contradiction(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "give_up")?;
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "give_up")?;
     status(scenario, &run, "failed").needs("resolved_give_up")?;
-    for (result, contradicts) in [(failed(&asked, "busy"), false), (completed(&asked, &json!("done")), true)] {
+    for (result, contradicts) in [(failed(&request_id, "busy"), false), (completed(&request_id, &json!("done")), true)]
+    {
         scenario.evidence(&mut run, result)?;
         status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
     }
@@ -266,10 +277,10 @@ fn contradiction(scenario: &mut Scenario<'_>) -> Checked {
 
 fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let found = evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
-    evidence(scenario, &mut run, failed(&asked, "no answer"))?;
-    decide_by(scenario, &mut run, &asked, "adopt", Some(&found))?;
+    let request_id = scenario.pending(&mut run)?;
+    let found = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+    evidence(scenario, &mut run, failed(&request_id, "no answer"))?;
+    decide_by(scenario, &mut run, &request_id, "adopt", Some(&found))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.that(call.at("/status") != "pending", "an end").needs("resolved_adopt")?;
     call.has("/status", "completed")
@@ -285,20 +296,20 @@ fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
 
 fn attempt_starts(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "not_done")?;
-    scenario.say(&mut run, attempt(&asked))?;
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "not_done")?;
+    scenario.say(&mut run, attempt(&request_id))?;
     class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
 }
 
 fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
+    let request_id = scenario.pending(&mut run)?;
     let before = scenario.recovery(&run)?;
     before.has("/pending/0/revision", 1)?;
-    decide(scenario, &mut run, &asked, "not_done")?;
+    decide(scenario, &mut run, &request_id, "not_done")?;
     let made_at = |run: &mut Run, revision: u64| {
-        run.unclaimed(resolution(&asked, "not_done")).with("facts", json!({"revision": revision}))
+        run.unclaimed(resolution(&request_id, "not_done")).with("facts", json!({"revision": revision}))
     };
     let stale = made_at(&mut run, 1);
     scenario.send(&mut run, &stale)?.refused("stale_decision")?;
@@ -307,18 +318,18 @@ fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
     scenario.recovery(&run)?.has("/pending/0/revision", 3)
 }
 
-/// Sends a decision that names no evidence, then one that names it.
+/// Checks that a decision is refused if it does not name the evidence, and applied if it does.
 fn names(scenario: &mut Scenario<'_>, decision: &str) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "not_done")?;
-    let late = scenario.evidence(&mut run, completed(&asked, &json!("done")))?;
-    let told = scenario.recovery(&run)?;
-    told.that(told.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-    let unnamed = run.unclaimed(resolution(&asked, decision)).with("facts", json!({"revision": 3}));
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "not_done")?;
+    let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
+    let recovery = scenario.recovery(&run)?;
+    recovery.that(recovery.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    let unnamed = run.unclaimed(resolution(&request_id, decision)).with("facts", json!({"revision": 3}));
     scenario.send(&mut run, &unnamed)?.refused("transition")?;
     let facts = json!({"revision": 3, "evidence": late});
-    let named = run.unclaimed(resolution(&asked, decision)).with("facts", facts);
+    let named = run.unclaimed(resolution(&request_id, decision)).with("facts", facts);
     scenario.send(&mut run, &named)?.applied().map(drop)
 }
 
@@ -332,10 +343,10 @@ fn not_done_names(scenario: &mut Scenario<'_>) -> Checked {
 
 fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &asked, "not_done")?;
+    let request_id = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &request_id, "not_done")?;
     let of_epoch = |run: &mut Run, epoch: u64| {
-        let decision = run.unclaimed(resolution(&asked, "not_done")).with("facts", json!({"epoch": epoch}));
+        let decision = run.unclaimed(resolution(&request_id, "not_done")).with("facts", json!({"epoch": epoch}));
         decision.with("writer_epoch", epoch)
     };
     let other = of_epoch(&mut run, 7);
@@ -346,22 +357,22 @@ fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
 
 fn says_revision(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let blind = run.unclaimed(resolution(&asked, "not_done"));
+    let request_id = scenario.pending(&mut run)?;
+    let blind = run.unclaimed(resolution(&request_id, "not_done"));
     let records = Target::run(&run.id).path("/records");
     scenario.post(records, blind.0.to_string())?.problem(400, "invalid")?;
-    let target = Target::run(&run.id).path("/effects").segment(&asked).path("/resolution");
+    let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
     let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"}).to_string();
     scenario.post(target, body)?.problem(400, "invalid")?;
-    let told = scenario.recovery(&run)?;
-    told.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
-    told.has("/pending/0/revision", 1).needs("stale_decision")
+    let recovery = scenario.recovery(&run)?;
+    recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
+    recovery.has("/pending/0/revision", 1).needs("stale_decision")
 }
 
 fn served(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    let target = || Target::run(&run.id).path("/effects").segment(&asked).path("/resolution");
+    let request_id = scenario.pending(&mut run)?;
+    let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
     let unsigned = json!({"decision": "give_up"}).to_string();
     scenario.post(target(), unsigned)?.problem(400, "usage")?;
     let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();

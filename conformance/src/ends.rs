@@ -1,4 +1,4 @@
-//! The end of a run, and what may still follow it.
+//! The end of a run, and the records that may still follow it.
 
 use super::{
     Rule,
@@ -13,17 +13,17 @@ use serde_json::json;
 const SECTION: &str = "Judgement";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("ended", SECTION, "behind a run's end nothing numbered follows", ended),
+    Rule::new("ended", SECTION, "after a run's end numbered records are refused", ended),
     Rule::new("turn_ends_later", SECTION, "the end of a turn may follow the run's end", turn_ends_later),
     Rule::new(
         "follows_the_end",
         SECTION,
-        "checkpoints, recovery markers and what is not numbered may follow it",
+        "checkpoints, recovery markers and unnumbered records may follow the run's end",
         follows,
     ),
     Rule::new("marker_ends_run", SECTION, "a terminal result ends the run", marker),
-    Rule::new("run_status", SECTION, "a run is open until its terminal record says how it ended", status),
-    Rule::new("evidence_ended", SECTION, "a result behind the run's end is evidence of its effect", evidence),
+    Rule::new("run_status", SECTION, "a run is open until its terminal record, which sets its status", status),
+    Rule::new("evidence_ended", SECTION, "a result after the run's end is kept as evidence of its effect", evidence),
 ];
 
 fn ended(scenario: &mut Scenario<'_>) -> Checked {
@@ -70,9 +70,9 @@ fn status(scenario: &mut Scenario<'_>) -> Checked {
 
 fn evidence(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
+    let request_id = scenario.pending(&mut run)?;
     scenario.say(&mut run, lifecycle("completed"))?;
-    let late = run.record(completed(&asked, &json!("done")));
+    let late = run.record(completed(&request_id, &json!("done")));
     scenario.send(&mut run, &late)?.refused("ended").needs("ended")?;
     let answer = scenario.recovery(&run)?;
     answer.lists("/pending/0/evidence", "record_id", &[late.id()])?;

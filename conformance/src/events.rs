@@ -1,4 +1,4 @@
-//! Events: records by the summary that they bring for event streams.
+//! Events: queries for records by their summaries (`event_index`).
 
 use super::{
     Rule,
@@ -11,18 +11,33 @@ use serde_json::{Value, json};
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("event_run", SECTION, "events of a run are that run's", of_run),
-    Rule::new("event_family", SECTION, "events of a family are that family's", of_family),
-    Rule::new("event_kind", SECTION, "events of a kind are that kind's", of_kind),
-    Rule::new("event_subject", SECTION, "events about a thing are about that thing", of_subject),
-    Rule::new("event_related", SECTION, "events that touch a thing name it", of_related),
-    Rule::new("event_correlation", SECTION, "events with a correlation entry have it", of_correlation),
-    Rule::new("event_tag", SECTION, "events with a tag have it", of_tag),
-    Rule::new("event_each", SECTION, "of a record's tags, references and entries the first 64 are found by", each),
-    Rule::new("event_text", SECTION, "a text over 512 bytes is not found by", long_text),
+    Rule::new("event_run", SECTION, "a query by run returns only events of that run", of_run),
+    Rule::new("event_family", SECTION, "a query by family returns only events of that family", of_family),
+    Rule::new("event_kind", SECTION, "a query by kind returns only events of that kind", of_kind),
+    Rule::new("event_subject", SECTION, "a query by subject returns only events about that entity", of_subject),
+    Rule::new(
+        "event_related",
+        SECTION,
+        "a query by related entity returns only events that name the entity",
+        of_related,
+    ),
+    Rule::new(
+        "event_correlation",
+        SECTION,
+        "a query by correlation entry returns only events with that entry",
+        of_correlation,
+    ),
+    Rule::new("event_tag", SECTION, "a query by tag returns only events with that tag", of_tag),
+    Rule::new(
+        "event_each",
+        SECTION,
+        "a record is found by the first 64 of its tags, references and entries, and not by others",
+        each,
+    ),
+    Rule::new("event_text", SECTION, "a record is not found by a text over 512 bytes", long_text),
 ];
 
-/// A record with a summary of its own words, which `change` makes others; its id.
+/// Appends a record with a unique summary that `change` modifies. Returns its id.
 fn say(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(&mut Value)) -> Checked<String> {
     let word = format!("{}.{}", run.id, run.writer_seq);
     let mut summary = event(&run.id, &format!("{word}.family"), &format!("{word}.kind"));
@@ -32,10 +47,10 @@ fn say(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(&mut Valu
     Ok(record.id().to_owned())
 }
 
-/// Two records, of which a question finds the first.
+/// Appends two records and checks that a query finds only the first.
 fn finds(
     scenario: &mut Scenario<'_>,
-    asked: &str,
+    parameter: &str,
     value: impl Fn(&str) -> String,
     change: impl Fn(&mut Value, &str),
 ) -> Checked {
@@ -43,7 +58,7 @@ fn finds(
     let words = [format!("{}.one", run.id), format!("{}.two", run.id)];
     let first = say(scenario, &mut run, |summary| change(summary, &words[0]))?;
     say(scenario, &mut run, |summary| change(summary, &words[1]))?;
-    let answer = scenario.events(&run, &[(asked, &value(&words[0]))])?;
+    let answer = scenario.events(&run, &[(parameter, &value(&words[0]))])?;
     answer.lists("/events", "record_id", &[&first])?;
     answer.has("/events/0/run_id", run.id.as_str())
 }
@@ -102,11 +117,11 @@ fn of_tag(scenario: &mut Scenario<'_>) -> Checked {
     finds(scenario, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
 }
 
-/// That a tag finds no record of a server that looks at tags.
+/// Checks that a tag finds no record. An unused tag must not find one either: a server that ignores tags fails `event_tag`.
 fn finds_none(scenario: &mut Scenario<'_>, run: &Run, tag: &str) -> Checked {
-    let nobody = format!("{}.nobody", run.id);
+    let unused = format!("{}.nobody", run.id);
     scenario
-        .events(run, &[("run", &run.id), ("tag", &nobody)])?
+        .events(run, &[("run", &run.id), ("tag", &unused)])?
         .lists("/events", "record_id", &[])
         .needs("event_tag")?;
     scenario.events(run, &[("run", &run.id), ("tag", tag)])?.lists("/events", "record_id", &[])

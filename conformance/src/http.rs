@@ -1,4 +1,4 @@
-//! The interface: what is refused and how, how fresh an answer is, what is masked.
+//! The HTTP interface: error answers, freshness of answers, and masked content.
 
 use super::client::Target;
 use super::{
@@ -13,42 +13,47 @@ const SECTION: &str = "Reads";
 const RECORD: &str = "The record";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("unknown_run", SECTION, "a run that nothing was applied to is not_found, 404", unknown_run),
+    Rule::new("unknown_run", SECTION, "a run without applied records is not_found, 404", unknown_run),
     Rule::new("problem_details", SECTION, "an error is an RFC 9457 problem with a kind", problem_details),
-    Rule::new("limits_refused", SECTION, "a limit of 0 or over 1000 is refused, not read as another", limits),
+    Rule::new("limits_refused", SECTION, "a limit of 0 or over 1000 is refused, not replaced by another limit", limits),
     Rule::new(
         "mangled_refused",
         RECORD,
-        "what is no record is refused, and nothing of its request is appended",
+        "an invalid record is refused, and no record of its request is appended",
         mangled,
     ),
-    Rule::new("check_appends_nothing", RECORD, "asked what an append would come to, nothing is appended", check),
+    Rule::new("check_appends_nothing", RECORD, "check=true returns the outcome of an append without appending", check),
     Rule::new("ids_bounded", RECORD, "an id has 1 to 1024 bytes", ids_bounded),
     Rule::new(
         "record_id_required",
         RECORD,
-        "a record without a record_id is refused: sent again it would be another",
+        "a record without a record_id is refused, because a resend would be another record",
         no_record_id,
     ),
     Rule::new("run_of_path", RECORD, "a record of another run than the path's is refused", run_of_path),
     Rule::new("run_ids_encoded", RECORD, "a run id may be any text, percent-encoded in a path", run_ids_encoded),
-    Rule::new("stale_typed", SECTION, "a wait that runs out is stale with the lag, never an old answer", stale),
     Rule::new(
-        "default_is_latest",
+        "stale_typed",
         SECTION,
-        "a question that names a run is at latest unless it says otherwise",
-        default_latest,
+        "a wait that reaches its deadline is answered stale with the lag, never with old data",
+        stale,
     ),
+    Rule::new("default_is_latest", SECTION, "a query that names a run reads at latest by default", default_latest),
     Rule::new(
         "latest_of_lists",
         SECTION,
-        "a list at latest has all that was there when the question came",
+        "a list at latest includes everything appended before the query",
         latest_of_lists,
     ),
-    Rule::new("at_least_of_lists", SECTION, "a list at at-least=P:O has what was appended there", at_least_of_lists),
-    Rule::new("eventual_answers", SECTION, "eventual is answered without waiting", eventual),
-    Rule::new("masked", SECTION, "content is masked by its privacy class unless it is asked for raw", masked),
-    Rule::new("lookup_whole", SECTION, "a lookup answers with content whole, whatever its class", lookup_whole),
+    Rule::new(
+        "at_least_of_lists",
+        SECTION,
+        "a list at at-least=P:O includes the record at that position",
+        at_least_of_lists,
+    ),
+    Rule::new("eventual_answers", SECTION, "a query at eventual is answered without waiting", eventual),
+    Rule::new("masked", SECTION, "content is masked by its privacy class unless the query has raw=true", masked),
+    Rule::new("lookup_whole", SECTION, "a lookup returns content unmasked, in every privacy class", lookup_whole),
 ];
 
 fn unknown_run(scenario: &mut Scenario<'_>) -> Checked {
@@ -88,7 +93,7 @@ fn limits(scenario: &mut Scenario<'_>) -> Checked {
     Ok(())
 }
 
-/// That nothing was applied to the run, nor refused of it.
+/// Checks that the run has neither applied nor refused records.
 fn untouched(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
     scenario.get(Target::run(&run.id).with("consistency", "latest"))?.problem(404, "not_found")?;
     let anomalies = Target::new("/v1/anomalies").with("run", &run.id).with("consistency", "latest");
@@ -174,7 +179,7 @@ fn default_latest(scenario: &mut Scenario<'_>) -> Checked {
     Ok(())
 }
 
-/// That a list of runs has one.
+/// Checks that the list of runs contains `run`.
 pub(crate) fn runs_at(scenario: &mut Scenario<'_>, run: &Run, consistency: &str) -> Checked {
     let target = Target::new("/v1/runs").with("prefix", scenario.prefix()).with("consistency", consistency);
     let answer = scenario.get(target)?.ok()?;
@@ -205,19 +210,19 @@ fn eventual(scenario: &mut Scenario<'_>) -> Checked {
     scenario.say(&mut run, turn("a"))?;
     let target = Target::run(&run.id).with("consistency", "eventual").with("deadline_ms", 0);
     let answer = scenario.get(target)?;
-    // Whoever answers may not have it yet.
-    let told = answer.status == 200 || (answer.status == 404 && answer.at("/kind") == "not_found");
-    answer.that(told, "status 200, or 404 where it is not there yet")?;
+    // The server may not have read the run yet.
+    let is_expected = answer.status == 200 || (answer.status == 404 && answer.at("/kind") == "not_found");
+    answer.that(is_expected, "status 200, or 404 if the server has not read the run yet")?;
     let wrong = Target::run(&run.id).with("consistency", "at_most");
     scenario.get(wrong)?.problem(400, "usage")
 }
 
 fn masked(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let hidden = run.record(turn("a")).with("privacy", "sensitive");
-    scenario.send(&mut run, &hidden)?.applied()?;
-    let told = run.record(turn("b")).with("privacy", "public");
-    scenario.send(&mut run, &told)?.applied()?;
+    let masked_record = run.record(turn("a")).with("privacy", "sensitive");
+    scenario.send(&mut run, &masked_record)?.applied()?;
+    let shown_record = run.record(turn("b")).with("privacy", "public");
+    scenario.send(&mut run, &shown_record)?.applied()?;
     let shown = scenario.of(&run, "/records", &[])?.ok()?;
     shown.has("/records/0/payload/content", json!({"masked": "sensitive"}))?;
     shown.has("/records/1/payload/content", "say b")?;
@@ -226,8 +231,8 @@ fn masked(scenario: &mut Scenario<'_>) -> Checked {
 
 fn lookup_whole(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = run.record(request("book", &json!({"seat": 1}))).with("privacy", "secret");
-    scenario.send(&mut run, &asked)?.applied()?;
+    let requested = run.record(request("book", &json!({"seat": 1}))).with("privacy", "secret");
+    scenario.send(&mut run, &requested)?.applied()?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "pending")?;
     call.has("/arguments", json!({"seat": 1}))?;

@@ -1,4 +1,4 @@
-//! How a record is judged: repeat, fenced, gap, conflict, content.
+//! Judgement of a record: repeat, fenced, gap, conflict, content rules.
 
 use super::{
     Rule,
@@ -13,57 +13,72 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "repeat_of_applied",
         SECTION,
-        "a record again, same content: its first position, no effect",
+        "a record sent again with the same content is answered with its first position and has no effect",
         repeat_of_applied,
     ),
     Rule::new(
         "repeat_of_refused",
         SECTION,
-        "what was refused for its content, again: refused as it was, once",
+        "a record refused by a content rule and sent again is answered with the first refusal",
         repeat_of_refused,
     ),
-    Rule::new("repeat_consumes", SECTION, "a repeat with the writer's next number takes it", repeat_consumes),
-    Rule::new("repeat_of_other_epoch", SECTION, "a repeat of another epoch takes no number", repeat_of_other_epoch),
-    Rule::new("fenced_unclaimed", SECTION, "before any claim only epoch 0 writes", fenced_unclaimed),
-    Rule::new("fenced_writer", SECTION, "behind a claim only its epoch and writer write", fenced_writer),
-    Rule::new("gap", SECTION, "a writer_seq beyond the next is a gap", gap),
+    Rule::new("repeat_consumes", SECTION, "a repeat consumes its writer_seq if that is the next one", repeat_consumes),
     Rule::new(
-        "conflict_number",
+        "repeat_of_other_epoch",
         SECTION,
-        "a writer_seq that was taken, with another record, is a conflict",
-        conflict_number,
+        "a repeat from another epoch consumes no number",
+        repeat_of_other_epoch,
     ),
-    Rule::new("conflict_id", SECTION, "a record_id that is known, with other content, is a conflict", conflict_id),
-    Rule::new("order_of_judgement", SECTION, "fenced comes before gap, conflict before content", order),
+    Rule::new("fenced_unclaimed", SECTION, "before any claim only records of epoch 0 are applied", fenced_unclaimed),
+    Rule::new(
+        "fenced_writer",
+        SECTION,
+        "after a claim only records of its epoch and writer are applied",
+        fenced_writer,
+    ),
+    Rule::new("gap", SECTION, "a writer_seq beyond the next is a gap", gap),
+    Rule::new("conflict_number", SECTION, "another record with a consumed writer_seq is a conflict", conflict_number),
+    Rule::new("conflict_id", SECTION, "a known record_id with other content is a conflict", conflict_id),
+    Rule::new(
+        "order_of_judgement",
+        SECTION,
+        "fenced is judged before gap, and conflict before the content rules",
+        order,
+    ),
     Rule::new(
         "place_refusal_again",
         SECTION,
-        "refused for its place: takes no number, and is judged anew",
+        "a record refused as fenced or gap consumes no number and is judged again when sent again",
         place_refusal_again,
     ),
     Rule::new(
         "refusal_consumes_writer_seq",
         SECTION,
-        "refused for its content: takes the writer's number",
+        "a record refused by a content rule consumes its writer_seq",
         takes_writer_seq,
     ),
     Rule::new(
         "refusal_consumes_journal_seq",
         SECTION,
-        "refused for its content: takes the run's number",
+        "a record refused as conflict consumes its journal_seq if that is the next one",
         takes_journal_seq,
     ),
-    Rule::new("unclaimed_kind", SECTION, "kinds that need no claim are not judged by their place", unclaimed_kind),
+    Rule::new(
+        "unclaimed_kind",
+        SECTION,
+        "kinds that need no claim are not judged by epoch, writer and writer_seq",
+        unclaimed_kind,
+    ),
     Rule::new("sequence_next", SECTION, "a numbered record carries the run's next journal_seq", sequence_next),
-    Rule::new("sequence_unnumbered", SECTION, "a record that is not numbered carries 0", sequence_unnumbered),
+    Rule::new("sequence_unnumbered", SECTION, "an unnumbered record carries journal_seq 0", sequence_unnumbered),
     Rule::new("started_once", SECTION, "a run starts once", started_once),
     Rule::new(
         "refusal_in_anomalies",
         SECTION,
-        "a refusal is an anomaly: record, reason, writer, position",
+        "a refusal is listed in anomalies with record, reason, writer and position",
         in_anomalies,
     ),
-    Rule::new("refusal_has_no_effect", SECTION, "a refusal is in no other answer", no_effect),
+    Rule::new("refusal_has_no_effect", SECTION, "a refusal changes no other answer", no_effect),
 ];
 
 fn repeat_of_applied(scenario: &mut Scenario<'_>) -> Checked {
@@ -85,7 +100,7 @@ fn repeat_consumes(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
     scenario.send(&mut run, &record)?.applied()?;
-    // The same under the next number; what becomes of it is another rule.
+    // The same content under the next number. Another rule tests the outcome.
     scenario.send(&mut run, &record.with("writer_seq", 2))?;
     run.writer_seq = 3;
     scenario.say(&mut run, turn("b")).map(drop)
@@ -166,7 +181,7 @@ fn takes_writer_seq(scenario: &mut Scenario<'_>) -> Checked {
 fn takes_journal_seq(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.say(&mut run, turn("a"))?;
-    // The writer's number was taken, the run's is the next.
+    // The writer_seq is consumed already, the journal_seq is the next one.
     let wrong = run.record(turn("b")).with("writer_seq", 1);
     scenario.send(&mut run, &wrong)?;
     run.writer_seq = 2;
@@ -211,14 +226,14 @@ fn in_anomalies(scenario: &mut Scenario<'_>) -> Checked {
 
 fn no_effect(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
+    let request_id = scenario.pending(&mut run)?;
     let before = scenario.head(&run)?;
-    let early = run.record(completed(&asked, &json!("done"))).with("writer_seq", 9);
+    let early = run.record(completed(&request_id, &json!("done"))).with("writer_seq", 9);
     scenario.send(&mut run, &early)?.refused("gap").needs("gap")?;
     let after = scenario.head(&run)?;
     for member in ["/records", "/position", "/hash", "/status", "/next_journal_seq", "/next_writer_seq"] {
         after.has(member, before.at(member).clone())?;
     }
-    scenario.of(&run, "/records", &[])?.ok()?.lists("/records", "record_id", &[&asked])?;
-    scenario.recovery(&run)?.lists("/pending", "id", &[&asked])
+    scenario.of(&run, "/records", &[])?.ok()?.lists("/records", "record_id", &[&request_id])?;
+    scenario.recovery(&run)?.lists("/pending", "id", &[&request_id])
 }

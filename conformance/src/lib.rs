@@ -1,16 +1,16 @@
-//! The rules of the journal as scenarios over HTTP: what any server must do that speaks our interface.
+//! The rules of the journal as scenarios over HTTP: the required behaviour of any server that implements this interface.
 //!
 //! ```text
-//!   rule ──▶ a scenario on runs of its own ──▶ appends, questions ──▶ pass, or what was expected instead
+//!   rule ──▶ scenario on new runs ──▶ appends and queries ──▶ pass, or request, answer and expectation
 //! ```
 //!
-//! A scenario shows one rule and builds on as few others as it can, so that a server which gets one wrong fails that one.
-//! Where it does build on another, the step that shows the other says so (`scenario::Needs`): if that rule fails in its own
-//! scenario, the one that builds on it is skipped, and if it does not, the step is this rule's failure.
+//! A scenario tests one rule and depends on as few other rules as possible, so that a server with one defect fails one rule.
+//! A step that depends on another rule names it (`scenario::Needs`). If that rule fails in its own scenario, the dependent
+//! scenario is skipped. Otherwise the step is a failure of the tested rule.
 //!
-//! Every record carries its place and every question is at least as fresh as what was appended before it, so that nothing
-//! depends on what a server fills in, but where that is the rule. Names are those of the rules in `tests/model`, where
-//! that has the rule.
+//! Every record carries its numbers, and every query reads at least the records that the scenario appended before. So only
+//! the rules about filled-in fields depend on the fields that a server fills in. A rule that `tests/model` also has shares
+//! the model's name.
 //!
 //! Reading order: [`Rule`], `client` (HTTP), `scenario` (requests and expectations), `run` (records), then a file for each
 //! part of the specification.
@@ -52,11 +52,11 @@ pub use client::{Client, Error};
 pub struct Rule {
     /// Unique, below 30 characters.
     pub name: &'static str,
-    /// The section of `docs/spec.md` that has it.
+    /// The section of `docs/spec.md` that states the rule.
     pub section: &'static str,
-    /// What a server that keeps the rule does.
+    /// The behaviour of a server that keeps the rule.
     pub claim: &'static str,
-    /// Whether its scenario voids or removes what other runs of a partition have.
+    /// Whether its scenario also changes the data of other runs of a partition. See [`Plan::partition_rules`].
     pub of_partition: bool,
     scenario: fn(&mut Scenario<'_>) -> Checked,
 }
@@ -81,7 +81,7 @@ impl Rule {
     }
 }
 
-/// Every rule, in the order in which they are run: those that take something away last.
+/// All rules in the order in which they run. The rules that drop or void data are the last.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let parts: [&'static [Rule]; 16] = [
         judgement::RULES,
@@ -104,15 +104,15 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     parts.into_iter().flatten()
 }
 
-/// What a rule came to.
+/// The outcome of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The server keeps the rule.
     Pass,
-    /// The server breaks it; `detail` has the request, the answer, and what was expected.
+    /// The server breaks the rule. `detail` contains the request, the answer and the expectation.
     Fail,
-    /// Nothing was shown, and `detail` says why.
+    /// The rule was not tested. `detail` contains the reason.
     Skipped,
 }
 
@@ -123,35 +123,35 @@ pub struct Line {
     pub name: &'static str,
     /// The rule's section of `docs/spec.md`.
     pub section: &'static str,
-    /// What it claims.
+    /// The rule's claim.
     pub claim: &'static str,
-    /// What it came to.
+    /// The rule's outcome.
     pub outcome: Outcome,
-    /// Empty where it passed.
+    /// Empty if the rule passed.
     pub detail: String,
 }
 
-/// Which rules are run, and how.
+/// The selection of rules and their limits.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Names of rules; all of them where it is empty.
+    /// Names of the rules to run. If empty, all rules run.
     pub only: Vec<String>,
-    /// What the ids of all runs begin with. The suite writes to new runs only: no run of the server may begin so.
+    /// Prefix of the ids of all runs that the suite writes. No run of the server may have this prefix before.
     pub prefix: String,
     /// Time limit of each rule.
     pub wait: Duration,
-    /// Also run the rules that void or remove what other runs of a partition have.
+    /// Also runs the rules that change the data of other runs of a partition.
     pub partition_rules: bool,
 }
 
-/// Runs the chosen rules one after the other, and calls `progress` after each. A line for each, in order. Blocks.
+/// Runs the chosen rules one after the other and calls `progress` after each. Returns one line per rule, in order. Blocks.
 pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     let chosen = rules().filter(|rule| plan.only.is_empty() || plan.only.iter().any(|name| name == rule.name));
     let mut results: Vec<(&'static Rule, Option<Checked>)> = Vec::new();
     for rule in chosen {
         let shown = (!rule.of_partition || plan.partition_rules).then(|| {
             let mut scenario = Scenario::new(client, format!("{}.{}", plan.prefix, rule.name), plan.wait);
-            // A rule does not build on itself.
+            // A rule does not depend on itself.
             (rule.scenario)(&mut scenario)
                 .map_err(|stop| Stop { needs: stop.needs.filter(|other| *other != rule.name), ..stop })
         });
@@ -162,12 +162,12 @@ pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     results.into_iter().map(|(rule, shown)| line(rule, shown, &fails)).collect()
 }
 
-/// The rules that do not hold: those whose own steps failed, and those that built on a rule which was not seen to fail.
+/// Returns the rules that fail. A rule whose step needs another failed rule is not among them: it is skipped.
 fn fails(results: &[(&'static Rule, Option<Checked>)]) -> BTreeSet<&'static str> {
     let stops: Vec<(&'static str, Option<&'static str>)> =
         results.iter().filter_map(|(rule, shown)| Some((rule.name, shown.as_ref()?.as_ref().err()?.needs))).collect();
     let needs = |rule: &str| stops.iter().find(|(name, _)| *name == rule).map(|(_, needs)| *needs);
-    // What is built on may itself be built on something; in a circle nothing is built on anything.
+    // The needed rule may itself need a failed rule, so follow the chain. In a circle every rule fails.
     let builds = |rule: &'static str| {
         let mut at = rule;
         for _ in 0..stops.len() {
@@ -184,7 +184,8 @@ fn fails(results: &[(&'static Rule, Option<Checked>)]) -> BTreeSet<&'static str>
 fn line(rule: &'static Rule, shown: Option<Checked>, fails: &BTreeSet<&'static str>) -> Line {
     let (outcome, detail) = match shown {
         None => {
-            let why = "it takes something away from a whole partition, and --partition-rules was not given";
+            let why =
+                "it changes the data of a whole partition; to run it, add --partition-rules on a journal made for it";
             (Outcome::Skipped, why.to_owned())
         }
         Some(Ok(())) => (Outcome::Pass, String::new()),
@@ -208,20 +209,20 @@ fn line(rule: &'static Rule, shown: Option<Checked>, fails: &BTreeSet<&'static s
 pub struct Report {
     /// The server's URL.
     pub server: String,
-    /// Rules that it keeps.
+    /// Number of rules that the server keeps.
     pub passed: usize,
-    /// Rules that it breaks.
+    /// Number of rules that the server breaks.
     pub failed: usize,
-    /// Rules that were not shown.
+    /// Number of rules that were not tested.
     pub skipped: usize,
-    /// A line for each rule that was chosen.
+    /// One line for each chosen rule.
     pub rules: Vec<Line>,
-    /// How long the suite took.
+    /// Run time of the suite.
     pub seconds: f64,
 }
 
 impl Report {
-    /// Counts the lines.
+    /// Counts the outcomes of the lines. `begun` is the start of the suite.
     pub fn new(server: &str, rules: Vec<Line>, begun: Instant) -> Self {
         let count = |outcome| rules.iter().filter(|line| line.outcome == outcome).count();
         let (passed, failed) = (count(Outcome::Pass), count(Outcome::Fail));

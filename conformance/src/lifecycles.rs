@@ -1,4 +1,4 @@
-//! Lifecycles: what contradicts an end is refused, and an open state never goes back.
+//! Lifecycles: a record that contradicts an end is refused, and an open state never returns to an earlier one.
 
 use super::{
     Rule,
@@ -14,39 +14,54 @@ use serde_json::Value;
 const SECTION: &str = "Lifecycles";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("effect_transition", SECTION, "an effect that ended does not end otherwise", effect),
-    Rule::new("tool_transition", SECTION, "a tool that completed is not asked for again", tool_ended),
-    Rule::new("delivery_transition", SECTION, "a delivery that completed does not fail", delivery),
+    Rule::new("effect_transition", SECTION, "an effect that ended cannot end differently", effect),
+    Rule::new("tool_transition", SECTION, "a tool that completed cannot be requested again", tool_ended),
+    Rule::new("delivery_transition", SECTION, "a delivery that completed cannot fail", delivery),
     Rule::new("approval_transition", SECTION, "an approval is decided once", approval),
     Rule::new("wake_transition", SECTION, "a wake has one end", wake_ended),
-    Rule::new("message_transition", SECTION, "a message that failed is not accepted any more", message),
-    Rule::new("proposal_transition", SECTION, "a proposal that was denied is not applied", proposal_denied),
-    Rule::new("effect_unknown", SECTION, "an effect whose result nobody knows has not ended", effect_unknown),
-    Rule::new("intent_again", SECTION, "an intent that is said again started again", intent_again),
+    Rule::new("message_transition", SECTION, "a message that failed cannot be accepted again", message),
+    Rule::new("proposal_transition", SECTION, "a proposal that was denied cannot be applied", proposal_denied),
+    Rule::new("effect_unknown", SECTION, "an effect whose result is unknown has not ended", effect_unknown),
+    Rule::new("intent_again", SECTION, "a second intent of an effect counts as another start", intent_again),
     Rule::new(
         "tool_not_started",
         SECTION,
-        "a tool that was only asked for is no effect that may have happened",
+        "a tool that was requested but not started is not a pending effect",
         not_started,
     ),
-    Rule::new("terminal_marker", SECTION, "a terminal result may say again how an effect ended", terminal_marker),
-    Rule::new("never_back", SECTION, "an open state never goes back to an earlier one", never_back),
-    Rule::new("unknown_word", SECTION, "a status that nobody knows is applied and moves nothing", unknown_word),
+    Rule::new(
+        "terminal_marker",
+        SECTION,
+        "a terminal result may repeat the status with which an effect ended",
+        terminal_marker,
+    ),
+    Rule::new("never_back", SECTION, "an open state never returns to an earlier one", never_back),
+    Rule::new("unknown_word", SECTION, "a record with an unknown status is applied and changes no state", unknown_word),
     Rule::new(
         "proposal_taken_back",
         SECTION,
-        "a proposal that is not valid says nothing of where it stands",
+        "a proposal with is_valid false does not set the proposal's state",
         taken_back,
     ),
-    Rule::new("pool_returned", SECTION, "a run comes back to a pool that it left", pool_returned),
-    Rule::new("staged_once", SECTION, "a write-back that was committed is not staged again", staged_once),
-    Rule::new("not_staged", SECTION, "only what is staged commits", not_staged),
-    Rule::new("rejection_taken", SECTION, "a rejection ends what is staged, and is taken in any case", rejection_taken),
-    Rule::new("commit_stands", SECTION, "a commit stands, whatever is rejected later", commit_stands),
-    Rule::new("successor_rejects", SECTION, "a successor gives up what a dead writer staged", successor_rejects),
+    Rule::new("pool_returned", SECTION, "a run can rejoin a pool that it left", pool_returned),
+    Rule::new("staged_once", SECTION, "a write-back that was committed cannot be staged again", staged_once),
+    Rule::new("not_staged", SECTION, "only a staged write-back can be committed", not_staged),
+    Rule::new(
+        "rejection_taken",
+        SECTION,
+        "a rejection ends a staged write-back, and is applied without one too",
+        rejection_taken,
+    ),
+    Rule::new("commit_stands", SECTION, "a later rejection does not undo a commit", commit_stands),
+    Rule::new(
+        "successor_rejects",
+        SECTION,
+        "a successor can reject a write-back that a dead writer staged",
+        successor_rejects,
+    ),
 ];
 
-/// Says all but the last payload, which must be refused.
+/// Appends the payloads. The last one must be refused, all others applied.
 fn refuses(scenario: &mut Scenario<'_>, mut run: Run, payloads: Vec<Value>, reason: &str) -> Checked {
     let last = payloads.len() - 1;
     for (at, payload) in payloads.into_iter().enumerate() {
@@ -62,40 +77,40 @@ fn refuses(scenario: &mut Scenario<'_>, mut run: Run, payloads: Vec<Value>, reas
 
 fn effect(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = vec![effect_intent("e"), effect_result("e", "completed"), effect_result("e", "failed")];
-    refuses(scenario, run, said, "transition")
+    let payloads = vec![effect_intent("e"), effect_result("e", "completed"), effect_result("e", "failed")];
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn tool_ended(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = ["requested", "intent_recorded", "completed", "requested"];
-    let said = said.map(|status| tool(&run.id, "t", status)).into();
-    refuses(scenario, run, said, "transition")
+    let payloads = ["requested", "intent_recorded", "completed", "requested"];
+    let payloads = payloads.map(|status| tool(&run.id, "t", status)).into();
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn delivery(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = vec![delivery_intent("d"), delivery_result("d", "completed"), delivery_result("d", "failed")];
-    refuses(scenario, run, said, "transition")
+    let payloads = vec![delivery_intent("d"), delivery_result("d", "completed"), delivery_result("d", "failed")];
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn approval(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let asked = approval_requested(&run.id, "a");
-    let said = vec![asked, approval_decided("a", "approved"), approval_decided("a", "denied")];
-    refuses(scenario, run, said, "transition")
+    let request = approval_requested(&run.id, "a");
+    let payloads = vec![request, approval_decided("a", "approved"), approval_decided("a", "denied")];
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn wake_ended(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = ["registered", "triggered", "cancelled"].map(|status| wake(&run.id, "w", status)).into();
-    refuses(scenario, run, said, "transition")
+    let payloads = ["registered", "triggered", "cancelled"].map(|status| wake(&run.id, "w", status)).into();
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn message(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = ["accepted", "failed", "accepted"].map(|status| run_message(&run.id, "m", status)).into();
-    refuses(scenario, run, said, "transition")
+    let payloads = ["accepted", "failed", "accepted"].map(|status| run_message(&run.id, "m", status)).into();
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn proposal_denied(scenario: &mut Scenario<'_>) -> Checked {
@@ -120,11 +135,11 @@ fn intent_again(scenario: &mut Scenario<'_>) -> Checked {
 
 fn not_started(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = tool(&run.id, "t", "requested");
-    scenario.say(&mut run, asked)?;
+    let requested = tool(&run.id, "t", "requested");
+    scenario.say(&mut run, requested)?;
     scenario.recovery(&run)?.lists("/pending", "id", &[])?;
-    let begun = tool(&run.id, "t", "intent_recorded");
-    scenario.say(&mut run, begun)?;
+    let started = tool(&run.id, "t", "intent_recorded");
+    scenario.say(&mut run, started)?;
     scenario.recovery(&run)?.lists("/pending", "id", &["t"])
 }
 
@@ -167,16 +182,16 @@ fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
 fn pool_returned(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for status in ["run_joined", "run_left", "run_joined"] {
-        let said = pool(&run.id, "p", status);
-        scenario.say(&mut run, said)?;
+        let payload = pool(&run.id, "p", status);
+        scenario.say(&mut run, payload)?;
     }
     scenario.standing(&run, "pools", false)?.lists("/standing", "id", &["p"])
 }
 
 fn staged_once(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
-    let said = ["staged", "committed", "staged"].map(|phase| write_back(phase, 1)).into();
-    refuses(scenario, run, said, "transition")
+    let payloads = ["staged", "committed", "staged"].map(|phase| write_back(phase, 1)).into();
+    refuses(scenario, run, payloads, "transition")
 }
 
 fn not_staged(scenario: &mut Scenario<'_>) -> Checked {

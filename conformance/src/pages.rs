@@ -1,4 +1,4 @@
-//! Lists by pages, and timelines by cursors: nothing is left out and nothing comes twice, whatever is written meanwhile.
+//! Paged lists, timelines by cursor, and tails: complete and without repeats, also while records are appended.
 
 use super::client::Target;
 use super::{
@@ -15,26 +15,31 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "records_in_order",
         SECTION,
-        "a timeline has the applied records in the order of the log, each with its place",
+        "a timeline lists the applied records in log order, each with its numbers",
         in_order,
     ),
-    Rule::new("records_paged", SECTION, "a timeline's cursor survives writes: no gap, no repeat", records_paged),
-    Rule::new("records_newest_first", SECTION, "a timeline is read newest first, page by page", newest_first),
+    Rule::new(
+        "records_paged",
+        SECTION,
+        "a timeline's cursor stays valid while records are appended: no gap, no repeat",
+        records_paged,
+    ),
+    Rule::new("records_newest_first", SECTION, "a timeline can be read newest first, page by page", newest_first),
     Rule::new("runs_in_order", SECTION, "runs are listed by id, page by page", runs_in_order),
     Rule::new("runs_by_status", SECTION, "runs are listed by status", runs_by_status),
-    Rule::new("recovery_paged", SECTION, "all pages of a recovery are of one state of the run", recovery_paged),
-    Rule::new("tail_in_order", SECTION, "a tail tells a run's records in order, each with its cursor", tail_in_order),
-    Rule::new("tail_goes_on", SECTION, "a tail goes on behind a cursor, without gap or repeat", tail_goes_on),
+    Rule::new("recovery_paged", SECTION, "all pages of a recovery show the same state of the run", recovery_paged),
+    Rule::new("tail_in_order", SECTION, "a tail sends a run's records in order, each with its cursor", tail_in_order),
+    Rule::new("tail_goes_on", SECTION, "a tail resumes after a cursor, without gap or repeat", tail_goes_on),
     Rule::new(
         "tail_follows",
         SECTION,
-        "a tail goes on with what is appended, of a run that is to come too",
+        "a tail sends records that are appended later, also of a run that does not exist yet",
         tail_follows,
     ),
-    Rule::new("cursors_refused", SECTION, "a cursor of another list is refused", cursors_refused),
+    Rule::new("cursors_refused", SECTION, "a cursor of another query is refused", cursors_refused),
 ];
 
-/// Turns, and their ids.
+/// Appends turns and returns their ids.
 fn turns(scenario: &mut Scenario<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
     (0..count).map(|number| scenario.say(run, turn(&number.to_string()))).collect()
 }
@@ -45,10 +50,10 @@ fn ids(items: &[Value]) -> Vec<&str> {
 
 fn in_order(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let said = turns(scenario, &mut run, 3)?;
+    let turn_ids = turns(scenario, &mut run, 3)?;
     let answer = scenario.of(&run, "/records", &[])?.ok()?;
-    let said: Vec<&str> = said.iter().map(String::as_str).collect();
-    answer.lists("/records", "record_id", &said)?;
+    let turn_ids: Vec<&str> = turn_ids.iter().map(String::as_str).collect();
+    answer.lists("/records", "record_id", &turn_ids)?;
     for (at, number) in (1..=3).enumerate() {
         answer.has(&format!("/records/{at}/journal_seq"), number)?;
         answer.has(&format!("/records/{at}/writer_seq"), number)?;
@@ -64,30 +69,30 @@ fn cursor(page: &Answer) -> Checked<String> {
 
 fn records_paged(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let mut said = turns(scenario, &mut run, 5)?;
+    let mut turn_ids = turns(scenario, &mut run, 5)?;
     let mut page = scenario.of(&run, "/records", &[("limit", "2")])?.ok()?;
-    said.extend(turns(scenario, &mut run, 1)?);
-    let mut found: Vec<String> = Vec::new();
+    turn_ids.extend(turns(scenario, &mut run, 1)?);
+    let mut listed_ids: Vec<String> = Vec::new();
     for _ in 0..6 {
-        found.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
+        listed_ids.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
         if page.at("/next_cursor").is_null() {
             break;
         }
         let next = cursor(&page)?;
         page = scenario.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
     }
-    page.that(found == said, format!("{said:?} over all pages, not {found:?}"))
+    page.that(listed_ids == turn_ids, format!("{turn_ids:?} over all pages, not {listed_ids:?}"))
 }
 
 fn newest_first(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let said = turns(scenario, &mut run, 3)?;
+    let turn_ids = turns(scenario, &mut run, 3)?;
     let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
-    page.lists("/records", "record_id", &[&said[2], &said[1]])?;
+    page.lists("/records", "record_id", &[&turn_ids[2], &turn_ids[1]])?;
     let next = cursor(&page)?;
     turns(scenario, &mut run, 1)?;
     let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2"), ("cursor", &next)])?.ok()?;
-    page.lists("/records", "record_id", &[&said[0]]).needs("records_paged")?;
+    page.lists("/records", "record_id", &[&turn_ids[0]]).needs("records_paged")?;
     page.has("/next_cursor", Value::Null)
 }
 
@@ -100,7 +105,7 @@ fn listed(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Che
     scenario.get(target.with("consistency", format!("at-least={partition}:{offset}")))?.ok()
 }
 
-/// That a run is listed at all.
+/// Checks that the run is in the list of runs.
 fn there(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
     let (partition, offset) = run.last.unwrap_or_default();
     super::http::runs_at(scenario, run, &format!("at-least={partition}:{offset}")).needs("at_least_of_lists")
@@ -131,36 +136,36 @@ fn runs_by_status(scenario: &mut Scenario<'_>) -> Checked {
     listed(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
 }
 
-/// A call that ended; its request.
+/// Appends a call and its result. Returns the id of the request.
 fn call(scenario: &mut Scenario<'_>, run: &mut Run, seat: u32) -> Checked<String> {
-    let asked = scenario.say(run, request("book", &json!({"seat": seat})))?;
-    scenario.say(run, completed(&asked, &json!("done")))?;
-    Ok(asked)
+    let request_id = scenario.say(run, request("book", &json!({"seat": seat})))?;
+    scenario.say(run, completed(&request_id, &json!("done")))?;
+    Ok(request_id)
 }
 
 fn recovery_paged(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = [call(scenario, &mut run, 1)?, call(scenario, &mut run, 2)?, call(scenario, &mut run, 3)?];
+    let request_ids = [call(scenario, &mut run, 1)?, call(scenario, &mut run, 2)?, call(scenario, &mut run, 3)?];
     let first = scenario.of(&run, "/recovery", &[("limit", "2")])?.ok()?;
-    first.lists("/completed", "id", &[&asked[0], &asked[1]])?;
+    first.lists("/completed", "id", &[&request_ids[0], &request_ids[1]])?;
     let mut next = cursor(&first)?;
     call(scenario, &mut run, 4)?;
-    let mut found = Vec::new();
+    let mut listed_ids = Vec::new();
     let mut page = first;
     for _ in 0..6 {
         page = scenario.of(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
         page.has("/next_journal_seq", 7)?;
         let completed = page.list("/completed")?;
-        found.extend(completed.iter().map(|one| one["id"].as_str().unwrap_or_default().to_owned()));
+        listed_ids.extend(completed.iter().map(|call_item| call_item["id"].as_str().unwrap_or_default().to_owned()));
         if page.at("/next_cursor").is_null() {
             break;
         }
         next = cursor(&page)?;
     }
-    page.that(found == asked[2..], format!("{:?} on the next pages, not {found:?}", &asked[2..]))
+    page.that(listed_ids == request_ids[2..], format!("{:?} on the next pages, not {listed_ids:?}", &request_ids[2..]))
 }
 
-/// A tail to the end of what is there: of each event its cursor and its line.
+/// Reads a tail to the current end of the run. Returns the cursor and line of each event.
 fn tail(scenario: &mut Scenario<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(String, Value)>)> {
     let answer = scenario.of(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
     let mut events = Vec::new();
@@ -178,33 +183,33 @@ fn tail(scenario: &mut Scenario<'_>, run: &Run, from: &str) -> Checked<(Answer, 
 
 fn tail_in_order(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let said = turns(scenario, &mut run, 3)?;
+    let turn_ids = turns(scenario, &mut run, 3)?;
     let (answer, events) = tail(scenario, &run, "beginning")?;
     let lines: Vec<Value> = events.iter().map(|(_, line)| line.clone()).collect();
-    answer.that(ids(&lines) == said, format!("events of {said:?}"))?;
+    answer.that(ids(&lines) == turn_ids, format!("events of {turn_ids:?}"))?;
     let own = events.iter().all(|(id, line)| !id.is_empty() && line["cursor"] == **id);
     answer.that(own, "each event's id is its line's cursor")?;
     let (answer, events) = tail(scenario, &run, "end")?;
-    answer.that(events.is_empty(), "nothing behind the end")
+    answer.that(events.is_empty(), "no event after the end")
 }
 
 fn tail_goes_on(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let said = turns(scenario, &mut run, 3)?;
+    let turn_ids = turns(scenario, &mut run, 3)?;
     let (answer, events) = tail(scenario, &run, "beginning")?;
     let Some((cursor, _)) = events.get(1) else { return Err(answer.fails("three events")) };
     let more = turns(scenario, &mut run, 2)?;
     let (answer, events) = tail(scenario, &run, cursor)?;
     let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
-    let expected = [&said[2..], &more[..]].concat();
+    let expected = [&turn_ids[2..], &more[..]].concat();
     answer.that(ids(&lines) == expected, format!("events of {expected:?}"))
 }
 
 fn tail_follows(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let mut followed = scenario.follow(&run)?;
-    for said in ["a", "b", "c"] {
-        let id = scenario.say(&mut run, turn(said))?;
+    for message_id in ["a", "b", "c"] {
+        let id = scenario.say(&mut run, turn(message_id))?;
         let line = scenario.next(&mut followed)?;
         let head = scenario.head(&run)?;
         head.that(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;

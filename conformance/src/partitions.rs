@@ -1,4 +1,4 @@
-//! What takes something away from a whole partition: horizons of retention, and skips. For a journal of its own.
+//! Operations on a whole partition: retention horizons and skips. Run them only on a journal made for these tests.
 
 use super::client::Target;
 use super::{
@@ -10,29 +10,34 @@ use super::{
 use serde_json::{Value, json};
 
 const SECTION: &str = "Retention";
-/// Behind whatever any log takes.
+/// A time later than the timestamp of every record.
 const FUTURE: &str = "2999-01-01T00:00:00Z";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::of_partition("retention", SECTION, "a horizon takes content away, and no status", retention),
-    Rule::of_partition("retention_in_front", SECTION, "what stands behind a horizon keeps its content", in_front),
-    Rule::of_partition("retention_until", SECTION, "so does what the log took later than the horizon says", until),
+    Rule::of_partition("retention", SECTION, "a horizon drops content and keeps statuses", retention),
+    Rule::of_partition("retention_in_front", SECTION, "a record after a horizon keeps its content", in_front),
+    Rule::of_partition(
+        "retention_until",
+        SECTION,
+        "a record that was appended after the horizon's time keeps its content",
+        until,
+    ),
     Rule::of_partition(
         "retention_of_messages",
         SECTION,
-        "a checkpoint whose messages are gone is not answered",
+        "a checkpoint whose messages were dropped is not returned",
         of_messages,
     ),
     Rule::of_partition(
         "retention_furthest",
         SECTION,
-        "of several horizons the one with the latest time is named",
+        "if several horizons drop a payload, the answer names the one with the latest time",
         furthest,
     ),
-    Rule::of_partition("skip_voids", "The record", "a skip voids its record for every reader", skip),
+    Rule::of_partition("skip_voids", "The record", "a skip voids the record for every reader", skip),
 ];
 
-/// Takes content away from the run's partition; where the horizon stands.
+/// Drops a family's content in the run's partition and returns the horizon's position.
 fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str) -> Checked<Value> {
     let (partition, _) = run.last.unwrap_or_default();
     let body = json!({"partition": partition, "family": family, "until": until, "who": "conformance", "why": "to see"});
@@ -45,8 +50,8 @@ fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str)
 
 fn retention(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&asked, &json!("done")))?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&request_id, &json!("done")))?;
     let horizon = retain(scenario, &mut run, "tool_call_completed", FUTURE)?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "completed")?;
@@ -66,8 +71,8 @@ fn in_front(scenario: &mut Scenario<'_>) -> Checked {
 
 fn until(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let asked = scenario.pending(&mut run)?;
-    scenario.say(&mut run, failed(&asked, "no seats"))?;
+    let request_id = scenario.pending(&mut run)?;
+    scenario.say(&mut run, failed(&request_id, "no seats"))?;
     retain(scenario, &mut run, "tool_call_failed", "1990-01-01T00:00:00Z")?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/error/message", "no seats")
@@ -93,7 +98,7 @@ fn furthest(scenario: &mut Scenario<'_>) -> Checked {
     let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
     retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
     let shown = scenario.of(&run, "/records", &[("raw", "true")])?.ok()?;
-    shown.that(shown.at("/records/0/payload/dropped").is_object(), "a payload that is gone").needs("retention")?;
+    shown.that(shown.at("/records/0/payload/dropped").is_object(), "a dropped payload").needs("retention")?;
     shown.has("/records/0/payload", json!({"dropped": furthest}))
 }
 

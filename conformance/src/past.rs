@@ -1,4 +1,4 @@
-//! As of a position: what was known of a run behind a record, inclusive.
+//! Reads as of a position: the run's state after the record at that position.
 
 use super::{
     Rule,
@@ -11,21 +11,26 @@ use serde_json::json;
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("lookup_as_of", SECTION, "a lookup as of a position tells what was known there, inclusive", lookup),
-    Rule::new("recovery_as_of", SECTION, "so does a recovery", recovery),
-    Rule::new("checkpoint_as_of", SECTION, "so does the latest checkpoint", latest),
-    Rule::new("records_as_of", SECTION, "so does a timeline", records),
+    Rule::new(
+        "lookup_as_of",
+        SECTION,
+        "a lookup as of a position includes the record at that position and no later one",
+        lookup,
+    ),
+    Rule::new("recovery_as_of", SECTION, "a recovery as of a position does too", recovery),
+    Rule::new("checkpoint_as_of", SECTION, "the latest checkpoint as of a position does too", latest),
+    Rule::new("records_as_of", SECTION, "a timeline as of a position does too", records),
     Rule::new("unknown_as_of", SECTION, "a run is unknown as of a position before it", before),
     Rule::new("partition_as_of", SECTION, "a position of another partition than the run's is refused", other_partition),
 ];
 
-/// A call that was asked for, and answered: the places of both.
+/// Appends a call and its result. Returns the run and the positions of both.
 fn call(scenario: &mut Scenario<'_>) -> Checked<(Run, String, String)> {
     let mut run = scenario.run();
     scenario.say(&mut run, turn("a"))?;
-    let asked = run.record(super::payloads::request("book", &json!({"seat": 1})));
-    let at_request = scenario.send(&mut run, &asked)?.applied()?.place();
-    let result = run.record(completed(asked.id(), &json!("done")));
+    let requested = run.record(super::payloads::request("book", &json!({"seat": 1})));
+    let at_request = scenario.send(&mut run, &requested)?.applied()?.place();
+    let result = run.record(completed(requested.id(), &json!("done")));
     let at_result = scenario.send(&mut run, &result)?.applied()?.place();
     scenario.say(&mut run, turn("b"))?;
     Ok((run, at_request, at_result))
@@ -34,8 +39,8 @@ fn call(scenario: &mut Scenario<'_>) -> Checked<(Run, String, String)> {
 fn lookup(scenario: &mut Scenario<'_>) -> Checked {
     let (run, at_request, at_result) = call(scenario)?;
     for (place, status) in [(at_request, "pending"), (at_result, "completed")] {
-        let asked = [("tool", "book"), ("args", r#"{"seat":1}"#), ("as_of", &place)];
-        scenario.of(&run, "/lookup", &asked)?.ok()?.has("/status", status)?;
+        let query = [("tool", "book"), ("args", r#"{"seat":1}"#), ("as_of", &place)];
+        scenario.of(&run, "/lookup", &query)?.ok()?.has("/status", status)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the scenarios say, as a client writes it.
+//! The payloads of the scenarios, as a client writes them.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(crate) fn attempt(request: &str) -> Value {
     json!({"type": "tool_call_attempt", "request_record_id": request, "attempt": 2, "reason": "once more"})
 }
 
-/// `done` comes with the result that somebody found.
+/// Builds an effect resolution. The decision `done` also has a result.
 pub(crate) fn resolution(effect: &str, decision: &str) -> Value {
     let mut resolution = json!({"type": "effect_resolution", "request_record_id": effect, "decision": decision,
         "who": "conformance", "why": "looked it up"});
@@ -111,7 +111,7 @@ pub(crate) fn approval_requested(run_id: &str, id: &str) -> Value {
         "runtime_package_fingerprint": "package"}}})
 }
 
-/// `approved` or `denied`.
+/// `decision` is `approved` or `denied`.
 pub(crate) fn approval_decided(id: &str, decision: &str) -> Value {
     let decision = match decision {
         "approved" => json!({"decision": "approved", "actor_ref": source()}),
@@ -140,7 +140,7 @@ pub(crate) fn pool(run_id: &str, id: &str, status: &str) -> Value {
     json!({"type": "agent_pool", "pool_id": id, "member_run_ids": [run_id], "lifecycle_status": status})
 }
 
-/// `staged`, `committed` or `rejected`.
+/// `phase` is `staged`, `committed` or `rejected`.
 pub(crate) fn write_back(phase: &str, txn: u64) -> Value {
     let mut payload = json!({"type": format!("write_back_{phase}"), "txn": txn, "at": "2026-11-22T02:00:00Z"});
     match phase {
@@ -169,7 +169,7 @@ pub(crate) fn retraction(record_id: &str) -> Value {
     json!({"type": "retraction", "retracted_record_id": record_id, "who": "conformance", "why": "said by mistake"})
 }
 
-/// A summary for event streams, with words of its own.
+/// Builds a summary for event queries, with this family and kind.
 pub(crate) fn event(run_id: &str, family: &str, kind: &str) -> Value {
     json!({"run_id": run_id, "agent_id": "conformance", "event_family": family, "event_kind": kind, "source": source(),
         "subject_ref": {"kind": "run", "id": run_id, "privacy": "internal"}, "related_refs": [], "correlation_keys": [],

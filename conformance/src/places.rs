@@ -1,4 +1,4 @@
-//! Where records stand, and what follows from it.
+//! Positions and numbers of records, the run hash, and outcomes by position and by id.
 
 use super::client::Target;
 use super::{
@@ -10,11 +10,11 @@ use runlog_schemas::{id::RunId, partition::partition_of};
 use serde_json::json;
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("journal_told", "A journal", "a server tells topic, journal id and partition count", journal_told),
+    Rule::new("journal_told", "A journal", "a server reports topic, journal id and partition count", journal_told),
     Rule::new(
         "partition_of_run",
         "The parts",
-        "a run's partition is murmur2(run_id) mod the journal's count",
+        "a run's partition is murmur2(run_id) mod the journal's partition count",
         partition,
     ),
     Rule::new(
@@ -23,17 +23,12 @@ pub(crate) const RULES: &[Rule] = &[
         "all records of a run are in one partition, in the order of their offsets",
         one_partition,
     ),
-    Rule::new("unnumbered_take_none", "The record", "kinds that are not numbered take no journal_seq", unnumbered),
-    Rule::new("next_numbers", "Judgement", "a run tells the numbers that are taken next", next_numbers),
-    Rule::new("hash_of_applied", "The record", "the run hash moves with what is applied, and with nothing else", hash),
-    Rule::new(
-        "unknown_members",
-        "The record",
-        "members that no field takes belong to a record's content",
-        unknown_members,
-    ),
-    Rule::new("outcome_by_position", "Judgement", "what became of an append is told by its position", by_position),
-    Rule::new("outcome_by_id", "Judgement", "what became of a record is told by its id", by_id),
+    Rule::new("unnumbered_take_none", "The record", "unnumbered kinds consume no journal_seq", unnumbered),
+    Rule::new("next_numbers", "Judgement", "a run reports its next journal_seq and writer_seq", next_numbers),
+    Rule::new("hash_of_applied", "The record", "the run hash changes with every applied record, and only then", hash),
+    Rule::new("unknown_members", "The record", "unknown members belong to a record's content", unknown_members),
+    Rule::new("outcome_by_position", "Judgement", "the outcome of an append is found by its position", by_position),
+    Rule::new("outcome_by_id", "Judgement", "the outcome of a record is found by its id", by_id),
 ];
 
 fn journal_told(scenario: &mut Scenario<'_>) -> Checked {
@@ -41,7 +36,7 @@ fn journal_told(scenario: &mut Scenario<'_>) -> Checked {
     let record = run.record(turn("a"));
     let sent = scenario.send(&mut run, &record)?.applied()?;
     let answer = scenario.get(Target::new("/v1/journal"))?.ok()?;
-    answer.that(answer.at("/partitions").as_u64().is_some_and(|count| count > 0), "partitions, 1 at the least")?;
+    answer.that(answer.at("/partitions").as_u64().is_some_and(|count| count > 0), "at least 1 in partitions")?;
     answer.that(answer.at("/journal_id").as_str().is_some_and(|id| !id.is_empty()), "a journal_id")?;
     answer.has("/topic", sent.at("/position/topic").clone())
 }
@@ -66,8 +61,8 @@ fn one_partition(scenario: &mut Scenario<'_>) -> Checked {
         let record = run.record(turn(id));
         let sent = scenario.send(&mut run, &record)?.applied()?;
         let place = (sent.at("/position/partition").as_u64(), sent.at("/position/offset").as_u64());
-        let behind = before.is_none_or(|(partition, offset)| partition == place.0 && offset < place.1);
-        sent.that(behind, "the partition of the record before it, and a higher offset")?;
+        let follows = before.is_none_or(|(partition, offset)| partition == place.0 && offset < place.1);
+        sent.that(follows, "the partition of the record before it, and a higher offset")?;
         before = Some(place);
     }
     Ok(())
@@ -103,14 +98,14 @@ fn hash(scenario: &mut Scenario<'_>) -> Checked {
     let first = run.record(turn("a"));
     scenario.send(&mut run, &first)?.applied()?;
     let before = scenario.head(&run)?;
-    let told = before.at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
-    before.that(told, "64 hexadecimal digits at /hash")?;
+    let is_hash = before.at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
+    before.that(is_hash, "64 hexadecimal digits at /hash")?;
     scenario.send(&mut run, &first)?;
     scenario.head(&run)?.has("/hash", before.at("/hash").clone())?;
     let again = run.record(turn("a"));
     scenario.send(&mut run, &again)?.applied()?;
     let after = scenario.head(&run)?;
-    after.that(after.at("/hash") != before.at("/hash"), "another hash behind another record")
+    after.that(after.at("/hash") != before.at("/hash"), "another hash after another record")
 }
 
 fn unknown_members(scenario: &mut Scenario<'_>) -> Checked {

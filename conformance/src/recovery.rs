@@ -1,4 +1,4 @@
-//! `recover`: the answer to a process that resumes a run.
+//! `recover`: the answer for a process that resumes a run.
 
 use super::{
     Rule,
@@ -16,38 +16,33 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "recovery_of_run",
         SECTION,
-        "a recovery tells the run's status, numbers, epoch, writer, hash, position",
+        "a recovery reports the run's status, numbers, epoch, writer, hash and position",
         of_run,
     ),
     Rule::new(
         "recovery_checkpoint",
         SECTION,
-        "a recovery has the latest checkpoint, its messages if asked for",
+        "a recovery has the latest checkpoint, with its messages if full=true",
         with_checkpoint,
     ),
-    Rule::new("recovery_after", SECTION, "a recovery counts the records behind its checkpoint", after),
-    Rule::new(
-        "recovery_completed",
-        SECTION,
-        "calls that ended are listed in the order of their requests",
-        completed_calls,
-    ),
+    Rule::new("recovery_after", SECTION, "a recovery counts the records after its checkpoint", after),
+    Rule::new("recovery_completed", SECTION, "ended calls are listed in the order of their requests", completed_calls),
     Rule::new(
         "recovery_pending",
         SECTION,
-        "calls and effects that did not end are listed, whatever a checkpoint covers",
+        "pending calls and effects are listed, also if a checkpoint covers them",
         pending,
     ),
-    Rule::new("keys_told", SECTION, "calls are told with their idempotency key, pending and ended ones", keys_told),
-    Rule::new("recovery_open", SECTION, "approvals, wakes, messages and write-backs that stand open are listed", open),
-    Rule::new("resumable_ended", SECTION, "a run that ended is not resumable, and that is why", ended),
+    Rule::new("keys_told", SECTION, "pending and ended calls are listed with their idempotency key", keys_told),
+    Rule::new("recovery_open", SECTION, "open approvals, wakes, messages and write-backs are listed", open),
+    Rule::new("resumable_ended", SECTION, "a run that ended is not resumable, and reason is a text", ended),
     Rule::new(
         "resumable_unsafe",
         SECTION,
-        "nor is one with an effect that somebody has to decide about",
+        "a run with a reconcile_required effect is not resumable, and reason is a text",
         unsafe_effect,
     ),
-    Rule::new("resumable", SECTION, "a run whose pending effects are retry_safe is", resumable),
+    Rule::new("resumable", SECTION, "a run whose pending effects are all retry_safe is resumable", resumable),
 ];
 
 fn of_run(scenario: &mut Scenario<'_>) -> Checked {
@@ -90,8 +85,8 @@ fn completed_calls(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let one = scenario.say(&mut run, request("book", &json!({"seat": 1})))?;
     let two = scenario.say(&mut run, request("book", &json!({"seat": 2})))?;
-    for asked in [&two, &one] {
-        scenario.say(&mut run, completed(asked, &json!("done")))?;
+    for request_id in [&two, &one] {
+        scenario.say(&mut run, completed(request_id, &json!("done")))?;
     }
     let recovery = scenario.recovery(&run)?;
     recovery.lists("/completed", "id", &[&one, &two])?;
@@ -114,10 +109,10 @@ fn pending(scenario: &mut Scenario<'_>) -> Checked {
 fn keys_told(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for (seat, key) in [(1, "key-1"), (2, "key-2")] {
-        let asked = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
-        scenario.send(&mut run, &asked)?.applied()?;
+        let requested = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
+        scenario.send(&mut run, &requested)?.applied()?;
         if seat == 1 {
-            scenario.say(&mut run, completed(asked.id(), &json!("done")))?;
+            scenario.say(&mut run, completed(requested.id(), &json!("done")))?;
         }
     }
     let recovery = scenario.recovery(&run)?;
@@ -127,13 +122,13 @@ fn keys_told(scenario: &mut Scenario<'_>) -> Checked {
 
 fn open(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let said = [
+    let payloads = [
         approval_requested(&run.id, "a"),
         wake(&run.id, "w", "registered"),
         run_message(&run.id, "m", "accepted"),
         write_back("staged", 3),
     ];
-    for payload in said {
+    for payload in payloads {
         scenario.say(&mut run, payload)?;
     }
     let recovery = scenario.recovery(&run)?;

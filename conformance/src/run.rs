@@ -1,12 +1,12 @@
-//! A run of a scenario's own, and the records that it says, each with its place: nothing is left to the server to fill in.
+//! A run of a scenario, and the records for it. Each record carries all its numbers, so that the server fills in none.
 
 use super::payloads;
 use serde_json::{Value, json};
 
-/// What the writers' clocks start at, milliseconds since the Unix epoch: 2026-11-22T00:00:00Z.
+/// Start of the writers' clocks, milliseconds since the Unix epoch: 2026-11-22T00:00:00Z.
 pub(crate) const CLOCK: u64 = 1_795_305_600_000;
 
-/// Payload types that no `journal_seq` is given to.
+/// Payload types that have no `journal_seq`.
 const UNNUMBERED: [&str; 10] = [
     "loop_checkpoint",
     "checkpoint_prune",
@@ -20,7 +20,7 @@ const UNNUMBERED: [&str; 10] = [
     "retraction",
 ];
 
-/// A run, and the place of the next record that its writer says.
+/// A run and the numbers of its writer's next record.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) id: String,
@@ -28,13 +28,13 @@ pub(crate) struct Run {
     pub(crate) epoch: u64,
     pub(crate) writer_seq: u64,
     pub(crate) journal_seq: u64,
-    /// Partition and offset of the last append: what reads are at least as fresh as.
+    /// Partition and offset of the last append. Reads include at least this record.
     pub(crate) last: Option<(u64, u64)>,
     records: u64,
 }
 
 impl Run {
-    /// An unclaimed run.
+    /// Returns a run without a claim.
     pub(crate) fn new(id: String) -> Self {
         let writer = "conformance".to_owned();
         Self { id, writer, epoch: 0, writer_seq: 1, journal_seq: 1, last: None, records: 0 }
@@ -55,7 +55,7 @@ impl Run {
         }))
     }
 
-    /// The next record of the run's writer, with the next numbers, which it takes.
+    /// Builds the writer's next record and consumes its numbers.
     pub(crate) fn record(&mut self, payload: Value) -> Record {
         let writer_seq = self.writer_seq;
         self.writer_seq += 1;
@@ -67,25 +67,25 @@ impl Run {
         self.at(payload, writer_seq, journal_seq)
     }
 
-    /// A record of a kind that needs no claim.
+    /// Builds a record of a kind that needs no claim.
     pub(crate) fn unclaimed(&mut self, payload: Value) -> Record {
         self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
-    /// A decision on an effect, made at a revision. `evidence` is the id of the evidence that it adopts or decides
-    /// against.
+    /// Builds a decision on an effect, made at a revision. `evidence` is the id of the evidence that it adopts or
+    /// overrules.
     pub(crate) fn decision(&mut self, effect: &str, decision: &str, revision: u64, evidence: Option<&str>) -> Record {
         let facts = json!({"revision": revision, "evidence": evidence});
         self.unclaimed(payloads::resolution(effect, decision)).with("facts", facts)
     }
 
-    /// A claim that takes the run over at an epoch.
+    /// Builds a claim that takes the run over at an epoch.
     pub(crate) fn claim(&mut self, writer: &str, epoch: u64) -> Record {
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": "conformance"});
         self.at(claim, 0, 0).with("writer_id", writer).with("writer_epoch", epoch)
     }
 
-    /// A batch of the next records.
+    /// Builds a batch of the writer's next records.
     pub(crate) fn batch(&mut self, payloads: Vec<Value>) -> Record {
         let first = self.writer_seq;
         let records: Vec<Value> = payloads.into_iter().map(|payload| self.record(payload).0).collect();
@@ -97,25 +97,25 @@ fn is_numbered(payload: &Value) -> bool {
     !payload["type"].as_str().is_some_and(|name| UNNUMBERED.contains(&name))
 }
 
-/// A record as it is sent.
+/// A record as the client sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record(pub(crate) Value);
 
 impl Record {
-    /// With another member of the envelope.
+    /// Sets a member of the envelope.
     #[must_use]
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0[name] = value.into();
         self
     }
 
-    /// Stating its fact from so many seconds behind [`CLOCK`] on.
+    /// Makes the record's fact valid from `seconds` after [`CLOCK`] on.
     #[must_use]
     pub(crate) fn valid(self, seconds: u64) -> Self {
         self.with("validity", json!({"at": CLOCK + 1000 * seconds, "is_valid": true}))
     }
 
-    /// Retracting it from then on.
+    /// Makes the record's fact invalid from `seconds` after [`CLOCK`] on.
     #[must_use]
     pub(crate) fn invalid(self, seconds: u64) -> Self {
         self.with("validity", json!({"at": CLOCK + 1000 * seconds, "is_valid": false}))

@@ -1,4 +1,4 @@
-//! The requests of one scenario, and what an answer must be.
+//! The requests of one scenario, and the checks of an answer.
 
 use crate::{
     client::{Client, Events, Received, Target},
@@ -8,14 +8,14 @@ use crate::{
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How long one answer may take.
+/// Time limit of one answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Requests of one rule.
+/// Largest number of requests of one rule.
 const REQUESTS_MAX: u32 = 200;
-/// How much of a request or an answer is reported, characters.
+/// Longest part of a request or an answer in a report, characters.
 const TOLD_MAX: usize = 1000;
 
-/// What was seen, where it is not what a rule asks for.
+/// A request whose answer differs from the expectation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Finding {
     pub(crate) asked: String,
@@ -26,16 +26,16 @@ pub(crate) struct Finding {
 /// Why a scenario ended early.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
-    /// The rule that the scenario builds on, where it is that one that does not hold.
+    /// Another rule, if the failed step depends on it.
     pub(crate) needs: Option<&'static str>,
     pub(crate) finding: Finding,
 }
 
 pub(crate) type Checked<T = ()> = Result<T, Stop>;
 
-/// A step that shows another rule than the one that is asked about.
+/// Marks a step that depends on another rule than the tested one.
 pub(crate) trait Needs: Sized {
-    /// Where it fails, it is `rule` that does not hold.
+    /// Attributes a failure of the step to `rule`.
     fn needs(self, rule: &'static str) -> Self;
 }
 
@@ -56,18 +56,18 @@ pub(crate) struct Scenario<'a> {
 }
 
 impl<'a> Scenario<'a> {
-    /// Runs of the rule begin with `prefix`; past `wait` its requests fail.
+    /// Creates a scenario whose run ids begin with `prefix`. After `wait` its requests fail.
     pub(crate) fn new(client: &'a Client, prefix: String, wait: Duration) -> Self {
         Self { client, prefix, until: Instant::now() + wait, runs: 0, requests: 0 }
     }
 
-    /// A new run.
+    /// Returns a new run with a unique id.
     pub(crate) fn run(&mut self) -> Run {
         self.runs += 1;
         Run::new(format!("{}.{}", self.prefix, self.runs))
     }
 
-    /// What all runs of this rule begin with.
+    /// Returns the prefix of the ids of this rule's runs.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -90,7 +90,7 @@ impl<'a> Scenario<'a> {
         self.requests += 1;
         let left = self.left();
         let sent = if left.is_zero() || self.requests > REQUESTS_MAX {
-            Err("the rule's time or its requests were used up".to_owned())
+            Err("not sent, because the rule reached its time limit or its maximum of requests".to_owned())
         } else {
             send(self.client, left)
         };
@@ -102,12 +102,12 @@ impl<'a> Scenario<'a> {
         Ok(Answer { asked, status, content_type, text: body, json })
     }
 
-    /// How long one more answer may take.
+    /// Returns the time limit of the next answer.
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT)
     }
 
-    /// Opens a run's tail from its beginning, which then follows appended records.
+    /// Opens a run's tail from its beginning. The tail then also returns records that are appended later.
     pub(crate) fn follow(&mut self, run: &Run) -> Checked<Followed> {
         let target = Target::run(&run.id).path("/tail").with("from", "beginning");
         let asked = format!("GET {}", target.as_str());
@@ -118,7 +118,7 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// The next line of a tail.
+    /// Returns the next line of a tail.
     pub(crate) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
         let answered = match self.client.next(&mut followed.events, self.left()) {
             Ok(Some(data)) => match serde_json::from_str(&data) {
@@ -132,7 +132,7 @@ impl<'a> Scenario<'a> {
         Err(Stop { needs: None, finding })
     }
 
-    /// Asks something of a run, at least as fresh as what was last appended to it.
+    /// Queries a run at least up to its last append.
     pub(crate) fn of(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
         let mut target = fresh(Target::run(&run.id).path(path), run);
         for (name, value) in query {
@@ -141,7 +141,7 @@ impl<'a> Scenario<'a> {
         self.get(target)
     }
 
-    /// The run itself.
+    /// Queries the run itself, without a subpath.
     pub(crate) fn head(&mut self, run: &Run) -> Checked<Answer> {
         self.of(run, "", &[])?.ok()
     }
@@ -154,18 +154,18 @@ impl<'a> Scenario<'a> {
         self.of(run, "/lookup", &[("tool", tool), ("args", &arguments.to_string())])?.ok()
     }
 
-    /// What stands open in a list of the run, or has ended.
+    /// Queries the open or the ended items of one of the run's lists.
     pub(crate) fn standing(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
         self.of(run, &format!("/standing/{list}"), &[("ended", if ended { "true" } else { "false" })])?.ok()
     }
 
-    /// The facts that hold so many seconds behind the clock's start.
+    /// Queries the facts that hold `seconds` after [`CLOCK`](crate::run::CLOCK).
     pub(crate) fn facts(&mut self, run: &Run, seconds: u64) -> Checked<Answer> {
         let at = format!("2026-11-22T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
         self.of(run, "/facts", &[("at", &at)])?.ok()
     }
 
-    /// Lists records by their summaries.
+    /// Queries records by their summaries.
     pub(crate) fn events(&mut self, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
         let mut target = fresh(Target::new("/v1/events"), run).with("limit", 1000);
         for (name, value) in query {
@@ -174,7 +174,7 @@ impl<'a> Scenario<'a> {
         self.get(target)?.ok()
     }
 
-    /// Sends any body to a run's records.
+    /// Posts an arbitrary body to a run's records.
     pub(crate) fn body(&mut self, run: &Run, body: String) -> Checked<Answer> {
         self.post(Target::run(&run.id).path("/records"), body)
     }
@@ -186,20 +186,20 @@ impl<'a> Scenario<'a> {
         Ok(answer)
     }
 
-    /// Appends the writer's next record, which must be applied; its id.
+    /// Appends the writer's next record, which must be applied. Returns its id.
     pub(crate) fn say(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
         let record = run.record(payload);
         self.send(run, &record)?.applied()?;
         Ok(record.id().to_owned())
     }
 
-    /// The same without a claim.
+    /// Appends a record of a kind that needs no claim. It must be applied.
     pub(crate) fn decide(&mut self, run: &mut Run, payload: Value) -> Checked<Answer> {
         let record = run.unclaimed(payload);
         self.send(run, &record)?.applied()
     }
 
-    /// Takes the run over for a writer of that name.
+    /// Claims the run for `writer` at the next epoch.
     pub(crate) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
         let record = run.claim(writer, run.epoch + 1);
         let answer = self.send(run, &record)?.applied().needs("claim_applied")?;
@@ -207,7 +207,7 @@ impl<'a> Scenario<'a> {
         Ok(answer)
     }
 
-    /// Sends a result under an epoch that nobody claimed, so that it is fenced and evidence.
+    /// Sends a result with an unclaimed epoch, so that it is fenced and kept as evidence. Returns its id.
     pub(crate) fn evidence(&mut self, run: &mut Run, result: Value) -> Checked<String> {
         let late = run.clone().record(result).with("writer_epoch", run.epoch + 7);
         let late = late.with("record_id", format!("late-{}", self.requests));
@@ -215,14 +215,14 @@ impl<'a> Scenario<'a> {
         Ok(late.id().to_owned())
     }
 
-    /// A call that is asked for and not answered; its id.
+    /// Appends a tool call request, which stays pending. Returns its id.
     pub(crate) fn pending(&mut self, run: &mut Run) -> Checked<String> {
         self.say(run, payloads::request("book", &serde_json::json!({"seat": 1})))
     }
 }
 
 impl Run {
-    /// Reads from here on are at least as fresh as this.
+    /// Makes later reads include the position in `answer`.
     pub(crate) fn seen(&mut self, answer: &Answer) {
         let last = answer.json.as_array().and_then(|all| all.last()).unwrap_or(&answer.json);
         let position = &last["position"];
@@ -232,7 +232,7 @@ impl Run {
     }
 }
 
-/// A tail that is open.
+/// An open tail.
 #[derive(Debug)]
 pub(crate) struct Followed {
     events: Events,
@@ -253,7 +253,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// An answer, and the request that it is of.
+/// An answer and its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     asked: String,
@@ -264,13 +264,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// That something else was expected.
+    /// Returns the failure that this answer is not the expected one.
     pub(crate) fn fails(&self, expected: impl Into<String>) -> Stop {
         let answered = clip(&format!("{} {}", self.status, self.text));
         Stop { needs: None, finding: Finding { asked: self.asked.clone(), answered, expected: expected.into() } }
     }
 
-    /// That it is so.
+    /// Fails with `expected` unless `is_so`.
     pub(crate) fn that(&self, is_so: bool, expected: impl Into<String>) -> Checked {
         if is_so { Ok(()) } else { Err(self.fails(expected)) }
     }
@@ -280,7 +280,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// The value at a JSON pointer; null if absent.
+    /// Returns the value at a JSON pointer, or null if absent.
     pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.json.pointer(pointer).unwrap_or(&Value::Null)
     }
@@ -290,19 +290,19 @@ impl Answer {
         self.that(*self.at(pointer) == value, format!("{value} at {pointer}"))
     }
 
-    /// The list at a JSON pointer.
+    /// Returns the list at a JSON pointer.
     pub(crate) fn list(&self, pointer: &str) -> Checked<&Vec<Value>> {
         self.at(pointer).as_array().ok_or_else(|| self.fails(format!("a list at {pointer}")))
     }
 
-    /// That the items of a list have these values at one of their members, in this order.
+    /// Checks that `member` of a list's items has these values, in this order.
     pub(crate) fn lists(&self, pointer: &str, member: &str, values: &[&str]) -> Checked {
         let found: Vec<&str> =
             self.list(pointer)?.iter().map(|item| item[member].as_str().unwrap_or_default()).collect();
         self.that(found == values, format!("{member} {values:?} in {pointer}"))
     }
 
-    /// The only item of a list.
+    /// Returns the only item of a list.
     pub(crate) fn only(&self, pointer: &str) -> Checked<&Value> {
         match self.list(pointer)?.as_slice() {
             [item] => Ok(item),
@@ -310,35 +310,35 @@ impl Answer {
         }
     }
 
-    /// That a record was applied.
+    /// Checks that the record was applied.
     pub(crate) fn applied(self) -> Checked<Self> {
         self.that(self.at("/outcome") == "applied" && self.at("/reason").is_null(), "outcome applied, reason null")?;
         Ok(self)
     }
 
-    /// That it was refused, and why.
+    /// Checks that the record was refused for this reason.
     pub(crate) fn refused(self, reason: &str) -> Checked<Self> {
-        let so = self.at("/outcome") == "refused" && self.at("/reason") == reason;
-        self.that(so, format!("outcome refused, reason {reason}"))?;
+        let is_refused = self.at("/outcome") == "refused" && self.at("/reason") == reason;
+        self.that(is_refused, format!("outcome refused, reason {reason}"))?;
         Ok(self)
     }
 
-    /// That it repeats an earlier one, and is told of that one's place and fate.
+    /// Checks that the record repeats an earlier one and got the reason and position of `first`.
     pub(crate) fn repeats(&self, first: &Self) -> Checked {
-        let so = self.at("/outcome") == "repeat"
+        let is_repeat = self.at("/outcome") == "repeat"
             && self.at("/reason") == first.at("/reason")
             && self.at("/position") == first.at("/position");
         let expected = format!("outcome repeat, reason {}, position {}", first.at("/reason"), first.at("/position"));
-        self.that(so, expected)
+        self.that(is_repeat, expected)
     }
 
-    /// That it is a problem of a kind.
+    /// Checks that the answer is a problem with this status and kind.
     pub(crate) fn problem(&self, status: u16, kind: &str) -> Checked {
-        let so = self.status == status && self.at("/kind") == kind;
-        self.that(so, format!("status {status} and a problem of kind {kind}"))
+        let is_problem = self.status == status && self.at("/kind") == kind;
+        self.that(is_problem, format!("status {status} and a problem of kind {kind}"))
     }
 
-    /// `P:O` of a record that was appended.
+    /// Returns the position of the appended record as `P:O`.
     pub(crate) fn place(&self) -> String {
         format!("{}:{}", self.at("/position/partition"), self.at("/position/offset"))
     }

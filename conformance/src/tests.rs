@@ -4,7 +4,7 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// Rules whose scenarios ended early, each with what it builds on.
+/// Returns the failing rules. Each given rule stopped early, in a step that needs the given other rule.
 fn stops(stops: &[(&'static Rule, Option<&'static str>)]) -> BTreeSet<&'static str> {
     let stop = |needs| Some(Err(Stop { needs, finding: Finding::default() }));
     fails(&stops.iter().map(|(rule, needs)| (*rule, stop(*needs))).collect::<Vec<_>>())
@@ -15,7 +15,7 @@ fn a_rule_that_builds_on_one_that_fails_is_not_what_fails() {
     let all: Vec<&'static Rule> = rules().collect();
     let name = |at: usize| all[at].name;
     assert_eq!(stops(&[(all[0], None), (all[1], Some(name(0))), (all[2], Some(name(1)))]), [name(0)].into());
-    // What it builds on was not seen to fail, or builds on it in turn: then something is wrong, and is told.
+    // If the needed rule did not fail, or needs this rule in turn, this rule is reported as failed.
     assert_eq!(stops(&[(all[1], Some(name(0)))]), [name(1)].into());
     assert_eq!(stops(&[(all[0], Some(name(1))), (all[1], Some(name(0)))]), [name(0), name(1)].into());
     assert_eq!(stops(&[(all[0], Some(name(0)))]), [name(0)].into());

@@ -1,4 +1,4 @@
-//! One writer per run: claims, and who is taken for whom.
+//! One writer per run: claims, the writer that answers report, and numbers that the server fills in.
 
 use super::client::Target;
 use super::{
@@ -14,28 +14,58 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "claim_applied",
         SECTION,
-        "a claim of the next epoch takes the run over; writer_seq begins at 1",
+        "a claim of the next epoch takes the run over; writer_seq restarts at 1",
         claim_applied,
     ),
     Rule::new(
         "claim_lost",
         SECTION,
-        "of two claims of an epoch the first wins; one of another epoch is fenced",
+        "only the first claim of the next epoch wins; every other claim is fenced",
         claim_lost,
     ),
-    Rule::new("claim_reuses_id", "Judgement", "a claim under a known record_id is a conflict", claim_reuses_id),
-    Rule::new("claim_served", SECTION, "a server claims for a client: writer, epoch, next number, hash", claim_served),
-    Rule::new("claim_resent", SECTION, "a claim under a record_id is made once, and lost if taken since", claim_resent),
-    Rule::new("claim_only_if", SECTION, "a claim that names another head than the run's claims nothing", claim_only_if),
-    Rule::new("read_back_writer", SECTION, "an outcome tells who writes the run now", read_back_writer),
-    Rule::new("record_writer", SECTION, "an outcome tells who wrote the record, or the one it repeats", record_writer),
-    Rule::new("append_reads_back", SECTION, "at latest an append tells who writes the run now", append_reads_back),
-    Rule::new("writer_not_filled_in", SECTION, "who says no writer is never taken for the run's", not_filled_in),
-    Rule::new("numbers_filled_in", "The record", "numbers that a client leaves out are the next ones", filled_in),
+    Rule::new("claim_reuses_id", "Judgement", "a claim with a known record_id is a conflict", claim_reuses_id),
+    Rule::new(
+        "claim_served",
+        SECTION,
+        "a server claims for a client and returns writer, epoch, next number and hash",
+        claim_served,
+    ),
+    Rule::new(
+        "claim_resent",
+        SECTION,
+        "a claim sent again with its record_id is made once, and is claim_lost after a later claim",
+        claim_resent,
+    ),
+    Rule::new(
+        "claim_only_if",
+        SECTION,
+        "a claim whose only_if names another hash than the run's is a conflict",
+        claim_only_if,
+    ),
+    Rule::new("read_back_writer", SECTION, "an outcome reports the run's current writer", read_back_writer),
+    Rule::new(
+        "record_writer",
+        SECTION,
+        "an outcome reports the writer of the record, or of the record that it repeats",
+        record_writer,
+    ),
+    Rule::new("append_reads_back", SECTION, "an append at latest reports the run's current writer", append_reads_back),
+    Rule::new(
+        "writer_not_filled_in",
+        SECTION,
+        "the server does not fill in the run's writer for a record without one",
+        not_filled_in,
+    ),
+    Rule::new(
+        "numbers_filled_in",
+        "The record",
+        "the server fills in the next numbers if a client omits them",
+        filled_in,
+    ),
     Rule::new(
         "renumbered",
         "Judgement",
-        "refused for its number, again without one: the server gives it the next, and it is applied once",
+        "a record refused for its number and sent again without one gets the next number and is applied once",
         renumbered,
     ),
 ];
@@ -176,7 +206,7 @@ fn renumbered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.say(&mut run, turn("a"))?;
     scenario.say(&mut run, turn("z"))?;
-    // As a server sends it whose number another server's record took.
+    // The writer_seq is consumed, as if another server had assigned it to another record.
     let lost = run.record(turn("b")).with("writer_seq", 1);
     scenario.send(&mut run, &lost)?.refused("conflict").needs("conflict_number")?;
     let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);

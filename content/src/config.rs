@@ -1,11 +1,11 @@
-//! Where the store is, and which payloads go there.
+//! The store's address, and the limit above which payloads go to the store.
 
 use crate::{Error, Kind};
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-/// The default for the longest payload that stays in its record, bytes.
+/// Default of [`Config::inline_bytes_max`].
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
-/// The most that can be configured instead: a record has 1 MiB, and its envelope needs part of it.
+/// Allowed values of [`Config::inline_bytes_max`]. A record has at most 1 MiB, and its envelope needs part of it.
 pub const INLINE_BYTES_RANGE: RangeInclusive<usize> = 1 << 10..=768 << 10;
 
 /// The options that a store is opened with.
@@ -16,9 +16,9 @@ pub struct Config {
     /// For S3: `endpoint`, `region`, `access_key_id`, `secret_access_key` and any other option of object_store. They
     /// override the environment's `AWS_…` variables. Default none.
     pub options: BTreeMap<String, String>,
-    /// A payload with a longer encoding goes to the store, bytes. Default [`INLINE_BYTES_MAX`].
+    /// Longest encoding of a payload that stays in its record, bytes. Default [`INLINE_BYTES_MAX`].
     pub inline_bytes_max: usize,
-    /// How long a call on the store may take, its retries included. Default 30 s.
+    /// Time limit of a call on the store, its retries included. Default 30 s.
     pub deadline: Duration,
 }
 
@@ -43,12 +43,13 @@ impl Config {
 
     pub(crate) fn place(&self) -> Result<Place, Error> {
         let invalid = |what: &str| {
-            let message = format!("the content store {:?} {what}; it is file:DIR or s3://BUCKET/PREFIX", self.url);
+            let message = format!("the content store {:?} {what}; use file:DIR or s3://BUCKET/PREFIX", self.url);
             Err(Error::new(Kind::Invalid, message))
         };
         if !INLINE_BYTES_RANGE.contains(&self.inline_bytes_max) {
             let (least, most) = (INLINE_BYTES_RANGE.start(), INLINE_BYTES_RANGE.end());
-            let message = format!("{} bytes inline is not between {least} and {most}", self.inline_bytes_max);
+            let message =
+                format!("the inline limit of {} bytes is not between {least} and {most}", self.inline_bytes_max);
             return Err(Error::new(Kind::Invalid, message));
         }
         if let Some(rest) = self.url.strip_prefix("s3://") {
@@ -58,19 +59,19 @@ impl Config {
                 bucket => Ok(Place::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() }),
             };
         }
-        let Some(path) = self.url.strip_prefix("file:") else { return invalid("is of no kind that is known") };
-        // file:///a and file:/a are the same folder; file:a is below the working one.
+        let Some(path) = self.url.strip_prefix("file:") else { return invalid("is neither a folder nor an S3 bucket") };
+        // file:///a and file:/a are the same folder. file:a is relative to the working directory.
         let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
         match path {
             "" | "//" => invalid("names no folder"),
             path if path.starts_with("//") => invalid("names a host"),
-            _ if !self.options.is_empty() => invalid("is a folder, which takes no options"),
+            _ if !self.options.is_empty() => invalid("is a folder, for which there are no options"),
             path => Ok(Place::Folder(PathBuf::from(path))),
         }
     }
 }
 
-/// Where objects are.
+/// The location of the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Folder(PathBuf),

@@ -1,15 +1,15 @@
-//! One error; [`Error::kind`] says what the caller can do about it.
+//! The error of the content store. [`Error::kind`] determines how the caller can react.
 
 use runlog_schemas::answer::{self, ErrorKind};
 
-/// What a caller can do about an error.
+/// The possible reaction of a caller to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The store gave no valid answer in time: the same call may succeed later.
     Unavailable,
     /// The object does not exist: restore it from a copy.
     Missing,
-    /// The object has another length or hash than its reference: restore it from a copy.
+    /// The object's length or hash differs from its reference: restore it from a copy.
     Corrupt,
     /// The content exceeds the store's limit.
     TooLarge,
@@ -38,7 +38,7 @@ impl Error {
         self
     }
 
-    /// What the caller can do about it.
+    /// The possible reaction of the caller.
     pub fn kind(&self) -> Kind {
         self.kind
     }

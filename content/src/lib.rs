@@ -6,8 +6,9 @@
 //!   claim check ──resolve──▶ get ──▶ length and hash verified ──▶ payload
 //! ```
 //!
-//! An object is written before the record that names it, and never changed. The judge and the projection never read it. An
-//! object whose record was never appended does no harm: the next upload of the same content finds it.
+//! An object is written before the record that names it. Its content never changes; an upload replaces only a damaged object.
+//! The judge and the projection never read objects. An object without a record does no harm: the next upload of the same
+//! content finds it.
 //!
 //! Every call ends within [`Config::deadline`], its retries included. Cancelled, a `put` may have stored the object.
 

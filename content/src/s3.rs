@@ -1,4 +1,4 @@
-//! Object stores that speak S3, by `object_store` over a connection of our own.
+//! S3 object stores, with `object_store` over HTTP connections of this module.
 
 use crate::{Config, Error, Kind};
 use http_body_util::BodyExt;
@@ -32,10 +32,9 @@ const RETRIES_MAX: usize = 5;
 /// The option that lets content and the store's keys go over a network without TLS.
 const ALLOW_HTTP: AmazonS3ConfigKey = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
 
-/// The bucket, as environment and options say. An option wins over the environment.
+/// Opens the bucket with the configuration from environment and options. An option overrides the environment.
 ///
-/// Errors: `Invalid` for an unknown option, and for an endpoint without TLS on another machine that is not accepted by
-/// `allow_http`.
+/// Errors: `Invalid` for an unknown option, and for an endpoint without TLS on another machine, unless `allow_http` is set.
 pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>, Error> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     for (name, value) in &config.options {
@@ -43,8 +42,9 @@ pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>
             Error::new(Kind::Invalid, format!("the content store has no option {name}")).because(error)
         })?;
         if matches!(key, AmazonS3ConfigKey::Client(_)) && key != ALLOW_HTTP {
-            let message =
-                format!("the content store does not take the option {name}: its connections are Runlog's own");
+            let message = format!(
+                "the content store does not support the option {name}, because Runlog makes its connections itself"
+            );
             return Err(Error::new(Kind::Invalid, message));
         }
         builder = builder.with_config(key, value);
@@ -63,7 +63,7 @@ pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>
     Ok(Arc::new(store))
 }
 
-/// The builder, which takes an endpoint without TLS on this machine, or where `allow_http` accepts it.
+/// Accepts an endpoint without TLS on this machine, or if `allow_http` is set.
 fn over_tls(builder: AmazonS3Builder) -> Result<AmazonS3Builder, Error> {
     let of = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
     let Some(endpoint) = of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint)) else {
@@ -110,7 +110,9 @@ impl HttpConnector for Connector {
             Ok(rooted) => rooted.with_no_client_auth(),
             Err(error) => {
                 // A store in the same network may be used without TLS.
-                tracing::warn!("the system has no certificates, so that no content store is trusted over TLS: {error}");
+                tracing::warn!(
+                    "the system has no root certificates, so a content store over TLS is not trusted: {error}"
+                );
                 builder()?.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
             }
         };
@@ -147,7 +149,7 @@ impl HttpService for Connection {
     }
 }
 
-/// The errors that object_store may retry: all but an answer that is not HTTP.
+/// Maps an error to a kind that object_store retries: always after a failed connect, else for idempotent requests.
 fn kind(error: &ClientError) -> HttpErrorKind {
     if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Interrupted }
 }
@@ -167,8 +169,8 @@ mod tests {
         }
         for endpoint in ["http://store:9000", "HTTP://10.0.0.1", "http://127.0.0.1:80@store/", "http://localhost.store"]
         {
-            let told = opened(&[("endpoint", endpoint)]).expect_err(endpoint);
-            assert!(told.contains("allow_http=true"), "{told}");
+            let refusal = opened(&[("endpoint", endpoint)]).expect_err(endpoint);
+            assert!(refusal.contains("allow_http=true"), "{refusal}");
             assert!(opened(&[("endpoint", endpoint), ("allow_http", "true")]).is_ok(), "{endpoint}");
         }
         let ignored = opened(&[("allow_invalid_certificates", "true")]).expect_err("it would be ignored");

@@ -1,4 +1,4 @@
-//! Objects by the hash of their content.
+//! The store of objects, each under the hash of its content.
 
 use crate::{Config, Error, Kind, config::Place, s3};
 use bytes::Bytes;
@@ -14,11 +14,11 @@ use runlog_schemas::{
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-/// The longest content, bytes: writers and readers hold it in memory whole.
+/// The longest content, bytes. Writers and readers hold a whole content in memory.
 pub const CONTENT_BYTES_MAX: usize = 64 << 20;
-/// Contents in transfer at the same time, for all callers together: with [`CONTENT_BYTES_MAX`] it bounds their memory.
+/// Concurrent transfers of all callers together. With [`CONTENT_BYTES_MAX`] this bounds their memory.
 const TRANSFERS_MAX: usize = 4;
-/// Existence checks at the same time, for all callers together.
+/// Concurrent existence checks of all callers together.
 const QUESTIONS_MAX: usize = 32;
 
 /// The reference to an object: its content's hash and length.
@@ -31,7 +31,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The name of `content`.
+    /// Computes the reference to `content`.
     pub fn of(content: &[u8]) -> Self {
         Self { sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
@@ -43,7 +43,7 @@ impl From<&StoredPayload> for Reference {
     }
 }
 
-/// A content store. Shared by all who use it: cheap to clone.
+/// A content store. Cheap to clone; clones share its limits.
 #[derive(Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
@@ -55,7 +55,7 @@ pub struct Store {
     questions: Arc<Semaphore>,
 }
 
-/// The client of a bucket has its keys.
+/// Does not print the bucket's client, which contains keys.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("url", &self.url).finish_non_exhaustive()
@@ -73,8 +73,7 @@ impl Store {
                 };
                 std::fs::create_dir_all(&dir).map_err(|error| failed(error.into()))?;
                 let folder = LocalFileSystem::new_with_prefix(&dir).map_err(|error| failed(error.into()))?;
-                // The log's records are durable when they are acknowledged; the objects that they name must be durable
-                // before.
+                // An acknowledged record is durable, so the object that it names must be durable before.
                 (Arc::new(folder.with_fsync(true)), String::new())
             }
             Place::S3 { bucket, prefix } => (s3::open(&bucket, config)?, prefix),
@@ -90,7 +89,7 @@ impl Store {
         })
     }
 
-    /// The folder, if the store is one.
+    /// Returns the folder of the store, or `None` for S3.
     pub fn folder(&self) -> Option<PathBuf> {
         match Config::new(&*self.url).place() {
             Ok(Place::Folder(dir)) => Some(dir),
@@ -103,7 +102,7 @@ impl Store {
         self.inline_bytes_max
     }
 
-    /// The same store with another deadline for its calls, unless its own is shorter.
+    /// Returns this store with a shorter deadline for its calls. A longer one has no effect.
     #[must_use]
     pub fn within(&self, deadline: Duration) -> Self {
         Self { deadline: self.deadline.min(deadline), ..self.clone() }
@@ -152,15 +151,15 @@ impl Store {
 
     /// Whether an object's content matches its name.
     async fn is_intact(&self, path: &ObjectPath, reference: &Reference) -> Result<bool, Failure> {
-        let found = match self.objects.get(path).await {
-            Ok(found) if found.meta.size == reference.bytes => found.bytes().await,
+        let object = match self.objects.get(path).await {
+            Ok(object) if object.meta.size == reference.bytes => object.bytes().await,
             Ok(_) | Err(Failure::NotFound { .. }) => return Ok(false),
             Err(failure) => return Err(failure),
         };
-        Ok(Reference::of(&found?) == *reference)
+        Ok(Reference::of(&object?) == *reference)
     }
 
-    /// Reads the content and verifies length and hash. Reads no more bytes than the reference says.
+    /// Reads the content and verifies length and hash. Reads no more bytes than the reference contains.
     ///
     /// Errors: `Missing`, `Corrupt` (another length or hash), `TooLarge`, `Unavailable`.
     pub async fn get(&self, reference: &Reference) -> Result<Bytes, Error> {
@@ -173,7 +172,7 @@ impl Store {
         Err(self.error(Kind::Corrupt, reference, "is not what was stored").because(why))
     }
 
-    /// The object, unverified but of the right length.
+    /// Reads the object. Checks its length, not its hash.
     async fn download(&self, reference: &Reference) -> Result<Bytes, Error> {
         if reference.bytes > CONTENT_BYTES_MAX as u64 {
             return Err(self.error(Kind::TooLarge, reference, "is over the limit"));
@@ -188,7 +187,7 @@ impl Store {
         self.bounded(reference, &self.transfers, download).await?.map_err(|length| self.other_length(reference, length))
     }
 
-    /// Whether the object exists. Only its length is checked; `get` finds any other damage.
+    /// Returns whether the object exists. Checks only its length; `get` finds other damage.
     ///
     /// Errors: `Corrupt` if it has another length, `Unavailable`.
     pub async fn has(&self, reference: &Reference) -> Result<bool, Error> {
@@ -249,7 +248,7 @@ impl Store {
         match answered.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(failure @ Failure::NotFound { .. })) => {
-                Err(self.error(Kind::Missing, reference, "is not there").because(failure))
+                Err(self.error(Kind::Missing, reference, "does not exist").because(failure))
             }
             Ok(Err(failure)) => {
                 Err(self.error(Kind::Unavailable, reference, "cannot be read or written").because(failure))

@@ -1,10 +1,10 @@
-//! What every adapter refuses in the same way, before anything of a batch is enqueued.
+//! Checks that all adapters share. They run before any record of a batch is enqueued.
 
 use std::future;
 
 use crate::{Ack, BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, LABEL_BYTES_MAX, Offset, PartitionId};
 
-/// The limits that a batch is held against.
+/// The limits of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
     pub(crate) topic: &'a str,
@@ -13,7 +13,7 @@ pub(crate) struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// The bytes of the batch, or why it is refused as a whole.
+    /// Returns the size of the batch in bytes, or the reason to refuse it as a whole.
     pub(crate) fn check(&self, partition: PartitionId, batch: &[Entry]) -> Result<usize, Error> {
         let invalid = |what: String| Err(Error::new(Kind::Invalid, self.topic, what).at(partition));
         self.check_partition(partition)?;
@@ -49,7 +49,7 @@ impl Limits<'_> {
         if partition.get() < self.partitions {
             return Ok(());
         }
-        let what = format!("there is no such partition among {}", self.partitions);
+        let what = format!("the partition does not exist: the log has {} partitions", self.partitions);
         Err(Error::new(Kind::Invalid, self.topic, what).at(partition))
     }
 }
@@ -59,7 +59,7 @@ fn label_bytes(entry: &Entry) -> usize {
     entry.key.len() + headers.sum::<usize>()
 }
 
-/// An acknowledgement, or a refusal, that is known already.
+/// Returns an acknowledgement that is already resolved.
 pub(crate) fn settled(result: Result<Vec<Offset>, Error>) -> Ack {
     Box::pin(future::ready(result))
 }

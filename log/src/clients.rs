@@ -10,7 +10,7 @@ pub enum Client {
     Consumer,
     /// Appends records.
     Producer,
-    /// Asks for offsets.
+    /// Queries the bounds of partitions.
     Bounds,
 }
 
@@ -18,7 +18,7 @@ impl Client {
     /// Every client.
     pub const ALL: [Self; 3] = [Self::Consumer, Self::Producer, Self::Bounds];
 
-    /// Its name, in metrics and messages.
+    /// Returns the name for metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Consumer => "consumer",
@@ -31,7 +31,7 @@ impl Client {
 /// Replaced clients and consumers that deliver nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    /// How many clients were replaced since the log was opened, by client.
+    /// The number of replacements since the log was opened, by client.
     pub replaced: BTreeMap<Client, u64>,
     /// The last replacement of a consumer or producer.
     pub last: Option<Replacement>,
@@ -42,11 +42,11 @@ pub struct Clients {
 /// A client was replaced.
 #[derive(Clone, Debug)]
 pub struct Replacement {
-    /// Which one.
+    /// The replaced client.
     pub client: Client,
-    /// Why, as a clause for operators.
+    /// The reason, as a clause for operators.
     pub reason: String,
-    /// When.
+    /// The time of the replacement.
     pub at: Instant,
 }
 
@@ -59,6 +59,6 @@ pub struct Stall {
     pub next: Offset,
     /// The end offset at the brokers (exclusive).
     pub end: Offset,
-    /// When the consumer was first seen stopped at `next`.
+    /// The time at which the consumer was first found stopped at `next`.
     pub since: Instant,
 }

@@ -1,4 +1,4 @@
-//! The time that a log of our own stamps its records with. Kafka stamps them by itself.
+//! The clock for the timestamps of the local and the memory log. Kafka's brokers set their own timestamps.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -14,7 +14,7 @@ impl Clock {
 
     /// The machine's clock.
     pub fn system() -> Self {
-        // The one place of this crate that reads it; whoever wants another time gives another clock.
+        // The only place in this crate that reads the system clock. For another time, pass another clock.
         #[allow(clippy::disallowed_methods)]
         Self::new(|| {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-/// Runs `work` on a new thread and waits for it at most `wait`. False if `work` has not finished by then, and continues on
-/// its thread, or if the thread cannot be started.
+/// Runs `work` on a new thread and waits for it at most `wait`. Returns whether it finished. After the wait, `work` continues
+/// on its thread. If the thread cannot be started, the result is false.
 pub(crate) fn within(wait: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, finished) = mpsc::channel();
     let thread = thread::Builder::new().name("closing".into()).spawn(move || {

@@ -1,16 +1,16 @@
-//! One error for every adapter; [`Error::kind`] says what the caller can do about it.
+//! The error of all adapters. [`Error::kind`] determines how the caller can react.
 
 use crate::{Offset, PartitionId};
 use runlog_schemas::subject::Subject;
 
-/// What a caller can do about an error.
+/// The possible reaction of a caller to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing happened; the same call may succeed later.
+    /// The call had no effect. The same call may succeed later.
     Retry,
-    /// The input is invalid, and nothing was appended.
+    /// The input is invalid. The call appended no record.
     Invalid,
-    /// It is not known whether the records were appended: read the log before sending them again.
+    /// Unknown whether the records were appended. Read the log before sending them again.
     Unknown,
     /// The offset is not in the log.
     OutOfRange,
@@ -62,23 +62,23 @@ impl Error {
         self
     }
 
-    /// The same error, for a caller that has something else to do about it.
+    /// Replaces the kind, for a caller that must react differently.
     #[must_use]
     pub fn with_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// What it is about: the topic, and the partition and offset if the call named them.
+    /// The topic of the error, and its partition and offset if the call named them.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// Why it failed, for a caller's error that repeats the message: its cause then appears once in the chain.
+    /// Takes the cause out, for a caller's error that repeats the message. So the cause appears once in the chain.
     pub fn into_source(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         self.source
     }
 
-    /// What the caller can do about it.
+    /// The possible reaction of the caller.
     pub fn kind(&self) -> Kind {
         self.kind
     }

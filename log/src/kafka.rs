@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   append ─▶ producer (idempotent, acks=all) ──▶ topic ──▶ consumer, one per reader, on the reader's thread
-//!                                                   └─────▶ bounds: a client and a thread of their own
+//!                                                   └─────▶ bounds client, with its own thread
 //! ```
 //!
-//! What concerns Kafka's administration alone is in [`admin`].
+//! [`admin`] creates topics and reads their configuration.
 
 use std::{
     fmt,
@@ -40,20 +40,20 @@ use health::Health;
 use identity::Identity;
 use producer::Producer;
 
-/// How long one exchange with the cluster may take where the caller gives no deadline.
+/// Time limit of one exchange with the cluster if the caller gives no deadline.
 const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a topic has to stay unknown until it counts as missing: a broker may learn later than the others of a topic
-/// that was just made.
+/// After brokers have reported a topic as unknown for this time, it counts as missing. A broker may learn of a new topic
+/// later than the others.
 const MISSING_WAIT: Duration = Duration::from_secs(5);
 
-/// The same where an operator asks about a topic that was there: the whole answer may take 5 seconds.
+/// Like [`MISSING_WAIT`], for an operator's query about an existing topic: the whole answer may take 5 seconds.
 const GONE_WAIT: Duration = Duration::from_secs(2);
 
-/// How long to wait until a client is closed; after that its thread is left running.
+/// Time limit for closing a client. After it, the client's thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// The log. Dropping it waits, within bounds, for what is enqueued.
+/// The log. Dropping it waits a bounded time for enqueued records.
 pub struct KafkaLog {
     config: KafkaConfig,
     identity: Identity,
@@ -64,17 +64,17 @@ pub struct KafkaLog {
 }
 
 impl KafkaLog {
-    /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
+    /// Connects to an existing topic with the topic's partition count. Blocks for the cluster's answer.
     ///
-    /// Errors: `Kind::Invalid` where brokers say for 5 seconds that there is no such topic, or a client property is not taken;
-    /// `Kind::Retry` where the cluster does not answer, or not for long enough within 10 seconds.
+    /// Errors: `Kind::Invalid` if brokers report for 5 seconds that the topic does not exist, or if a client property is
+    /// invalid. `Kind::Retry` if the cluster does not answer or the topic is not usable within 10 seconds.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
         Self::connected(config, |live, _| Ok(live))
     }
 
     /// Connects with a journal's partition count; the topic may have more partitions.
     ///
-    /// Errors: also `Kind::Invalid` where the topic has fewer.
+    /// Errors: as in [`KafkaLog::connect`]; also `Kind::Invalid` if the topic has fewer partitions.
     pub fn connect_with_partitions(config: KafkaConfig, count: u32) -> Result<Self, Error> {
         Self::connected(config, |live, topic| {
             if live >= count {
@@ -117,8 +117,8 @@ impl KafkaLog {
     }
 }
 
-/// Asks for the topic until it can be used; `None` once brokers have said for `missing_wait` that there is none: the metadata of a
-/// new topic reaches them at different times.
+/// Reads the topic's metadata until the topic can be used. Returns `None` after brokers have reported for `missing_wait` that it
+/// does not exist: the metadata of a new topic reaches brokers at different times.
 fn await_topic<T>(
     config: &KafkaConfig,
     missing_wait: Duration,
@@ -132,7 +132,7 @@ fn await_topic<T>(
                 if missing.get_or_insert_with(Instant::now).elapsed() >= missing_wait {
                     return Ok(None);
                 }
-                "the broker that was asked does not know the topic yet"
+                "the queried broker does not know the topic yet"
             }
             context::Topic::Unready => {
                 missing = None;
@@ -146,7 +146,7 @@ fn await_topic<T>(
     }
 }
 
-/// Ends a client, which librdkafka is known to hang in, within [`CLOSE_WAIT`].
+/// Closes a client within [`CLOSE_WAIT`]. The close can hang in librdkafka.
 fn close(topic: &str, what: &'static str, end: impl FnOnce() + Send + 'static) {
     if !within(CLOSE_WAIT, end) {
         tracing::error!(topic, "a kafka {what} did not close in time; its thread is left running");
@@ -240,7 +240,7 @@ mod tests {
     use context::Topic::{Missing, Ready, Unready};
     use std::cell::RefCell;
 
-    /// What becomes of a topic of which brokers say this, one after the other.
+    /// Returns the result of [`await_topic`] for these answers of brokers, in order.
     fn awaited(answers: Vec<context::Topic<()>>, missing_wait: Duration) -> Option<()> {
         let answers = RefCell::new(answers.into_iter());
         let ask = |_| Ok(answers.borrow_mut().next().unwrap());

@@ -1,4 +1,4 @@
-//! The log: a journal's source of truth, behind one trait.
+//! The log: a journal's source of truth, as one trait with several adapters.
 //!
 //! ```text
 //!   append ──▶ [ partition 0 ] 0 1 2 3 …  ──▶ Reader::poll   (projector)
@@ -46,15 +46,15 @@ pub const BATCH_ENTRIES_MAX: usize = 10_000;
 /// The most bytes in one batch, keys and headers included.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// Where [`Reader::poll`] stops, bytes: the record that reaches it is the last one of that call.
+/// Byte limit of one [`Reader::poll`]. The record that reaches the limit is the last one of that call.
 pub const POLL_BYTES_MAX: usize = 16 << 20;
 
 /// A record to append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The message key; Runlog's is the run id, empty for records that belong to a partition.
+    /// The message key. Runlog uses the run id, or an empty key for a record about a whole partition.
     pub key: Vec<u8>,
-    /// The framed Avro bytes; never empty, since Kafka's readers could not tell that from a tombstone.
+    /// The framed Avro bytes. Never empty, because Kafka's readers cannot distinguish an empty value from a tombstone.
     pub value: Vec<u8>,
     /// Header names and values, in order. A name has no NUL.
     pub headers: Vec<(String, Vec<u8>)>,
@@ -63,11 +63,11 @@ pub struct Entry {
 /// A record as a reader receives it, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The partition that it came from.
+    /// The partition of the record.
     pub partition: PartitionId,
-    /// Its offset there.
+    /// The offset of the record.
     pub offset: Offset,
-    /// Milliseconds since the Unix epoch, given by the log when it appended (`LogAppendTime`).
+    /// Time of the append by the log's clock (`LogAppendTime`), milliseconds since the Unix epoch.
     pub timestamp_millis: i64,
     /// The message key.
     pub key: Vec<u8>,
@@ -82,23 +82,23 @@ pub struct Delivery {
 pub struct Bounds {
     /// The first offset that can still be read (inclusive).
     pub start: Offset,
-    /// The high watermark: the offset that the next record will get at the least (exclusive). Equal to `start` when empty.
+    /// The high watermark (exclusive): the next record gets this offset or a higher one. Equal to `start` if empty.
     pub end: Offset,
 }
 
 impl Bounds {
-    /// An error for an offset outside of these bounds; both bounds themselves are allowed.
+    /// Refuses an offset outside of these bounds. Both bounds themselves are allowed.
     fn check(self, topic: &str, partition: PartitionId, next: Offset) -> Result<(), Error> {
         let Self { start, end } = self;
         if (start..=end).contains(&next) {
             return Ok(());
         }
-        let what = format!("the offset is outside of the log, which goes from {start} to {end}");
+        let what = format!("the offset is outside of the log, whose offsets are {start} to {end}");
         Err(Error::new(Kind::OutOfRange, topic, what).at(partition).offset(next))
     }
 }
 
-/// The acknowledgement of an append: resolves to the offsets of the batch, in its order.
+/// The acknowledgement of an append. Resolves to the offsets of the batch, in its order.
 ///
 /// The append has started when the call returns. Dropping this future does not cancel it; only the result is lost.
 pub type Ack = Pin<Box<dyn Future<Output = Result<Vec<Offset>, Error>> + Send>>;
@@ -109,12 +109,12 @@ pub type BoundsAnswer<'a> = Pin<Box<dyn Future<Output = Result<Bounds, Error>> +
 /// The answer to a query for a partition's end.
 pub type EndAnswer<'a> = Pin<Box<dyn Future<Output = Result<Offset, Error>> + Send + 'a>>;
 
-/// A journal's log. Cheap to share behind an `Arc`.
+/// A journal's log. Share it in an `Arc`.
 pub trait Log: Send + Sync + fmt::Debug {
     /// The topic's name, for positions and messages.
     fn topic(&self) -> &str;
 
-    /// How many partitions there are; fixed for the life of the value.
+    /// The partition count, which does not change while this value exists.
     fn partitions(&self) -> u32;
 
     /// The largest `Entry::value` that can be appended, bytes.
@@ -125,8 +125,8 @@ pub trait Log: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Settings of the log that could lose acknowledged records, read now: a sentence each, for operators. Blocks until the
-    /// brokers answer (Kafka), for some seconds at most.
+    /// Reads the settings with which the log could lose acknowledged records, and returns one sentence each for operators.
+    /// Blocks until the brokers answer (Kafka), for some seconds at most.
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
     }
@@ -148,21 +148,21 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Never blocks: a full queue is an error of kind `Retry`. An empty batch resolves to no offsets.
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack;
 
-    /// The partition's bounds, asked for after this call began and never answered from a cache.
+    /// Reads the partition's bounds. The read begins after this call, never from a cache.
     ///
-    /// Concurrent callers may share one question to the broker, but only one that is sent after they all arrived.
-    /// `deadline` bounds the wait; past it the error is of kind `Retry`. Await it within a Tokio runtime with time.
+    /// Concurrent callers may share one request to the broker, if it is sent after all of them called. `deadline` bounds the
+    /// wait; after it the error is of kind `Retry`. Await the answer in a Tokio runtime with time enabled.
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_>;
 
-    /// [`Bounds::end`] alone, asked for as [`Log::bounds`] asks: with Kafka in one request to the leader, and not in two.
+    /// Reads [`Bounds::end`] alone, like [`Log::bounds`]. With Kafka this takes one request to the leader instead of two.
     fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
         Box::pin(async move { Ok(self.bounds(partition, deadline).await?.end) })
     }
 
-    /// A reader of `from`: (partition, next offset to deliver, inclusive) pairs.
+    /// Creates a reader of `from`: pairs of a partition and the next offset to deliver (inclusive).
     ///
     /// Errors: `Kind::OutOfRange` when an offset lies below the partition's start or beyond its end; an offset equal to
-    /// either is legal. The reader never resets by itself. Blocks for a question to the broker (Kafka).
+    /// either is legal. The reader never resets by itself. Blocks for a request to the broker (Kafka).
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error>;
 }
 

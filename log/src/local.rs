@@ -38,24 +38,24 @@ use ends::Ends;
 use queue::{Pending, Queue};
 use store::Store;
 
-/// The partitions of a log that is created without a count.
+/// The partition count of a log that is created without one.
 pub const PARTITIONS_DEFAULT: u32 = 4;
 
-/// The most partitions; each is a column family, of which RocksDB wants few.
+/// The largest partition count. Each partition is a column family, and RocksDB works best with few of them.
 pub const PARTITIONS_MAX: u32 = 64;
 
-/// How long a drop waits until the queue is written.
+/// Time limit of the drop, which waits until the queue is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// The location and settings of a local log.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// The directory, created where it is missing.
+    /// The directory. It is created if it is missing.
     pub dir: PathBuf,
     /// The topic's name, for positions and messages. Default `runlog.journal`.
     pub topic: String,
-    /// The partition count. A log keeps the one it was created with, and opening it with another is
-    /// `Kind::Invalid`. Default: the log's own, and [`PARTITIONS_DEFAULT`] for a new one.
+    /// The partition count. It cannot change after the creation; opening a log with another count is `Kind::Invalid`.
+    /// Default: the log's own count, or [`PARTITIONS_DEFAULT`] for a new log.
     pub partitions: Option<u32>,
     /// The clock of the records' timestamps, which never decrease within a partition. Default the machine's clock.
     pub clock: Clock,
@@ -68,7 +68,7 @@ impl LocalConfig {
     }
 }
 
-/// The log. Dropping it writes what is enqueued, closes the directory, and ends its readers with `Kind::Fatal`.
+/// The log. Dropping it writes the enqueued records and closes the directory. Its readers then fail with `Kind::Fatal`.
 pub struct LocalLog {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<()>>,
@@ -84,7 +84,7 @@ struct Shared {
 }
 
 impl LocalLog {
-    /// Opens the log in a directory, and creates it where there is none.
+    /// Opens the log in a directory, or creates a log if the directory has none.
     ///
     /// Errors: `Kind::Retry` while another process, or another handle of this one, has the directory; `Kind::Invalid`
     /// for another partition count or a layout of another version; `Kind::Damaged` for damaged data.
@@ -154,7 +154,8 @@ impl Log for LocalLog {
             }
             Err(queue::Refused::Closed) => return settled(Err(shared.closed().at(partition))),
         }
-        let lost = Error::new(Kind::Unknown, &shared.topic, "the log's writer ended without an answer").at(partition);
+        let lost =
+            Error::new(Kind::Unknown, &shared.topic, "the log's writer thread ended without an answer").at(partition);
         Box::pin(async move { acked.await.unwrap_or(Err(lost)) })
     }
 

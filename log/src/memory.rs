@@ -1,8 +1,8 @@
-//! A log in memory, for tests: it does at will what a log may do and rarely does.
+//! A log in memory, for tests. It produces, on demand, the rare behaviour that a log may show.
 //!
-//! Clones are handles to the same log. What [`MemoryOptions`] injects happens by itself; [`MemoryLog::skip`],
-//! [`MemoryLog::truncate_before`], [`MemoryLog::hold`] and [`MemoryLog::fail_next`] make it happen at a chosen moment.
-//! Nothing survives the process.
+//! Clones are handles to the same log. [`MemoryOptions`] injects behaviour at regular intervals or from the start.
+//! [`MemoryLog::skip`], [`MemoryLog::truncate_before`], [`MemoryLog::hold`] and [`MemoryLog::fail_next`] inject it at a chosen
+//! moment. The records do not survive the process.
 
 use std::{
     collections::VecDeque,
@@ -18,27 +18,27 @@ use crate::{
 
 mod reader;
 
-/// What a [`MemoryLog`] is and which faults it has from the start.
+/// The settings of a [`MemoryLog`] and its faults from the start.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// The topic's name. Default `runlog.journal`.
     pub topic: String,
-    /// How many partitions. Default 4.
+    /// The partition count. Default 4.
     pub partitions: u32,
-    /// The largest value taken, bytes. Default [`VALUE_BYTES_MAX`].
+    /// The largest accepted value, bytes. Default [`VALUE_BYTES_MAX`].
     pub value_bytes_max: usize,
-    /// What records are stamped with. Default the machine's clock.
+    /// The clock of the records' timestamps. Default the machine's clock.
     pub clock: Clock,
     /// Leaves gaps between offsets. Default none.
     pub gaps: Option<Gaps>,
-    /// Delivers records again. Default never.
+    /// Delivers records repeatedly. Default never.
     pub repeats: Option<Repeats>,
-    /// A reader takes so many records of a partition before it turns to the next one, and comes back within the same
-    /// poll. Default as many as there are.
+    /// The most records of a partition that a reader delivers before it continues with the next partition. It returns to the
+    /// partition within the same poll. Default all records.
     pub chunk: Option<usize>,
     /// Whether every partition is held (see [`MemoryLog::hold`]) from the start. Default no.
     pub held: bool,
-    /// What happens to the first appends, in order. Default nothing.
+    /// The faults of the first appends, in order. Default none.
     pub append_faults: Vec<AppendFault>,
 }
 
@@ -58,7 +58,7 @@ impl Default for MemoryOptions {
     }
 }
 
-/// After every `every` records of a partition, `width` offsets are given to nothing.
+/// After every `every` records of a partition, leaves `width` offsets without a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Gaps {
     /// Records between two gaps.
@@ -67,8 +67,8 @@ pub struct Gaps {
     pub width: u64,
 }
 
-/// After every `every` records that a reader delivered from a partition, it delivers the last `back` of them again, as
-/// a consumer does that went on from an older position. The reader's position does not go back.
+/// After every `every` records from a partition, a reader delivers the last `back` records again, like a consumer that
+/// resumed at an older position. The reader's position does not move backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeats {
     /// Records between two repetitions.
@@ -77,14 +77,14 @@ pub struct Repeats {
     pub back: usize,
 }
 
-/// What becomes of one append.
+/// The fault of one append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendFault {
-    /// Nothing lands, and the error has this kind.
+    /// The batch does not land, and the error has this kind.
     Refused(Kind),
-    /// It lands, but the answer is `Kind::Unknown`.
+    /// The batch lands, but the answer is `Kind::Unknown`.
     UnknownLanded,
-    /// Nothing lands, and the answer is `Kind::Unknown`.
+    /// The batch does not land, and the answer is `Kind::Unknown`.
     UnknownLost,
 }
 
@@ -96,7 +96,7 @@ pub struct MemoryLog(Arc<Shared>);
 struct Shared {
     options: MemoryOptions,
     state: Mutex<State>,
-    /// Something became readable, or stopped being so.
+    /// Notified when records became visible to readers, or invisible.
     changed: Condvar,
 }
 
@@ -110,7 +110,7 @@ struct State {
 struct Partition {
     start: Offset,
     end: Offset,
-    /// Readers see nothing from here on.
+    /// Records from this offset on are invisible to readers.
     held_at: Option<Offset>,
     appended: u64,
     last_millis: i64,
@@ -118,12 +118,12 @@ struct Partition {
 }
 
 impl MemoryLog {
-    /// A log without faults.
+    /// Creates a log without faults.
     pub fn new(partitions: u32) -> Self {
         Self::with(MemoryOptions { partitions, ..MemoryOptions::default() })
     }
 
-    /// A log with the faults that `options` name.
+    /// Creates a log with these options.
     pub fn with(options: MemoryOptions) -> Self {
         let held_at = options.held.then_some(Offset::ZERO);
         let partitions = (0..options.partitions).map(|_| Partition { held_at, ..Partition::default() }).collect();
@@ -131,14 +131,14 @@ impl MemoryLog {
         Self(Arc::new(Shared { options, state: Mutex::new(state), changed: Condvar::new() }))
     }
 
-    /// Gives the next `count` offsets of a partition to nothing, as Kafka does to control records: the end moves, and
-    /// readers step over them.
+    /// Leaves the next `count` offsets of a partition without a record, like Kafka's control records. The end moves, and
+    /// readers skip these offsets.
     pub fn skip(&self, partition: PartitionId, count: u64) {
         self.change(partition, |partition| partition.end = partition.end.saturating_add(count));
     }
 
-    /// Moves the partition's start up to `start`, at most to its end. A reader that was to deliver a record below it
-    /// gets `Kind::OutOfRange`.
+    /// Moves the partition's start up to `start`, at most to its end. A reader whose next record is below it gets
+    /// `Kind::OutOfRange`.
     pub fn truncate_before(&self, partition: PartitionId, start: Offset) {
         self.change(partition, |partition| {
             partition.start = partition.start.max(start.min(partition.end));
@@ -147,17 +147,17 @@ impl MemoryLog {
         });
     }
 
-    /// From now on appends are acknowledged and move the bounds, but readers do not see them yet.
+    /// Hides later appends from readers. They are still acknowledged and move the bounds.
     pub fn hold(&self, partition: PartitionId) {
         self.change(partition, |partition| partition.held_at = partition.held_at.or(Some(partition.end)));
     }
 
-    /// Ends [`MemoryLog::hold`].
+    /// Ends [`MemoryLog::hold`]: readers get the hidden records.
     pub fn release(&self, partition: PartitionId) {
         self.change(partition, |partition| partition.held_at = None);
     }
 
-    /// Does this to the next append that has no fault waiting for it yet, whatever its partition.
+    /// Queues a fault. It applies to the first append, to any partition, that has no earlier fault.
     pub fn fail_next(&self, fault: AppendFault) {
         self.0.lock().append_faults.push_back(fault);
     }
@@ -244,7 +244,7 @@ impl Partition {
         let Entry { key, value, headers } = entry;
         let timestamp_millis = self.last_millis;
         self.records.push_back(Delivery { partition, offset, timestamp_millis, key, value, headers });
-        self.end = offset.next().expect("a partition ends before its offsets do");
+        self.end = offset.next().expect("the offsets of a partition are not exhausted");
         self.appended += 1;
         if let Some(Gaps { every, width }) = gaps
             && self.appended.is_multiple_of(every)
@@ -254,7 +254,7 @@ impl Partition {
         offset
     }
 
-    /// Where readers stop for now.
+    /// The end of the records that readers get.
     fn visible_end(&self) -> Offset {
         self.held_at.unwrap_or(self.end)
     }

@@ -1,4 +1,5 @@
-//! Which files may hold secrets: keys, tokens, passwords. The Python client has the same rule, in `_private_file.py`.
+//! The rule for files that contain secrets: keys, tokens, passwords. The Python client has the same rule, in
+//! `_private_file.py`.
 
 use std::{
     fs::{self, File, Metadata},
@@ -6,17 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a file must not hold secrets.
+/// The reason why a file must not contain secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exposure {
-    /// Other users may read or write it. The permission bits.
+    /// Other users may read or write the file, which has these permission bits.
     Mode(u32),
-    /// Other users may replace it. The folder that all users may write.
+    /// Other users may replace the file, because all users may write this folder.
     Folder(PathBuf),
 }
 
 impl Exposure {
-    /// A sentence about the file, which is `what`, with the remedy.
+    /// Returns a message with the remedy. `what` names the file's purpose.
     pub fn message(&self, what: &str, path: &Path) -> String {
         let path = path.display();
         match self {

@@ -1,5 +1,5 @@
-//! What the registry said, on disk: `DIR/registry/schemas.json`, replaced as a whole, so that a crash leaves the old file or
-//! the new one. Everything in it can be asked for again: what is damaged is dropped, entry by entry.
+//! The registry's answers on disk, in `DIR/registry/schemas.json`. The file is replaced as a whole, so that a crash leaves the
+//! old file or the new one. Damaged entries are dropped one by one, because every answer can be requested again.
 
 use runlog_schemas::datum::Sha256;
 use serde::{Deserialize, Serialize};
@@ -42,31 +42,33 @@ fn digest(id: u32, schema: &str) -> String {
 }
 
 impl Cache {
-    /// Reads what is kept in `dir`, as far as it is whole.
+    /// Reads the intact entries of the file in `dir`.
     pub(crate) fn open(dir: Option<&Path>) -> io::Result<Self> {
         let Some(dir) = dir else { return Ok(Self::default()) };
         fs::create_dir_all(dir)?;
         let file = dir.join("schemas.json");
         let mut cache = Self { file: Some(file.clone()), ..Self::default() };
-        let kept = match fs::metadata(&file) {
+        let bytes = match fs::metadata(&file) {
             Ok(about) if about.len() <= FILE_BYTES_MAX => fs::read(&file)?,
             Ok(_) => Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cache),
             Err(error) => return Err(error),
         };
-        match serde_json::from_slice::<Kept>(&kept) {
+        match serde_json::from_slice::<Kept>(&bytes) {
             Ok(kept) if kept.format == FORMAT => {
                 for (id, entry) in kept.schemas {
                     if digest(id, &entry.schema) == entry.sha256 {
                         cache.schemas.insert(id, entry.schema);
                     } else {
-                        tracing::warn!(id, "a kept schema is damaged, the registry will be asked again");
+                        tracing::warn!(id, "a cached schema is damaged and is requested from the registry again");
                     }
                 }
                 cache.own = kept.own;
                 cache.own.retain(|_, id| cache.schemas.contains_key(id));
             }
-            _ => tracing::warn!(file = %file.display(), "kept schemas are damaged, the registry will be asked again"),
+            _ => {
+                tracing::warn!(file = %file.display(), "the file of cached schemas is damaged; they are requested from the registry again")
+            }
         }
         Ok(cache)
     }
@@ -82,7 +84,7 @@ impl Cache {
         out.write_all(&serde_json::to_vec_pretty(&kept)?)?;
         out.sync_all()?;
         fs::rename(&new, file)?;
-        // The name is on disk once its folder is.
+        // Makes the new name durable.
         File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
     }
 }
@@ -116,7 +118,7 @@ mod tests {
             fs::write(&file, text).unwrap();
             assert!(cache(folder.path()).schemas.is_empty(), "{text}");
         }
-        // An answer swapped with another's is not taken for its own.
+        // An answer under the id of another answer is dropped.
         fs::write(&file, text.replace("\"1\"", "\"3\"")).unwrap();
         assert_eq!(cache(folder.path()).schemas.keys().collect::<Vec<_>>(), [&2]);
     }

@@ -1,13 +1,13 @@
-//! The interface: Confluent Schema Registry's REST API, as far as it is needed.
+//! The requests to Confluent Schema Registry's REST API.
 //!
-//! | asked | request | answers besides 200 |
+//! | purpose | request | answers besides 200 |
 //! |---|---|---|
 //! | the schema of an id | `GET /schemas/ids/{id}` | 404 with code 40403 |
 //! | the id of a schema | `POST /subjects/{subject}` | 404 with code 40401 or 40403 |
 //! | a new id | `POST /subjects/{subject}/versions` | 409, 422 with code 42201 |
-//! | may it be registered | `POST /compatibility/subjects/{subject}/versions/latest` | 404 with code 40401 or 40402 |
+//! | compatibility of a schema | `POST /compatibility/subjects/{subject}/versions/latest` | 404 with code 40401 or 40402 |
 //!
-//! Each request may be repeated. A 404 without such a code does not come from a registry and is no answer.
+//! Each request may be repeated. A 404 without such a code does not come from a registry and is treated as no answer.
 
 use crate::{Auth, Config, Error, Kind};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -27,7 +27,7 @@ const MEDIA: &str = "application/vnd.schemaregistry.v1+json";
 /// The interface's "no such subject", "no such version", "no such schema".
 const NOT_FOUND: [u64; 3] = [40401, 40402, 40403];
 
-/// A registry. Keeps nothing; see [`crate::Registry`].
+/// A client without a cache. See [`crate::Registry`] for one with a cache.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -61,8 +61,8 @@ struct Compatibility {
 }
 
 impl Client {
-    /// Makes a client; asks nothing yet. `http` has the trusted authorities. The client follows no redirect, which could lead
-    /// credentials elsewhere.
+    /// Creates a client from `http`, which has the trusted authorities, without sending a request. It follows no redirect,
+    /// which could send credentials to another host.
     ///
     /// Errors: `Invalid` for credentials that would go to another machine without TLS.
     pub fn new(config: Config, http: reqwest::ClientBuilder) -> Result<Self, Error> {
@@ -76,7 +76,7 @@ impl Client {
         }
         let http = builder
             .build()
-            .map_err(|error| Error::new(Kind::Invalid, format!("no HTTP client could be made: {error}")))?;
+            .map_err(|error| Error::new(Kind::Invalid, format!("cannot create the HTTP client: {error}")))?;
         Ok(Self { http, config })
     }
 
@@ -85,29 +85,29 @@ impl Client {
         &self.config
     }
 
-    /// The text of the Avro schema that `id` names. One of another type, or with references to others, is `Refused`.
+    /// Reads the text of the Avro schema with this id. A schema of another type, or with references, is `Refused`.
     pub async fn schema(&self, id: u32) -> Result<String, Error> {
-        let found: SchemaOf = self.ask(Method::GET, &["schemas", "ids", &id.to_string()], None).await?;
-        match found.schema_type.as_deref() {
-            None | Some("AVRO") if found.references.is_empty() => Ok(found.schema),
+        let answer: SchemaOf = self.ask(Method::GET, &["schemas", "ids", &id.to_string()], None).await?;
+        match answer.schema_type.as_deref() {
+            None | Some("AVRO") if answer.references.is_empty() => Ok(answer.schema),
             None | Some("AVRO") => Err(Error::new(Kind::Refused, format!("id {id} is a schema that refers to others"))),
             Some(other) => Err(Error::new(Kind::Refused, format!("id {id} is not an Avro schema but {other}"))),
         }
     }
 
-    /// The id under which the subject has `schema`.
+    /// Reads the subject's id of `schema`.
     pub async fn look_up(&self, schema: &str) -> Result<u32, Error> {
         let body = json!({ "schema": schema });
         Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject], Some(body)).await?.id)
     }
 
-    /// Registers `schema` with the subject, which must take it; the id it has now, or had already.
+    /// Registers `schema` with the subject, which must accept it. Returns its id, also if it was registered before.
     pub async fn register(&self, schema: &str) -> Result<u32, Error> {
         let body = json!({ "schema": schema });
         Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject, "versions"], Some(body)).await?.id)
     }
 
-    /// Whether the subject would take `schema`, by its own rule against its latest version. True for a new subject.
+    /// Returns whether the subject would accept `schema`, by its own rule against its latest version. True for a new subject.
     pub async fn is_compatible(&self, schema: &str) -> Result<bool, Error> {
         let at = ["compatibility", "subjects", &self.config.subject, "versions", "latest"];
         match self.ask::<Compatibility>(Method::POST, &at, Some(json!({ "schema": schema }))).await {
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Asks until there is an answer, a bounded number of times within the deadline.
+    /// Sends a request until there is an answer, at most [`ATTEMPTS_MAX`] times within the deadline.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -142,7 +142,7 @@ impl Client {
             if error.kind() != Kind::Unavailable || attempt >= ATTEMPTS_MAX || left <= wait {
                 return Err(error);
             }
-            tracing::debug!(attempt, "{error}; asking again");
+            tracing::debug!(attempt, "{error}; retrying");
             tokio::time::sleep(wait).await;
             wait *= 2;
         }
@@ -160,13 +160,15 @@ impl Client {
         let body = self.body(response).await?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| {
-                self.unavailable(format!("answered {status} with what is not the interface's: {error}"))
+                self.unavailable(format!(
+                    "answered {status} with a body that is not of the registry's interface: {error}"
+                ))
             });
         }
         let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
         let code = refusal.as_ref().map(|refusal| refusal.error_code);
-        let said = refusal.map_or_else(|| "nothing about it".to_owned(), |refusal| refusal.message);
-        let message = format!("registry {} answered {status}: {said}", self.config.shown());
+        let reason = refusal.map_or_else(|| "without an error message".to_owned(), |refusal| refusal.message);
+        let message = format!("registry {} answered {status}: {reason}", self.config.shown());
         Err(match (status, code) {
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Error::new(Kind::Denied, message),
             (StatusCode::NOT_FOUND, Some(code)) if NOT_FOUND.contains(&code) => Error::new(Kind::NotFound, message),
@@ -191,7 +193,7 @@ impl Client {
     }
 }
 
-/// The innermost reason; the outer ones repeat the URL.
+/// Returns the innermost cause. The outer ones repeat the URL.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "gave no answer in time".to_owned();
@@ -223,7 +225,7 @@ mod tests {
         for url in ["https://me:secret@host", "http://host", "http://me:secret@127.0.0.1:8081"] {
             assert!(opened(url).is_ok(), "{url}");
         }
-        let told = opened("http://me:secret@host:8081").unwrap_err();
-        assert!(told.kind() == Kind::Invalid && !told.to_string().contains("secret"), "{told}");
+        let refusal = opened("http://me:secret@host:8081").unwrap_err();
+        assert!(refusal.kind() == Kind::Invalid && !refusal.to_string().contains("secret"), "{refusal}");
     }
 }

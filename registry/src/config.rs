@@ -48,26 +48,26 @@ pub struct Config {
     pub auth: Auth,
     /// The subject of the journal's records.
     pub subject: String,
-    /// The folder in which answers are kept; none keeps them in memory only. Default none.
+    /// The folder for cached answers. Without one, they are kept in memory only. Default none.
     pub dir: Option<PathBuf>,
-    /// How long one request may take. Default 5 s.
+    /// Time limit of one request. Default 5 s.
     pub request: Duration,
-    /// How long a question may take, its repetitions included. Default 20 s.
+    /// Time limit of one query, its retries included. Default 20 s.
     pub deadline: Duration,
-    /// How long an id is left alone after a question that had no answer. Default 2 s.
+    /// Pause after a query without an answer, before the next query for the same id. Default 2 s.
     pub pause: Duration,
 }
 
 impl Config {
     /// The defaults for the registry at `url` (`http` or `https`, credentials allowed) and the records of `topic`.
     pub fn new(url: &str, topic: &str) -> Result<Self, Error> {
-        // The text is not repeated: it may hold a password.
+        // The message does not repeat the text, which may contain a password.
         let wrong = |why: &dyn fmt::Display| {
-            Error::new(Kind::Invalid, format!("the registry's URL is not one, such as http://host:8081: {why}"))
+            Error::new(Kind::Invalid, format!("invalid registry URL, expected for example http://host:8081: {why}"))
         };
         let mut url = Url::parse(url).map_err(|error| wrong(&error))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(wrong(&"it begins with http:// or https:// and names a host"));
+            return Err(wrong(&"it must begin with http:// or https:// and name a host"));
         }
         let auth = match (url.username(), url.password()) {
             ("", None) => Auth::None,
@@ -76,9 +76,9 @@ impl Config {
             }
         };
         if url.set_username("").is_err() || url.set_password(None).is_err() {
-            return Err(wrong(&"its credentials cannot be told from it"));
+            return Err(wrong(&"its credentials cannot be separated from it"));
         }
-        // Paths are appended: a base with a path keeps it.
+        // Resource paths are appended to the path of the base.
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&base);
         Ok(Self {
@@ -97,7 +97,7 @@ impl Config {
         self.url.scheme() == "https"
     }
 
-    /// The URL of a resource; segments are percent-encoded.
+    /// Returns the URL of a resource. Percent-encodes the segments.
     pub(crate) fn resource(&self, segments: &[&str]) -> Url {
         let mut url = self.url.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -106,7 +106,7 @@ impl Config {
         url
     }
 
-    /// The URL as it may be shown.
+    /// Returns the URL for messages. It contains no credentials.
     pub(crate) fn shown(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }

@@ -1,13 +1,13 @@
-//! One error for the registry's refusals and for missing answers; [`Error::kind`] says what the caller can do.
+//! The error for the registry's refusals and for missing answers. [`Error::kind`] determines how the caller can react.
 
-/// What a caller can do about an error.
+/// The possible reaction of a caller to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The registry answered that the subject, version or schema does not exist. The answer is final.
     NotFound,
     /// The registry refuses the schema: it is invalid, or not compatible with the subject's schemas.
     Refused,
-    /// The credentials are refused or missing: correct the configuration. It is no answer about schemas.
+    /// The credentials are refused or missing: correct the configuration. This is not an answer about schemas.
     Denied,
     /// The registry gave no answer: retry.
     Unavailable,
@@ -28,7 +28,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// What the caller can do about it.
+    /// The possible reaction of the caller.
     pub fn kind(&self) -> Kind {
         self.kind
     }

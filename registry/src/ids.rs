@@ -1,8 +1,8 @@
 //! Resolves the schema ids in a journal, and provides the ids that this build writes.
 //!
 //! ```text
-//!   version(id):  known ──▶ the version, or that it is none        asked ──▶ a task ──▶ disk ──▶ known
-//!                 being asked, or asked in vain a moment ago ──▶ unresolved, ask me again
+//!   version(id):  known ──▶ version or unknown schema        not known ──▶ task ──▶ registry ──▶ disk ──▶ known
+//!                 request in flight, or just failed ──▶ unresolved, retry later
 //! ```
 //!
 //! Invariant: only the registry's answers become known. A failed request is forgotten after [`Config::pause`].
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 /// Concurrent requests to the registry.
 const ASKING_MAX: usize = 16;
-/// The most unreadable ids that are remembered; above this all of them are forgotten.
+/// Largest number of remembered ids. Above it, ids without a readable schema are forgotten.
 const UNKNOWN_MAX: usize = 1 << 16;
 
 /// A registry and its answers so far. Cheap to clone.
@@ -48,13 +48,13 @@ struct State {
     own: HashMap<u16, Id>,
 }
 
-/// What is known of an id; of an id that is written, `Names(_, id)`.
+/// The state of an id. An id that this build writes is `Names(_, id)`.
 #[derive(Clone, Debug)]
 enum Id {
     Names(&'static Version, u32),
-    /// The registry answered, and this build cannot read what the id names.
+    /// The registry answered, but this build cannot read the schema with this id.
     Unknown(String),
-    /// The question ends before `until`; past that its task is lost, and it is asked again.
+    /// A request is in flight and ends before `until`. After that its task is lost, and the request is repeated.
     Asking {
         until: Instant,
     },
@@ -70,14 +70,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    /// Reads what was kept; asks nothing. `http` is as for [`Client::new`]. Questions run on the current runtime, which must outlive their answers.
+    /// Reads the cached answers, without a request. Requests run on the current runtime, which must outlive them. `http` is
+    /// that of [`Client::new`].
     ///
     /// Errors: `Invalid` if the folder cannot be used or the client cannot be created.
     pub fn open(config: Config, http: reqwest::ClientBuilder) -> Result<Self, Error> {
         let folder = config.dir.clone();
         let unusable = |error: std::io::Error| {
             let dir = folder.clone().unwrap_or_default();
-            Error::new(Kind::Invalid, format!("schemas cannot be kept in {}: {error}", dir.display()))
+            Error::new(Kind::Invalid, format!("the schema cache in {} cannot be used: {error}", dir.display()))
         };
         let cache = Cache::open(folder.as_deref()).map_err(unusable)?;
         let mut state = State::default();
@@ -101,7 +102,7 @@ impl Registry {
         })
     }
 
-    /// The id of a version of the schema: known, looked up, or registered now.
+    /// Returns the id of a version of the schema. Looks it up or registers it if it is not known yet.
     ///
     /// Errors: `Refused` if the subject does not accept it, `Denied`, `Unavailable` after the deadline.
     pub async fn register(&self, version: &'static Version) -> Result<u32, Error> {
@@ -113,7 +114,7 @@ impl Registry {
         result
     }
 
-    /// What `id` names, waiting for the registry's answer where it is not known.
+    /// Returns the version with this id. Waits for the registry's answer if the id is not known.
     pub async fn resolve(&self, id: u32) -> Result<&'static Version, Unreadable> {
         match self.version(id) {
             Err(Unreadable::Unresolved { .. }) => {
@@ -124,7 +125,7 @@ impl Registry {
         }
     }
 
-    /// [`codec::reframe`], waiting for the registry's answer where it takes one.
+    /// Like [`codec::reframe`], but waits for the registry's answer if one is needed.
     pub async fn reframe<'a>(&self, framed: &'a [u8]) -> Result<Cow<'a, [u8]>, Unreadable> {
         if let Some(id) = codec::confluent_id(framed) {
             self.resolve(id).await?;
@@ -133,7 +134,7 @@ impl Registry {
     }
 }
 
-/// Which of this build's versions a schema is.
+/// Finds this build's version with the schema `text`.
 fn meaning(id: u32, text: &str) -> Id {
     match schema::by_text(text) {
         Some(version) => Id::Names(version, id),
@@ -149,7 +150,7 @@ fn names(id: &Id, version: &Version) -> bool {
 }
 
 impl Inner {
-    /// At most four questions, each within the deadline, and time to keep what they said.
+    /// The state during a registration or query: at most four requests within the deadline each, and time to write the cache.
     fn asking(&self) -> Id {
         Id::Asking { until: Instant::now() + 5 * self.client.config().deadline }
     }
@@ -158,25 +159,25 @@ impl Inner {
         Id::Paused { until: Instant::now() + self.client.config().pause, why: error.to_string() }
     }
 
-    /// Asks for `id` and remembers the answer, if it is one.
+    /// Queries the registry for `id` and remembers its answer, or pauses after a failure.
     async fn ask(&self, id: u32) {
-        let known = match self.client.schema(id).await {
+        let state = match self.client.schema(id).await {
             Ok(text) => {
-                let known = meaning(id, &text);
+                let state = meaning(id, &text);
                 self.keep(|cache| {
                     cache.schemas.insert(id, text);
                 });
-                known
+                state
             }
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Refused) => {
                 Id::Unknown(format!("id {id} ({error})"))
             }
             Err(error) => {
-                tracing::warn!(id, "what a schema id names is not known yet: {error}");
+                tracing::warn!(id, "a schema id cannot be resolved yet: {error}");
                 self.paused(&error)
             }
         };
-        locked(&self.state).ids.insert(id, known);
+        locked(&self.state).ids.insert(id, state);
         self.changed.notify_all();
     }
 
@@ -187,17 +188,19 @@ impl Inner {
         };
         // A writer that trusted a wrong id would write records that cannot be read.
         let text = self.client.schema(id).await?;
-        let known = meaning(id, &text);
-        if !names(&known, version) {
+        let state = meaning(id, &text);
+        if !names(&state, version) {
             let subject = &self.client.config().subject;
-            let what = format!("the registry gave id {id} in subject {subject}, and another schema for it");
+            let what = format!(
+                "the registry returned id {id} for a schema of subject {subject}, but the id has another schema"
+            );
             return Err(Error::new(Kind::Refused, what));
         }
         self.keep(|cache| {
             cache.schemas.insert(id, text);
             cache.own.insert(hex(&version.fingerprint), id);
         });
-        locked(&self.state).ids.insert(id, known);
+        locked(&self.state).ids.insert(id, state);
         Ok(id)
     }
 
@@ -210,12 +213,12 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    /// On disk before it is known, so that what was applied can be applied again without the registry.
+    /// Writes the cache before the answer is used, so that applied records can be applied again without the registry.
     fn keep(&self, change: impl FnOnce(&mut Cache)) {
         let mut cache = locked(&self.cache);
         change(&mut cache);
         if let Err(error) = cache.keep() {
-            tracing::warn!("a schema could not be kept on disk, the registry will be needed again: {error}");
+            tracing::warn!("a schema cannot be cached on disk, so a restart needs the registry again: {error}");
         }
     }
 }
@@ -236,7 +239,7 @@ impl Schemas for Registry {
             Some(Id::Asking { .. } | Id::Paused { .. }) | None => {}
         }
         if state.ids.values().filter(|known| matches!(known, Id::Asking { .. })).count() >= ASKING_MAX {
-            return unresolved(format!("id {id}: the registry is being asked for others"), false);
+            return unresolved(format!("id {id}: the registry is being asked for other ids"), false);
         }
         if state.ids.len() > UNKNOWN_MAX {
             state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Asking { .. }));

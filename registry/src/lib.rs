@@ -3,7 +3,7 @@
 //! ```text
 //!   Registry ──▶ cache (memory, disk) ──miss──▶ client ──▶ HTTP, bounded retries
 //!      ▲                                          │
-//!      └── the loop asks without waiting ◀────────┘ answers; what is no answer is never kept
+//!      └── the loop asks without waiting ◀────────┘ keeps answers, never failures
 //! ```
 //!
 //! Reading order: [`Registry`] (ids to schemas, schema to id), [`Client`] (the interface), `cache`.

@@ -1,4 +1,4 @@
-//! The topic itself: what it should be, what it is, and making it. All calls block for the cluster's answer.
+//! The topic: creates it, reads its configuration, and checks it. All calls block for the cluster's answer.
 
 use std::{
     collections::BTreeMap,
@@ -22,32 +22,32 @@ use super::{
 };
 use crate::{Error, Kind};
 
-/// `max.message.bytes` of the topics that [`create_topic`] makes: a foreign client's record may be larger than ours,
-/// and is then a dead letter instead of an error of theirs.
+/// `max.message.bytes` of the topics that [`create_topic`] creates. A foreign client's record may be larger than Runlog's.
+/// Such a record becomes a dead letter; its producer gets no error.
 pub const TOPIC_MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// What is looked through for the cause of a failure: messages of a client's queue.
+/// Number of messages of a client's queue that are searched for the cause of a failure.
 const EVENTS_MAX: usize = 64;
 
-/// What a topic is.
+/// The size and configuration of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicInfo {
-    /// How many partitions it has.
+    /// The partition count.
     pub partitions: u32,
-    /// The replicas of the partition that has the fewest.
+    /// The smallest number of replicas of a partition.
     pub replication: u32,
-    /// How many brokers the cluster has.
+    /// The number of brokers of the cluster.
     pub brokers: u32,
-    /// Its configuration, defaults included. Empty where it may not be read.
+    /// The topic's configuration, defaults included. Empty if this user may not read it.
     pub configs: BTreeMap<String, String>,
 }
 
-/// How many copies a cluster of this size can be asked for: (replicas, min.insync.replicas).
+/// Returns the replicas and the `min.insync.replicas` for a cluster of this size.
 fn copies(brokers: u32) -> (u32, u32) {
     if brokers >= 3 { (3, 2) } else { (1, 1) }
 }
 
-/// The settings that have one right value.
+/// Settings with one correct value: name, value, and consequence of another value.
 const SETTINGS: [(&str, &str, &str); 5] = [
     ("retention.ms", "-1", "records would be deleted by age"),
     ("retention.bytes", "-1", "records would be deleted by size"),
@@ -56,24 +56,24 @@ const SETTINGS: [(&str, &str, &str); 5] = [
     ("message.timestamp.type", "LogAppendTime", "clients would choose the records' timestamps"),
 ];
 
-/// How many of [`SETTINGS`], from the first on, can lose records of the journal.
+/// The first so many [`SETTINGS`] can lose records of the journal.
 const LOSSY: usize = 4;
 
 /// A setting with which a topic can lose records of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossySetting {
-    /// Its name.
+    /// The name of the setting.
     pub name: &'static str,
-    /// What it is.
+    /// The current value.
     pub value: String,
-    /// What it must be.
+    /// The correct value.
     pub wanted: &'static str,
-    /// What happens otherwise.
+    /// The consequence of another value.
     pub consequence: &'static str,
 }
 
-/// The settings with which the topic can lose records of a journal: compaction, finite retention, unclean elections. Those
-/// that could not be read are not among them.
+/// Returns the settings with which the topic can lose records of a journal: compaction, finite retention, unclean
+/// elections. Settings that could not be read are left out.
 pub fn lossy(info: &TopicInfo) -> Vec<LossySetting> {
     let setting = |(name, wanted, consequence): &(&'static str, &'static str, &'static str)| {
         let value = info.configs.get(*name).filter(|value| value != wanted)?.clone();
@@ -82,7 +82,7 @@ pub fn lossy(info: &TopicInfo) -> Vec<LossySetting> {
     SETTINGS[..LOSSY].iter().filter_map(setting).collect()
 }
 
-/// The command of Kafka that corrects these settings of the topic.
+/// Returns the Kafka command that corrects these settings of the topic.
 pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
     let settings: Vec<String> = lossy.iter().map(|setting| format!("{}={}", setting.name, setting.wanted)).collect();
     format!(
@@ -93,30 +93,30 @@ pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
     )
 }
 
-/// Asks for the topic; `None` where the broker that answers knows of none. Asking does not create it. Without settings where
-/// this user may not read them (`DescribeConfigs`).
+/// Describes the topic, or returns `None` if the answering broker does not know it. Does not create the topic. `configs` is
+/// empty if this user may not read the settings (`DescribeConfigs`).
 pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     described(config, Duration::ZERO)
 }
 
-/// [`describe`] for a topic that should exist: `None` only after brokers have said for 5 seconds that there is none.
+/// Like [`describe`], for a topic that should exist: `None` only after brokers have reported it missing for 5 seconds.
 pub fn describe_existing(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     described(config, MISSING_WAIT)
 }
 
-/// [`describe`]: `None` only after brokers have said for `missing_wait` that there is no such topic.
+/// Like [`describe`]: `None` only after brokers have reported the topic missing for `missing_wait`.
 pub(super) fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
     let asker = asker(config)?;
     if await_topic(config, missing_wait, |wait| asked(&asker, topic, wait))?.is_none() {
         return Ok(None);
     }
-    // Another broker may be asked now, which has not heard of it.
+    // This request may reach another broker, which does not know the topic yet.
     let admin = admin(config)?;
     await_topic(config, MISSING_WAIT, |_| described_by_one(topic, &asker, &admin))
 }
 
-/// What one broker knows of the topic.
+/// Describes the topic by the answers of one broker.
 fn described_by_one(
     topic: &str,
     asker: &BaseConsumer<Context>,
@@ -147,8 +147,8 @@ fn described_by_one(
     }))
 }
 
-/// Creates the topic as a journal needs it and waits until it can be used. False where it existed: it is then left as
-/// it is.
+/// Creates the topic with the settings of a journal and waits until it can be used. Returns false if the topic already
+/// exists, and does not change it.
 pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error> {
     let topic = &config.topic;
     let failed = |error| context::failed(topic, "the topic cannot be created", error);
@@ -181,32 +181,32 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     Ok(created)
 }
 
-/// Everything about a topic that is weaker than what [`create_topic`] makes, each as one sentence for an operator.
+/// Returns the settings that are weaker than those of a topic of [`create_topic`], one sentence each for an operator.
 pub fn weaknesses(info: &TopicInfo) -> Vec<String> {
     let setting = |name: &str| info.configs.get(name).map_or("unknown", String::as_str);
     let number = |name: &str| setting(name).parse::<u64>().unwrap_or(0);
     let (replicas, insync) = copies(info.brokers);
-    let mut found = Vec::new();
+    let mut sentences = Vec::new();
     for (name, wanted, consequence) in SETTINGS {
         let value = setting(name);
         if value != wanted {
-            found.push(format!("{name} is {value}, not {wanted}: {consequence}"));
+            sentences.push(format!("{name} is {value}, not {wanted}: {consequence}"));
         }
     }
     if info.replication < replicas {
         let (has, brokers) = (info.replication, info.brokers);
-        found.push(format!("there are {has} replicas where {brokers} brokers can hold {replicas}"));
+        sentences.push(format!("the topic has {has} replicas, but {brokers} brokers can hold {replicas}"));
     }
     if number("min.insync.replicas") < u64::from(insync) {
         let value = setting("min.insync.replicas");
-        found.push(format!("min.insync.replicas is {value}, not {insync}: one broker's loss could lose records"));
+        sentences.push(format!("min.insync.replicas is {value}, not {insync}: one broker's loss could lose records"));
     }
     if number("max.message.bytes") < MESSAGE_BYTES_MAX as u64 {
         let value = setting("max.message.bytes");
-        found
+        sentences
             .push(format!("max.message.bytes is {value}, below the {MESSAGE_BYTES_MAX} that the largest record needs"));
     }
-    found
+    sentences
 }
 
 fn is_refusal(code: RDKafkaErrorCode) -> bool {
@@ -220,7 +220,7 @@ fn is_refusal(code: RDKafkaErrorCode) -> bool {
     )
 }
 
-/// A consumer, since a producer's question for a topic may create it.
+/// Creates a consumer, because a producer's metadata request for a topic may create the topic.
 fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
     config
         .client(Role::Asker)?
@@ -250,7 +250,7 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_WAIT)).operation_timeout(Some(REQUEST_WAIT))
 }
 
-/// Waits for a future of the admin client, which its own thread completes. No runtime is needed, and none minds.
+/// Waits for a future of the admin client, whose own thread completes it. Works with and without a runtime.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {

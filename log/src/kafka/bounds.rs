@@ -29,24 +29,24 @@ use super::{
 };
 use crate::{Bounds, Client, Error, Kind, Offset, PartitionId};
 
-/// How often the client's own events are served while there are no questions.
+/// Interval at which the client's own events are served without questions.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// How long one attempt waits for the brokers' answer.
+/// Time limit of one attempt.
 const ATTEMPT_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause after a failed attempt.
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long attempts may fail before a new client replaces this one: the first and the longest wait. Longer than most
+/// Time for which attempts may fail before a new client replaces this one: the first and the longest. Longer than most
 /// elections.
 const VAIN_WAIT: Duration = Duration::from_secs(10);
 const VAIN_WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// How often the producer's contact with brokers is checked.
+/// Interval at which the producer's contact with brokers is checked.
 const PRODUCER_PAUSE: Duration = Duration::from_millis(500);
 
-/// Longer deadlines are cut to this.
+/// The longest deadline; a longer one is reduced to it.
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
 /// Asks questions of the bounds thread. The thread ends after the drop of this value, which does not wait for a request in
@@ -60,9 +60,9 @@ pub(super) struct BoundsClient {
 struct Question {
     partition: PartitionId,
     until: Instant,
-    /// Whether it is asked again after a failed attempt.
+    /// Whether the question is repeated after a failed attempt.
     repeats: bool,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     failure: Option<KafkaError>,
     answer: Answer,
 }
@@ -99,30 +99,30 @@ impl Answer {
 /// The brokers' answer for some partitions.
 enum Told {
     Bounds(BTreeMap<PartitionId, Bounds>),
-    /// The ends alone, if no question needs the starts: one request instead of two.
+    /// The ends alone, if the questions do not need the starts: one request instead of two.
     Ends(BTreeMap<PartitionId, Offset>),
 }
 
 impl Told {
     fn bounds(&self, partition: PartitionId) -> KafkaResult<Bounds> {
-        let told = match self {
-            Self::Bounds(told) => told.get(&partition).copied(),
+        let answer = match self {
+            Self::Bounds(bounds) => bounds.get(&partition).copied(),
             Self::Ends(_) => None,
         };
-        told.ok_or(KafkaError::NoMessageReceived)
+        answer.ok_or(KafkaError::NoMessageReceived)
     }
 
     fn end(&self, partition: PartitionId) -> KafkaResult<Offset> {
-        let told = match self {
-            Self::Bounds(told) => told.get(&partition).map(|bounds| bounds.end),
-            Self::Ends(told) => told.get(&partition).copied(),
+        let answer = match self {
+            Self::Bounds(bounds) => bounds.get(&partition).map(|bounds| bounds.end),
+            Self::Ends(ends) => ends.get(&partition).copied(),
         };
-        told.ok_or(KafkaError::NoMessageReceived)
+        answer.ok_or(KafkaError::NoMessageReceived)
     }
 }
 
 impl BoundsClient {
-    /// Starts the bounds thread, which also checks the producer's contact with brokers, shared by `lost`.
+    /// Starts the bounds thread. It also checks the producer's contact with brokers, which `lost` shares.
     pub(super) fn new(config: &KafkaConfig, health: Health, lost: Arc<LostProducer>) -> Result<Self, Error> {
         let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
         let (questions, asked) = mpsc::channel();
@@ -209,14 +209,14 @@ struct Asker {
     suspects: VecDeque<PartitionId>,
     /// The first and the last failed attempt since the last answer.
     vain: Option<(Instant, Instant)>,
-    /// How long attempts may fail; doubles with each new client that gets no answer either.
+    /// Time for which attempts may fail. Doubles with each new client that gets no answer either.
     vain_wait: Duration,
     /// The last failed attempt, by partition.
     tried: BTreeMap<PartitionId, Instant>,
     health: Health,
     lost: Arc<LostProducer>,
     producer_looked: Instant,
-    /// The producer's generation, and since when it has no broker while this client is answered.
+    /// The producer's generation, and the time since which it has no broker while this client gets answers.
     producer_suspected: Option<(u64, Instant)>,
 }
 
@@ -233,7 +233,7 @@ impl Asker {
             self.give_up(&mut open);
             self.attempt(&mut open);
             self.look_at_producer();
-            // Serves the client's log lines and errors for the context; they would pile up otherwise.
+            // Passes the client's log lines and errors to the context. Otherwise they would accumulate.
             while self.client.poll(Duration::ZERO).is_some() {}
         }
     }
@@ -262,8 +262,8 @@ impl Asker {
         }
     }
 
-    /// Notes an attempt. After [`Self::vain_wait`] without an answer a new client takes over: this one may have lost all
-    /// brokers (see `contact`).
+    /// Records an attempt. After [`Self::vain_wait`] without an answer, replaces the client, which may have lost all brokers
+    /// (see `contact`).
     fn note_attempt(&mut self, is_vain: bool) {
         if !is_vain {
             (self.vain, self.vain_wait) = (None, VAIN_WAIT);
@@ -283,7 +283,9 @@ impl Asker {
                 // Closing takes time. Without a thread for it, the client is closed here.
                 let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(vain));
             }
-            Err(error) => tracing::warn!(topic = self.topic, %error, "no new client to ask for offsets"),
+            Err(error) => {
+                tracing::warn!(topic = self.topic, %error, "cannot create a new client for offset requests; the old one stays in use")
+            }
         }
     }
 
@@ -301,14 +303,15 @@ impl Asker {
         }
     }
 
-    /// Asks for every partition that somebody wants to know about, and closes the questions that this answers.
+    /// Requests all partitions of the open questions, and answers these questions.
     fn attempt(&mut self, open: &mut Vec<Question>) {
-        let asked: BTreeSet<PartitionId> = open.iter().map(|question| question.partition).collect();
-        let sound: BTreeSet<PartitionId> = asked.iter().copied().filter(|at| !self.suspects.contains(at)).collect();
+        let partitions: BTreeSet<PartitionId> = open.iter().map(|question| question.partition).collect();
+        let sound: BTreeSet<PartitionId> =
+            partitions.iter().copied().filter(|at| !self.suspects.contains(at)).collect();
         if !self.ask_for(&sound, open) {
             self.suspects.extend(sound);
         }
-        while let Some(at) = self.suspects.iter().position(|suspect| asked.contains(suspect))
+        while let Some(at) = self.suspects.iter().position(|suspect| partitions.contains(suspect))
             && let Some(suspect) = self.suspects.remove(at)
         {
             if !self.ask_for(&BTreeSet::from([suspect]), open) {
@@ -318,19 +321,19 @@ impl Asker {
         }
     }
 
-    /// One attempt for these partitions together; false where there was no answer and there may be one later.
+    /// Makes one attempt for these partitions together. Returns false if there was no answer and a later attempt may get one.
     fn ask_for(&mut self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
         if partitions.is_empty() {
             return true;
         }
         let is_asked = |question: &Question| partitions.contains(&question.partition);
         let ends = !open.iter().any(|question| is_asked(question) && matches!(question.answer, Answer::Bounds(_)));
-        let told = if ends {
+        let fetched = if ends {
             fetch_offsets(&self.client, &self.topic, partitions, Place::End, ATTEMPT_WAIT).map(Told::Ends)
         } else {
             fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT).map(Told::Bounds)
         };
-        if let Err(error) = &told
+        if let Err(error) = &fetched
             && is_passing(error)
         {
             let now = Instant::now();
@@ -348,8 +351,8 @@ impl Asker {
         self.tried.retain(|partition, _| !partitions.contains(partition));
         self.note_attempt(false);
         for Question { partition, answer, .. } in open.extract_if(.., |question| is_asked(question)) {
-            let told = told.as_ref().map_err(KafkaError::clone);
-            answer.tell(told, partition, |error| failed(&self.topic, error).at(partition));
+            let fetched = fetched.as_ref().map_err(KafkaError::clone);
+            answer.tell(fetched, partition, |error| failed(&self.topic, error).at(partition));
         }
         true
     }
@@ -360,7 +363,7 @@ fn late(brokers: &str, topic: &str, partition: PartitionId) -> Error {
         .at(partition)
 }
 
-/// The same for a caller that has all the time of `wait`: asks again while the cluster is not ready to answer.
+/// Fetches the bounds on the caller's thread. Repeats the request for up to `wait` while the cluster is not ready to answer.
 pub(super) fn fetch_within(
     client: &BaseConsumer<Context>,
     topic: &str,
@@ -381,7 +384,7 @@ pub(super) fn fetch_within(
 }
 
 fn failed(topic: &str, error: KafkaError) -> Error {
-    context::failed(topic, "the brokers do not tell the bounds", error)
+    context::failed(topic, "cannot read the bounds from the brokers", error)
 }
 
 /// Refreshes the leaders after a failed attempt. librdkafka keeps sending requests to the leader that it knows, also after
@@ -395,7 +398,7 @@ fn is_passing(error: &KafkaError) -> bool {
     !error.rdkafka_error_code().is_some_and(context::is_forbidden)
 }
 
-/// Asks for the bounds of one or more partitions: the log's start, and the high watermark at a moment after that.
+/// Fetches the bounds of one or more partitions: first the log's start, then the high watermark.
 fn fetch(
     client: &BaseConsumer<Context>,
     topic: &str,
@@ -403,7 +406,7 @@ fn fetch(
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Bounds>> {
     if let (Some(partition), 1) = (partitions.first(), partitions.len()) {
-        // librdkafka sends both questions at once, so this takes half as long.
+        // librdkafka sends both requests at once, so this takes half as long.
         let (start, end) = client.fetch_watermarks(topic, partition.signed(), wait)?;
         return Ok(BTreeMap::from([(*partition, Bounds { start: offset(start)?, end: offset(end)? })]));
     }
@@ -416,8 +419,8 @@ fn fetch(
     Ok(bounds.collect())
 }
 
-/// One request to each leader: the protocol gives "the offset of the earliest" and "of the latest" by the same call
-/// that gives offsets of times, and librdkafka passes both on.
+/// Sends one request to each leader. ListOffsets, which finds offsets by time, also returns the earliest and the latest
+/// offset, and librdkafka passes both requests through.
 fn fetch_offsets(
     client: &BaseConsumer<Context>,
     topic: &str,
@@ -425,15 +428,15 @@ fn fetch_offsets(
     place: Place,
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Offset>> {
-    let mut asked = TopicPartitionList::new();
+    let mut list = TopicPartitionList::new();
     for partition in partitions {
-        asked.add_partition_offset(topic, partition.signed(), place)?;
+        list.add_partition_offset(topic, partition.signed(), place)?;
     }
-    let told = client.offsets_for_times(asked, wait)?;
-    let offsets = told.elements().into_iter().map(|element| {
+    let answers = client.offsets_for_times(list, wait)?;
+    let offsets = answers.elements().into_iter().map(|element| {
         element.error()?;
-        let Place::Offset(told) = element.offset() else { return Err(KafkaError::NoMessageReceived) };
-        Ok((partition(element.partition())?, offset(told)?))
+        let Place::Offset(value) = element.offset() else { return Err(KafkaError::NoMessageReceived) };
+        Ok((partition(element.partition())?, offset(value)?))
     });
     offsets.collect()
 }

@@ -1,4 +1,4 @@
-//! How the clients are configured, and which of librdkafka's properties nobody may change.
+//! The configuration of the clients, and the properties of librdkafka that users may not change.
 
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
@@ -9,37 +9,37 @@ use crate::{Error, Kind, LABEL_BYTES_MAX, VALUE_BYTES_MAX};
 /// The largest message that our producer sends, bytes: a value, its key and headers, and the batch's framing.
 pub(super) const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * LABEL_BYTES_MAX;
 
-/// Where the journal's topic is.
+/// The address of the journal's topic.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KafkaConfig {
     /// `HOST:PORT`, several separated by commas.
     pub brokers: String,
     /// The topic.
     pub topic: String,
-    /// Properties of librdkafka for every client: security, mostly. Those that the log's guarantees rest on are
-    /// refused. `NAME_file` names a file with the value of NAME, such as `sasl.password_file`; it is read for each client, and
-    /// must belong to its owner alone.
+    /// Properties of librdkafka for every client, mostly for security. Properties on which the log's guarantees depend are
+    /// refused. `NAME_file`, such as `sasl.password_file`, names a file with the value of NAME. Each client reads it. Only its
+    /// owner may have access.
     pub properties: BTreeMap<String, String>,
 }
 
-/// What a client is for.
+/// The task of a client.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
     Producer,
     Reader,
-    /// Asks for bounds and metadata; a consumer that consumes nothing.
+    /// Requests bounds and metadata: a consumer without assigned partitions.
     Asker,
     /// Creates topics and reads their configuration.
     Admin,
 }
 
-/// What the guarantees rest on.
+/// Properties on which the log's guarantees depend.
 const FIXED: [(&str, &str); 2] = [("allow.auto.create.topics", "false"), ("client.id", "runlog")];
 
 const FIXED_PRODUCER: [(&str, &str); 5] = [
     ("enable.idempotence", "true"),
     ("acks", "all"),
-    // Beyond our own bounds (see producer.rs), so that librdkafka never refuses the rest of a batch half sent.
+    // Above the limits in producer.rs, so that librdkafka never refuses the rest of a batch.
     ("queue.buffering.max.messages", "400000"),
     ("queue.buffering.max.kbytes", "262144"),
     ("delivery.report.only.error", "false"),
@@ -54,7 +54,7 @@ const FIXED_READER: [(&str, &str); 6] = [
     ("enable.partition.eof", "true"),
 ];
 
-/// Otherwise the end would be the last stable offset, and not the high watermark.
+/// With the default, the end would be the last stable offset instead of the high watermark.
 const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
 
 /// Other names of fixed properties, and properties that users may not set.
@@ -67,12 +67,12 @@ const REFUSED: [&str; 8] = [
     "request.required.acks",
     "message.max.bytes",
     "api.version.request",
-    // A transactional producer's records are not in the log before it commits, and it never does.
+    // The records of a transactional producer are not in the log before its commit, and this producer never commits.
     "transactional.id",
 ];
 
-/// The two names of the property that bounds how long an append may be unknown, and the range that is allowed, ms. 0 would
-/// mean for ever.
+/// The two names of the property that bounds the wait for an append's acknowledgement, and its allowed range, ms. 0 means
+/// no bound.
 const DELIVERY_TIMEOUT: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
 const DELIVERY_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=300_000;
 
@@ -87,7 +87,7 @@ const DEFAULTS: [(&str, &str); 4] = [
 const DEFAULTS_PRODUCER: [(&str, &str); 4] = [
     ("linger.ms", "0"),
     ("compression.type", "lz4"),
-    // The time after which every append is answered.
+    // After this time every append is answered.
     ("delivery.timeout.ms", "30000"),
     ("request.timeout.ms", "10000"),
 ];
@@ -98,15 +98,15 @@ const DEFAULTS_READER: [(&str, &str); 7] = [
     ("queued.min.messages", "100000"),
     ("queued.max.messages.kbytes", "32768"),
     ("fetch.max.bytes", "16777216"),
-    // The default would leave a full queue unfilled for a second.
+    // With the default, fetching pauses for a second after the queue was full.
     ("fetch.queue.backoff.ms", "5"),
     ("fetch.error.backoff.ms", "100"),
-    // Bounds also how late a position steps over control records at the end.
+    // This also bounds the delay after which a position moves past control records at the end.
     ("fetch.wait.max.ms", "100"),
 ];
 
 impl KafkaConfig {
-    /// A topic of a cluster that needs no further properties.
+    /// A topic on a cluster without further client properties.
     pub fn new(brokers: impl Into<String>, topic: impl Into<String>) -> Self {
         Self { brokers: brokers.into(), topic: topic.into(), properties: BTreeMap::new() }
     }
@@ -118,7 +118,7 @@ impl KafkaConfig {
         self
     }
 
-    /// The properties of a client.
+    /// Returns librdkafka's configuration for a client of this role.
     pub(super) fn client(&self, role: Role) -> Result<ClientConfig, Error> {
         let properties = self.resolved()?;
         self.refuse_fixed(&properties)?;
@@ -129,7 +129,7 @@ impl KafkaConfig {
             Role::Admin => (&[], &[]),
         };
         let mut client = ClientConfig::new();
-        // Both are polled all the time, which takes the lines out of their queues.
+        // Both clients are polled all the time, which removes the debug lines from their queues.
         let identifies = matches!(role, Role::Producer | Role::Reader);
         client.set_log_level(if identifies { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Warning });
         for (name, value) in DEFAULTS.iter().chain(defaults) {
@@ -147,7 +147,7 @@ impl KafkaConfig {
         match role {
             Role::Producer => client.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()),
             Role::Reader => &mut client,
-            // A group would make a consumer of it that has to be polled and closed as one.
+            // With a group, the client would be a group consumer, which must be polled and closed as such.
             Role::Asker | Role::Admin => client.remove("group.id"),
         };
         Ok(client)
@@ -166,8 +166,9 @@ impl KafkaConfig {
         }
         match fixed.find(|name| properties.contains_key(*name)) {
             Some(name) => {
-                let what =
-                    format!("the client property {name} is not for configuring: the log's guarantees rest on it");
+                let what = format!(
+                    "the client property {name} cannot be set, because the log's guarantees depend on it; remove it"
+                );
                 Err(Error::new(Kind::Invalid, &self.topic, what))
             }
             None => Ok(()),

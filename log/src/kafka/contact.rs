@@ -1,8 +1,8 @@
-//! Whether a client has brokers that it can ask, read from librdkafka's debug lines.
+//! Detects from librdkafka's debug lines that a client has no usable broker.
 //!
 //! librdkafka (2.10 to 2.15) drops a broker that a metadata response does not list. A cluster whose only broker is fenced
 //! lists none: after a pause of its broker, for example. librdkafka then bootstraps again, unless a race cancels that
-//! (its issue 5301). Such a client has no broker for good, reports no error, and repeats only the debug line read here.
+//! (its issue 5301). Such a client stays without a broker, reports no error, and repeats only the debug line read here.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,7 +23,7 @@ impl Contact {
         }
     }
 
-    /// Since when it has no broker; `None` if it has one.
+    /// Returns the time since which the client has no broker, or `None` if it has one.
     pub(super) fn lost_since(&self) -> Option<Instant> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,19 +56,19 @@ impl LostProducer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new producer with its own contact takes over.
+    /// Starts to watch a new producer, which has its own contact.
     pub(super) fn renew(&self, contact: Contact) {
         let mut watched = self.watched();
         *watched = Watched { contact, generation: watched.generation + 1, verdict: Verdict::Keep };
     }
 
-    /// The producer's generation, and since when it has no broker; `None` if it has one.
+    /// Returns the producer's generation and the time since which it has no broker, or `None` if it has one.
     pub(super) fn lost_since(&self) -> Option<(u64, Instant)> {
         let watched = self.watched();
         Some((watched.generation, watched.contact.lost_since()?))
     }
 
-    /// The producer of `generation` must be replaced.
+    /// Marks the producer of `generation` for replacement.
     pub(super) fn condemn(&self, generation: u64) {
         let mut watched = self.watched();
         if watched.generation == generation && watched.verdict == Verdict::Keep {
@@ -76,7 +76,7 @@ impl LostProducer {
         }
     }
 
-    /// The producer found a broker. It is kept, unless it is already purged.
+    /// Keeps a producer that found a broker, unless it is already purged.
     pub(super) fn pardon(&self) {
         let mut watched = self.watched();
         if watched.verdict == Verdict::Replace {
@@ -88,7 +88,7 @@ impl LostProducer {
         self.watched().verdict != Verdict::Keep
     }
 
-    /// The same, for the caller that purges the producer if so.
+    /// Like [`Self::must_replace`], for a caller that then purges the producer: marks it as purged.
     pub(super) fn must_purge(&self) -> bool {
         let mut watched = self.watched();
         if watched.verdict != Verdict::Keep {
@@ -142,8 +142,8 @@ mod tests {
         assert!(!lost.must_replace());
     }
 
-    /// Fails if librdkafka was built by its CMake files: these (2.12) leave out how it exchanges atomic numbers, and it
-    /// then neither reports that all brokers are down nor bootstraps again.
+    /// Fails if librdkafka was built with its CMake files. They (2.12) do not configure atomic exchange. librdkafka then
+    /// neither reports that all brokers are down nor bootstraps again.
     #[test]
     fn a_consumer_whose_only_broker_is_down_reports_it_and_has_lost_contact_until_it_is_back() {
         let brokers: MockCluster<'static, DefaultProducerContext> = MockCluster::new(1).unwrap();

@@ -1,4 +1,4 @@
-//! What all clients share: where librdkafka's own messages go, and what its errors mean to us.
+//! Code that all clients share: the logging of librdkafka's messages, and the mapping of its errors.
 
 use rdkafka::{
     ClientContext,
@@ -24,13 +24,13 @@ pub(super) struct Context {
     pub(super) refusals: Refusals,
 }
 
-/// Why the cluster did not let a client in, or the client did not trust the cluster, as librdkafka said last. Its errors of a
-/// request say only that there is no connection.
+/// The last reason that librdkafka reported for a refused connection: the cluster rejected the client, or the client did not
+/// trust the cluster. librdkafka's request errors contain only that there is no connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals(Arc<Mutex<Option<String>>>);
 
 impl Refusals {
-    /// The same error, with what is known of its cause.
+    /// Adds the reported reason to an error, if there is one.
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             Some(reason) => error.because(reason),
@@ -41,7 +41,7 @@ impl Refusals {
     fn note(&self, error: &KafkaError, reason: &str) {
         let is_refusal = match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::SSL | RDKafkaErrorCode::Authentication) => true,
-            // It guesses that TLS is on the one side only.
+            // librdkafka suggests that only one side uses TLS.
             Some(RDKafkaErrorCode::BrokerTransportFailure) => reason.contains("security.protocol"),
             _ => false,
         };
@@ -63,7 +63,7 @@ impl ClientContext for Context {
 
 impl ConsumerContext for Context {}
 
-/// Passes warnings and errors on. Debug lines are enabled only because `identity` and `contact` read some of them.
+/// Forwards warnings and errors to tracing. Debug lines are enabled only because `identity` and `contact` read some of them.
 pub(super) fn log(
     identity: Option<&Identity>,
     contact: &Contact,
@@ -92,7 +92,7 @@ pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
     }
 }
 
-/// The state of the topic; `Ready` contains its partition count, or another answer of the cluster.
+/// The state of the topic. `Ready` contains its partition count or another answer of the cluster.
 pub(super) enum Topic<T = u32> {
     Missing,
     /// A partition has no leader yet.
@@ -118,7 +118,7 @@ pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Dur
     }
 }
 
-/// An error of a call that changes nothing.
+/// Maps the error of a call that has no effect.
 pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
     let kind = match source.rdkafka_error_code() {
         Some(RDKafkaErrorCode::Fatal) => Kind::Fatal,
@@ -129,13 +129,13 @@ pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
     Error::new(kind, topic, what).because(source)
 }
 
-/// A client that could not be made: only its properties can be at fault.
+/// Maps the error of a failed client creation. Only the client's properties can cause it.
 pub(super) fn unmade(topic: &str, source: KafkaError) -> Error {
-    Error::new(Kind::Invalid, topic, "the kafka client's configuration is not valid").because(source)
+    Error::new(Kind::Invalid, topic, "the kafka client's configuration is invalid").because(source)
 }
 
-/// What only an operator can allow. A failed authentication is not among these: a broker that restarts causes it, too,
-/// and librdkafka tries again.
+/// Whether an operator must grant a permission. A failed authentication is not included: a restarting broker can cause it,
+/// and librdkafka retries.
 pub(super) fn is_forbidden(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)
 }

@@ -35,7 +35,7 @@ impl Health {
         }
     }
 
-    /// The health of one more consumer.
+    /// Registers a consumer and returns its health.
     pub(super) fn of_consumer(&self) -> ConsumerHealth {
         let mut state = self.state();
         state.consumers += 1;
@@ -49,7 +49,7 @@ impl Health {
     }
 }
 
-/// The health of one consumer; its stalls end when it is dropped.
+/// The health of one consumer. Dropping it removes the consumer's stalls.
 #[derive(Debug)]
 pub(super) struct ConsumerHealth {
     health: Health,

@@ -2,9 +2,9 @@
 //! same offsets.
 //!
 //! librdkafka (2.12) fetches by the topic's id. When the metadata contains a new id, it continues at the same offset of the
-//! new topic; a comment in its source wants that changed. It does not expose the id to the application. But it logs a debug
-//! line about the change before it uses the new id. That line is in the queue of fetched records, before the new topic's
-//! records. So this module reads that line from the producer and from every consumer of a log. Brokers without topic ids
+//! new topic. It does not expose the id to the application. But it logs a debug line about the change before it uses the new
+//! id. The line is in the queue of fetched records, before the new topic's records. So this module reads the line from the
+//! producer and from every consumer of a log. Brokers without topic ids
 //! (before Kafka 3.1) cause no such line: the log then notices the new topic by its end offset, or at a restart.
 
 use std::sync::{
@@ -14,7 +14,7 @@ use std::sync::{
 
 use crate::{Error, Kind};
 
-/// The id of the topic that a log was opened on, and whether the topic has become another one. Clones share it.
+/// The topic id of a log at its opening, and whether the id has changed since. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Identity(Arc<State>);
 
@@ -38,16 +38,21 @@ impl Identity {
         let Some((_, new)) = change.split_once(" to ") else { return };
         let known = id.get_or_init(|| new.to_owned());
         if known != new && !replaced.swap(true, Ordering::SeqCst) {
-            tracing::error!(topic, known, new, "the topic was deleted and created again: it is another log");
+            tracing::error!(
+                topic,
+                known,
+                new,
+                "the topic was deleted and created again, so it is no longer the opened log"
+            );
         }
     }
 
-    /// Fails if the topic is no longer the one that the log was opened on.
+    /// Fails if the topic was replaced since the log was opened.
     pub(super) fn check(&self) -> Result<(), Error> {
         if !self.0.replaced.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let what = "the topic was deleted and created again: it is another log than the one that was opened";
+        let what = "the topic was deleted and created again, so it is no longer the opened log";
         Err(Error::new(Kind::Replaced, &self.0.topic, what))
     }
 }

@@ -1,4 +1,4 @@
-//! Appends: each batch enters librdkafka's queue whole, and its acknowledgement resolves with its last record's.
+//! Appends. A batch enters librdkafka's queue as a whole. Its acknowledgement resolves with the delivery of its last record.
 //!
 //! librdkafka's idempotent producer can fail for good. The next append then replaces the client, after all records of the
 //! failed client are answered. So appends stay in order, and the callers of records in flight get `Kind::Unknown`. A client
@@ -38,7 +38,7 @@ const ENTRIES_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYTES_MAX);
 
-/// How long the close waits for records in flight.
+/// Time limit of the flush at the close.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Vec<Offset>, Error>;
@@ -68,7 +68,7 @@ impl Producer {
         Ok(Self { config: config.clone(), identity, client, topic, under_way, lost, health, turns: Vec::new() })
     }
 
-    /// What the bounds client reports about this producer's contact with brokers.
+    /// Returns the bounds client's verdict about this producer's contact with brokers.
     pub(super) fn lost(&self) -> Arc<LostProducer> {
         Arc::clone(&self.lost)
     }
@@ -115,7 +115,7 @@ impl Producer {
         if !self.under_way.enter(entries.len(), bytes) {
             return Err(self.refusal(partition, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)));
         }
-        // What each record gives back is counted here and not by its own size, so that the sum is what was entered.
+        // Assigns each record a share of the batch's bytes, so that the sum of the shares equals the bytes added above.
         let share = bytes / entries.len();
         for (index, entry) in entries.iter().enumerate() {
             let rest = if index == 0 { bytes - share * (entries.len() - 1) } else { share };
@@ -139,8 +139,8 @@ impl Producer {
         let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
         let Some((code, reason)) = current.client().fatal_error() else { return Ok(()) };
         self.check_answered(partition).map_err(|error| error.because(cause))?;
-        tracing::error!(topic = self.topic, %code, reason, "the producer failed for good; a new one takes its place");
-        self.replace_client(&mut current, format!("it failed for good: {reason}"))
+        tracing::error!(topic = self.topic, %code, reason, "the producer failed permanently; a new one replaces it");
+        self.replace_client(&mut current, format!("it failed permanently: {reason}"))
     }
 
     /// Replaces a client that lost all brokers, and answers its records with `Kind::Unknown`.
@@ -165,7 +165,7 @@ impl Producer {
         if self.under_way.entries.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let what = "the producer failed, and a new one waits for the answers to what is in flight";
+        let what = "the producer failed; its replacement waits until the records in flight are answered";
         Err(Error::new(Kind::Retry, &self.topic, what).at(partition))
     }
 
@@ -184,7 +184,7 @@ impl Producer {
     pub(super) fn close(self) {
         let client = self.client.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = client.flush(FLUSH_WAIT) {
-            tracing::warn!(topic = self.topic, %error, "appends are still under way at the end");
+            tracing::warn!(topic = self.topic, %error, "appends are still in flight at the close; their outcome is unknown");
         }
     }
 
@@ -193,8 +193,8 @@ impl Producer {
         let (kind, what) = match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::QueueFull) => (Kind::Retry, "the producer's queue is full"),
             Some(RDKafkaErrorCode::MessageSizeTooLarge) => (Kind::Invalid, "the record is too large"),
-            Some(RDKafkaErrorCode::Fatal) => (Kind::Fatal, "the producer has failed for good"),
-            _ => (Kind::Retry, "the producer does not take the record"),
+            Some(RDKafkaErrorCode::Fatal) => (Kind::Fatal, "the producer has failed permanently"),
+            _ => (Kind::Retry, "the producer refuses the record"),
         };
         Error::new(kind, &self.topic, what).at(partition).because(error)
     }
@@ -234,7 +234,7 @@ fn record<'a>(
     record.headers(headers)
 }
 
-/// The opaque value of a record in librdkafka: where its delivery report goes.
+/// The opaque value of a record in librdkafka: the target of its delivery report.
 struct Sent {
     batch: Arc<Batch>,
     partition: PartitionId,
@@ -250,7 +250,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Adds a batch, unless it would exceed the limits; returns whether it did.
+    /// Adds a batch unless it would exceed the limits. Returns whether it was added.
     fn enter(&self, entries: usize, bytes: usize) -> bool {
         let fits = self.entries.fetch_add(entries, Ordering::Relaxed) + entries <= ENTRIES_MAX;
         let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX && fits;
@@ -303,7 +303,7 @@ impl Batch {
         answers.resolve();
     }
 
-    /// The last `count` records were not enqueued.
+    /// Records that the last `count` records were not enqueued.
     fn abandon(&self, count: usize, error: Error) {
         let mut answers = self.0.lock().expect("a delivery panicked");
         answers.failed(error);
@@ -313,7 +313,7 @@ impl Batch {
 }
 
 impl Answers {
-    /// Keeps the first failure, unless a later one leaves open whether its record landed: then so does the batch.
+    /// Keeps the first failure. A later failure of kind `Unknown` replaces it: then the outcome of the batch is unknown too.
     fn failed(&mut self, error: Error) {
         let known = self.failure.as_ref().is_some_and(|first| !is_open(first));
         if self.failure.is_none() || (known && is_open(&error)) {
@@ -331,7 +331,7 @@ impl Answers {
             Some(error) if self.landed => Err(error.with_kind(Kind::Unknown)),
             Some(error) => Err(error),
         };
-        // Whoever has dropped the acknowledgement has given up knowing.
+        // The send fails if the caller has dropped the acknowledgement.
         let _ = ack.send(outcome);
     }
 }
@@ -351,12 +351,12 @@ struct Deliveries {
 }
 
 impl Deliveries {
-    /// The outcome of one record. Every error leaves open whether the record landed: librdkafka reports the error of its
-    /// last try, and an earlier try, whose acknowledgement was lost, may have landed.
+    /// Returns the outcome of one record. Every error is of kind `Unknown`: librdkafka reports the error of its last try, and
+    /// an earlier try, whose acknowledgement was lost, may have landed.
     fn answer(&self, partition: PartitionId, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
         match result {
             Ok(message) => Offset::from_signed(message.offset()).map_err(|why| {
-                let what = "the record landed, but its offset is not known";
+                let what = "the record landed, but its offset is unknown";
                 Error::new(Kind::Unknown, &self.topic, what).at(partition).because(why)
             }),
             Err((error, _)) => {

@@ -1,4 +1,4 @@
-//! Properties of librdkafka in files: a file of them, and files of a secret each.
+//! Properties of librdkafka in files: a file of properties, and files with one secret each.
 
 use super::KafkaConfig;
 use crate::{
@@ -9,17 +9,17 @@ use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 /// The longest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// `NAME_file` stands for the property NAME, whose value is in the file that it names.
+/// Suffix of a property `NAME_file`, which names the file with the value of the property NAME.
 const FILE: &str = "_file";
-/// Properties that name a file of a private key, which librdkafka reads itself.
+/// Properties that name the file of a private key. librdkafka reads it itself.
 const KEY_FILES: [&str; 2] = ["ssl.key.location", "ssl.keystore.location"];
 
 impl KafkaConfig {
-    /// Adds the properties of a file: `name=value` a line, as for other clients of librdkafka; empty lines and those that
-    /// begin with `#` are ignored. They replace what is set already. Blocking.
+    /// Adds the properties of a file, one `name=value` a line, as for other clients of librdkafka. Ignores empty lines and
+    /// lines that begin with `#`. The properties replace earlier ones of the same name. Blocking.
     ///
-    /// Errors: `Kind::Invalid` where the file cannot be read or a line is malformed, and where it has a password and others
-    /// than its owner may use it.
+    /// Errors: `Kind::Invalid` if the file cannot be read or a line is malformed, or if it contains a password and other users
+    /// have access to it.
     pub fn read_properties(&mut self, path: &Path) -> Result<(), Error> {
         let (text, exposure) = self.read(path)?;
         let named = path.display();
@@ -28,7 +28,7 @@ impl KafkaConfig {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // The line is not repeated: it may hold a password.
+            // The message does not repeat the line, which may contain a password.
             let Some((name, value)) = line.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
                 return Err(self.refused(format!("line {number} of {named} is not NAME=VALUE")));
             };
@@ -40,9 +40,9 @@ impl KafkaConfig {
         Ok(())
     }
 
-    /// The properties, with each secret that is in a file read from there. Files of private keys are examined. Blocking.
+    /// Returns the properties, with the secrets from their files. Checks who can access the files of private keys. Blocking.
     ///
-    /// Errors: `Kind::Invalid` that names the file and not what is in it.
+    /// Errors: `Kind::Invalid`, with the name of the file and without its content.
     pub(super) fn resolved(&self) -> Result<BTreeMap<String, String>, Error> {
         let mut resolved = BTreeMap::new();
         for (name, value) in &self.properties {
@@ -66,7 +66,7 @@ impl KafkaConfig {
         Ok(resolved)
     }
 
-    /// A file's text, and why the file must not hold secrets.
+    /// Reads a file. Also returns the reason, if any, why it must not contain secrets.
     fn read(&self, path: &Path) -> Result<(String, Option<Exposure>), Error> {
         let failed = |error: std::io::Error| {
             self.refused(format!("cannot read the file of client properties {}", path.display())).because(error)
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn a_file_has_a_property_a_line_and_its_passwords_are_for_its_owner_alone() {
         let text = "# of the cluster\n\nsecurity.protocol = SASL_SSL\nsasl.username=me\nsasl.password=a=b hunter2\n";
-        let found = read(text, 0o600).unwrap();
-        assert_eq!(found["security.protocol"], "SASL_SSL");
-        assert_eq!((found["sasl.username"].as_str(), found["sasl.password"].as_str()), ("me", "a=b hunter2"));
+        let properties = read(text, 0o600).unwrap();
+        assert_eq!(properties["security.protocol"], "SASL_SSL");
+        assert_eq!((properties["sasl.username"].as_str(), properties["sasl.password"].as_str()), ("me", "a=b hunter2"));
         for (text, mode, why) in [(text, 0o644, "chmod 600"), ("a=b\nhunter2", 0o600, "line 2")] {
-            let told = read(text, mode).unwrap_err().to_string();
-            assert!(told.contains(why) && !told.contains("hunter2"), "{told}");
+            let refusal = read(text, mode).unwrap_err().to_string();
+            assert!(refusal.contains(why) && !refusal.contains("hunter2"), "{refusal}");
         }
         assert!(read("ssl.ca.location=/ca.pem", 0o644).is_ok(), "it has no secret");
     }
@@ -136,13 +136,13 @@ mod tests {
     fn a_secret_may_be_in_a_file_of_its_own() {
         let secret = file("hunter2\n", 0o600);
         let named = |name: &str| format!("{name}={}", secret.path().display());
-        let found = read(&named("sasl.password_file"), 0o644).expect("it names the secret's file only");
-        assert_eq!(found["sasl.password"], "hunter2");
+        let properties = read(&named("sasl.password_file"), 0o644).expect("it names the secret's file only");
+        assert_eq!(properties["sasl.password"], "hunter2");
         let both = read(&format!("sasl.password=x\n{}", named("sasl.password_file")), 0o600).unwrap_err();
         assert!(both.to_string().contains("exclude"), "{both}");
         fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o604)).unwrap();
-        let told = read(&named("sasl.password_file"), 0o600).unwrap_err().to_string();
-        assert!(told.contains("chmod 600") && !told.contains("hunter2"), "{told}");
+        let refusal = read(&named("sasl.password_file"), 0o600).unwrap_err().to_string();
+        assert!(refusal.contains("chmod 600") && !refusal.contains("hunter2"), "{refusal}");
     }
 
     #[test]

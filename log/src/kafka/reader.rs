@@ -43,15 +43,15 @@ use super::{
 };
 use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, Stall, batch::Limits};
 
-const TAKEN: &str = "the consumer is taken by drop only";
+const TAKEN: &str = "only drop takes the consumer";
 
-/// How long the search for a damaged batch waits for a partition's first record, or its end.
+/// Time limit of the search for a damaged batch, per partition: until its first record or its end.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) struct KafkaReader {
     config: KafkaConfig,
     identity: Identity,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     consumer: Option<BaseConsumer<Context>>,
     topic: String,
     partitions: u32,
@@ -72,7 +72,7 @@ pub(super) struct KafkaReader {
 struct Gathered {
     records: Vec<Delivery>,
     bytes: usize,
-    /// A position moved without a record.
+    /// Whether a position moved without a record.
     moved: bool,
 }
 
@@ -83,12 +83,15 @@ impl Gathered {
         topic: &str,
         places: &mut BTreeMap<PartitionId, Offset>,
     ) -> Result<(), Error> {
-        let placeless = |why| Error::new(Kind::Fatal, topic, "the consumer gave a record without a place").because(why);
+        let placeless = |why| {
+            Error::new(Kind::Fatal, topic, "the consumer delivered a record with an invalid partition or offset")
+                .because(why)
+        };
         let partition = PartitionId::from_signed(message.partition()).map_err(placeless)?;
         let Some(next) = places.get_mut(&partition) else { return Ok(()) };
         let offset = Offset::from_signed(message.offset()).map_err(|why| placeless(why).at(partition))?;
         if offset < *next {
-            let what = format!("the consumer went back behind {next}");
+            let what = format!("the consumer moved backwards: expected at least offset {next}");
             return Err(Error::new(Kind::Fatal, topic, what).at(partition).offset(offset));
         }
         *next = offset.saturating_add(1);
@@ -150,10 +153,11 @@ impl KafkaReader {
         if partitions.is_empty() {
             return Ok(());
         }
-        let told = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
+        let found = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
         for (partition, next) in places {
-            let missing = || Error::new(Kind::Retry, &self.topic, "the brokers do not tell the bounds").at(*partition);
-            let bounds = told.get(partition).ok_or_else(missing)?;
+            let missing =
+                || Error::new(Kind::Retry, &self.topic, "cannot read the bounds from the brokers").at(*partition);
+            let bounds = found.get(partition).ok_or_else(missing)?;
             bounds.check(&self.topic, *partition, *next)?;
         }
         Ok(())
@@ -168,7 +172,7 @@ impl KafkaReader {
         unassign(self.consumer(), &self.topic, partitions)
     }
 
-    /// Drops what was fetched and fetches again from our own positions.
+    /// Drops the fetched records and fetches again from the reader's positions.
     fn start_over(&self) -> Result<(), Error> {
         self.unassign(self.places.keys().copied())?;
         self.assign(&self.assigned())
@@ -277,7 +281,7 @@ impl KafkaReader {
 
     /// Adopts librdkafka's position at a partition's end, if it is ahead: all fetched records of the partition are gathered.
     fn step_over(&mut self, partition: PartitionId) -> Result<bool, Error> {
-        let failed = |error| context::failed(&self.topic, "the consumer does not tell its position", error);
+        let failed = |error| context::failed(&self.topic, "cannot read the consumer's position", error);
         let positions = self.consumer().position().map_err(failed)?;
         let Some(element) = positions.find_partition(&self.topic, partition.signed()) else { return Ok(false) };
         let (Place::Offset(position), Some(next)) = (element.offset(), self.places.get_mut(&partition)) else {
@@ -285,7 +289,7 @@ impl KafkaReader {
             return Ok(false);
         };
         let Ok(position) = Offset::from_signed(position) else {
-            let what = format!("the consumer tells {position} as its position");
+            let what = format!("the consumer reports the invalid position {position}");
             return Err(Error::new(Kind::Fatal, &self.topic, what).at(partition));
         };
         let moved = position > *next;
@@ -310,13 +314,13 @@ impl KafkaReader {
             }
             Some(RDKafkaErrorCode::LogTruncation) => {
                 // librdkafka does not name the partition.
-                let what = "the cluster lost records that were delivered";
+                let what = "the cluster lost records that were already delivered";
                 let lost = |error| Error::new(Kind::OutOfRange, &self.topic, what).because(error);
                 let found = self.check(&self.places).err().filter(|found| found.kind() == Kind::OutOfRange);
                 Some(found.unwrap_or_else(|| lost(error)))
             }
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
-                Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed for good").because(error))
+                Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed permanently").because(error))
             }
             _ => {
                 let failure = context::failed(&self.topic, "the fetch failed", error);
@@ -325,7 +329,7 @@ impl KafkaReader {
         }
     }
 
-    /// Finds the partition whose position is not in the log; librdkafka does not name it.
+    /// Finds the partition whose position is not in the log. librdkafka does not name it.
     fn diagnose(&self, error: KafkaError) -> Error {
         if let Err(found) = self.check(&self.places) {
             return found;
@@ -334,7 +338,7 @@ impl KafkaReader {
         self.start_over().err().unwrap_or(failure)
     }
 
-    /// Handles one event of the consumer; true if the poll must return.
+    /// Handles one event of the consumer. Returns true if the poll must return.
     fn step(&mut self, wait: Duration, max: usize, gathered: &mut Gathered) -> Result<bool, Error> {
         let consumer = self.consumer.as_ref().expect(TAKEN);
         match consumer.poll(wait) {
@@ -356,8 +360,10 @@ impl KafkaReader {
 
     fn meet(&mut self, error: KafkaError, gathered: &mut Gathered) -> Result<bool, Error> {
         if let KafkaError::PartitionEOF(partition) = error {
-            let unknown =
-                |why| Error::new(Kind::Fatal, &self.topic, "the consumer ended an unknown partition").because(why);
+            let unknown = |why| {
+                Error::new(Kind::Fatal, &self.topic, "the consumer reported the end of an invalid partition")
+                    .because(why)
+            };
             gathered.moved |= self.step_over(PartitionId::from_signed(partition).map_err(unknown)?)?;
             return Ok(false);
         }
@@ -438,7 +444,7 @@ fn assign(consumer: &BaseConsumer<Context>, topic: &str, places: &BTreeMap<Parti
         list.add_partition_offset(topic, partition.signed(), Place::Offset(next.signed()))
     });
     let assigned = added.and_then(|()| consumer.incremental_assign(&list));
-    assigned.map_err(|error| context::failed(topic, "the consumer does not take its partitions", error))
+    assigned.map_err(|error| context::failed(topic, "cannot assign partitions to the consumer", error))
 }
 
 fn unassign(
@@ -451,7 +457,7 @@ fn unassign(
         list.add_partition(topic, partition.signed());
     }
     let unassigned = consumer.incremental_unassign(&list);
-    unassigned.map_err(|error| context::failed(topic, "the consumer does not leave its partitions", error))
+    unassigned.map_err(|error| context::failed(topic, "cannot unassign partitions from the consumer", error))
 }
 
 /// Whether librdkafka found a batch that it cannot read, and continues after it.
@@ -460,7 +466,7 @@ fn is_damage(error: &KafkaError) -> bool {
     matches!(error.rdkafka_error_code(), Some(BadMessage | BadCompression | NotImplemented))
 }
 
-/// The record's headers; an absent value becomes an empty one.
+/// Returns the record's headers. An absent value becomes an empty one.
 fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
     let Some(headers) = message.headers() else { return Vec::new() };
     // rust-rdkafka panics on a name that is not UTF-8, which a foreign client can write. The closure only borrows, so the
@@ -469,7 +475,11 @@ fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
         headers.iter().map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec())).collect()
     }));
     pairs.unwrap_or_else(|_| {
-        tracing::warn!(partition = message.partition(), offset = message.offset(), "headers are not readable");
+        tracing::warn!(
+            partition = message.partition(),
+            offset = message.offset(),
+            "the record's headers are not readable and are dropped"
+        );
         Vec::new()
     })
 }

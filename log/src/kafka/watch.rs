@@ -19,11 +19,11 @@ use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
 use crate::{Error, Offset, PartitionId};
 
-/// How long a consumer may deliver nothing, at first and at most.
+/// Time for which a consumer may deliver no records: at first, and at most.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 const PATIENCE_MAX: Duration = Duration::from_secs(300);
 
-/// How often a consumer without brokers asks whether the brokers answer others.
+/// Interval of the check whether brokers answer other clients than a consumer without brokers.
 const LOST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) type Positions = BTreeMap<PartitionId, Offset>;
@@ -43,11 +43,11 @@ enum Stage {
     Suspect { suspicion: Suspicion, ends: Vec<(PartitionId, End)> },
 }
 
-/// What is wrong with a consumer.
+/// The defect of a consumer.
 #[derive(Debug)]
 pub(super) struct Suspicion {
     pub(super) since: Instant,
-    /// It has no broker, but others are answered.
+    /// The consumer has no broker, although brokers answer other clients.
     pub(super) lost: bool,
     /// Position and end of the partitions that it does not deliver from.
     pub(super) lagging: BTreeMap<PartitionId, (Offset, Offset)>,
@@ -58,8 +58,8 @@ impl Watch {
         Self { patience: PATIENCE, stage: Stage::Quiet { since: now, positions: Positions::new() } }
     }
 
-    /// Looks at a consumer whose queue is empty, which is at `positions` and has no broker if it is `lost`. Returns what
-    /// is wrong with it once it must be replaced. `ask` asks for a partition's end.
+    /// Checks a consumer with an empty queue. It is at `positions`, and has no broker if it is `lost`. Returns the defect
+    /// when the consumer must be replaced. `ask` requests a partition's end.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Watch {
                 if now.saturating_duration_since(suspicion.since) < self.patience {
                     return None;
                 }
-                // All brokers may have gone meanwhile, which explains the silence.
+                // Ask again: if all brokers went down meanwhile, a replacement would not help.
                 if ends.is_empty() {
                     *ends = positions.keys().filter_map(|id| Some((*id, ask(*id)?))).collect();
                     if ends.is_empty() {
@@ -138,7 +138,7 @@ impl Watch {
     }
 }
 
-/// Moves the answers that have arrived to `known_ends`; drops questions that failed.
+/// Moves received answers to `known_ends` and drops failed questions.
 fn receive(ends: &mut Vec<(PartitionId, End)>, known_ends: &mut Positions) {
     ends.retain_mut(|(id, end)| match end.try_recv() {
         Err(TryRecvError::Empty) => true,
@@ -166,7 +166,7 @@ mod tests {
         false
     }
 
-    /// Looks every 100 ms while the consumer is at `position(elapsed)`; when it was to be replaced, in elapsed seconds.
+    /// Checks every 100 ms a consumer at `position(elapsed)`. Returns the times of its replacements, in elapsed seconds.
     fn replacements(
         seconds: u64,
         lost: bool,

@@ -26,7 +26,7 @@ impl Ends {
         self.lock().ends[partition.index()]
     }
 
-    /// Shows readers what has become durable.
+    /// Makes durable records visible to readers.
     pub(super) fn publish(&self, ends: impl Iterator<Item = Offset>) {
         let mut state = self.lock();
         for (known, end) in state.ends.iter_mut().zip(ends) {

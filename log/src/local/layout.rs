@@ -1,4 +1,4 @@
-//! The bytes in the database. Changing any of them needs another [`VERSION`].
+//! The encoding of keys and values in the database. A change needs another [`VERSION`].
 //!
 //! ```text
 //!   column family   key                  value
@@ -7,8 +7,8 @@
 //!                                        · count × (name: bytes · value: bytes) · value, to the end
 //! ```
 //!
-//! Integers are big-endian, so that the order of keys is the order of offsets; `bytes` is a u32 length and that many.
-//! RocksDB's checksums guard all of it.
+//! Integers are big-endian, so that keys sort like offsets. `bytes` is a u32 length, then so many bytes. RocksDB's
+//! checksums protect all of it.
 
 use crate::{Delivery, Entry, Offset, PartitionId};
 
@@ -29,7 +29,7 @@ pub(super) fn encode_layout(partitions: u32) -> Vec<u8> {
     [&[VERSION][..], &partitions.to_be_bytes()].concat()
 }
 
-/// The version, and the partition count where the version is ours.
+/// Decodes the version, and the partition count if the version is [`VERSION`].
 pub(super) fn decode_layout(bytes: &[u8]) -> Option<(u8, Option<u32>)> {
     let (version, rest) = bytes.split_first()?;
     let partitions = (*version == VERSION).then(|| rest.try_into().ok().map(u32::from_be_bytes)).flatten();
@@ -58,7 +58,7 @@ pub(super) fn encode_record(entry: &Entry, millis: i64) -> Vec<u8> {
     record
 }
 
-/// `None` where the bytes are not a record's.
+/// Decodes a record. Returns `None` if the bytes are not a record.
 pub(super) fn decode_record(partition: PartitionId, offset: Offset, mut bytes: &[u8]) -> Option<Delivery> {
     let rest = &mut bytes;
     if take(rest, 1)? != [RECORD] {

@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 
 use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Offset, PartitionId};
 
-/// What may wait; beyond it appends are refused. A largest batch always fits into an empty queue.
+/// Limits of the queue; appends above them are refused. The largest batch fits into an empty queue.
 const ENTRIES_MAX: usize = 100_000;
 const BYTES_MAX: usize = 32 << 20;
 const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYTES_MAX);
 
-/// Where the writer closes a group.
+/// Size at which a group of appends is complete.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
 /// One append in progress.
@@ -64,7 +64,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for appends and takes what one write may hold; `None` when the queue is closed and empty.
+    /// Waits for appends and takes a group of them for one write. Returns `None` when the queue is closed and empty.
     pub(super) fn take_group(&self) -> Option<Vec<Pending>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -86,7 +86,7 @@ impl Queue {
         Some(group)
     }
 
-    /// Refuses further appends; what is in the queue is still taken.
+    /// Refuses further appends. The writer still takes the enqueued ones.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();

@@ -1,4 +1,4 @@
-//! Reads the local log. Nothing of the database is held while a reader waits.
+//! Reads the local log. A waiting reader holds no lock or iterator of the database.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ pub(super) struct LocalReader {
     shared: Arc<Shared>,
     /// The next offset of each partition.
     places: BTreeMap<PartitionId, Offset>,
-    /// Which partition is served first: each call begins with the next one.
+    /// Index of the partition that is served first. Each call begins with the next one.
     turn: usize,
 }
 
@@ -22,7 +22,8 @@ impl LocalReader {
         Self { shared, places: BTreeMap::new(), turn: 0 }
     }
 
-    /// Waits until some partition goes beyond the reader's place, and returns (partition, place, end) of all that do.
+    /// Waits until a partition has records after the reader's position. Returns (partition, position, end) of all such
+    /// partitions.
     fn wait(&self, timeout: Duration) -> Result<Vec<(PartitionId, Offset, Offset)>, Error> {
         let begun = Instant::now();
         let mut state = self.shared.ends.lock();
@@ -62,7 +63,7 @@ impl Reader for LocalReader {
                     }
                     records.extend(read);
                 }
-                // The next call meets the same error, without records before it.
+                // The next call gets the same error, without records before it.
                 Err(_) if !records.is_empty() => break,
                 Err(error) => return Err(error),
             }

@@ -1,7 +1,7 @@
-//! The database: how it is opened, written, read and opened again after a failed write.
+//! The database: opening, writing, reading, and reopening after a failed write.
 //!
-//! A partition is a column family because that makes its files disjoint and in order: RocksDB then moves them down its
-//! levels without rewriting them, and appending costs one write to the write-ahead log and one to a table.
+//! Each partition is a column family, so that its files are disjoint and in order. RocksDB then moves them down its levels
+//! without rewriting them, and an append costs one write to the write-ahead log and one to a table.
 
 use std::{
     fs,
@@ -20,21 +20,21 @@ use crate::{Delivery, Error, Kind, Offset, PartitionId};
 
 const MEMTABLES_BYTES_MAX: usize = 32 << 20;
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;
-/// The most that a restart reads again.
+/// Largest size of the write-ahead logs, which a restart reads again.
 const WAL_BYTES_MAX: u64 = 96 << 20;
 const BLOCK_CACHE_BYTES: usize = 8 << 20;
 const BLOCK_BYTES: usize = 32 << 10;
 const TABLE_BYTES: u64 = 64 << 20;
 const OPEN_FILES_MAX: i32 = 256;
-/// The disk has room again when this many bytes can be written to it.
+/// The disk is writable again if this many bytes can be written to it.
 const PROBE_BYTES: usize = 4 << 20;
 
-/// The system's words for a disk that is full.
+/// The system's message for a full disk.
 const NO_SPACE: &str = "No space left on device";
-/// What to do about it.
-const FULL: &str = "make room on its disk, appends are taken again by themselves";
-/// What to do where bytes are not what was written.
-const DAMAGED: &str = "it is damaged, and nothing is passed over: bring this folder back from a copy";
+/// Advice for a full disk.
+const FULL: &str = "free space on its disk; then appends are accepted again without a restart";
+/// Advice for damaged data.
+const DAMAGED: &str = "the log is damaged, and no record is skipped: restore this folder from a copy";
 
 /// The last record of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) struct Tail {
     pub(super) millis: i64,
 }
 
-/// How much a read may yield.
+/// The remaining records and bytes of a poll.
 pub(super) struct Room {
     pub(super) records: usize,
     pub(super) bytes: usize,
@@ -55,12 +55,12 @@ pub(super) struct Store {
     dir: PathBuf,
     topic: String,
     partitions: u32,
-    /// `None` once closed, and where it could not be opened again.
+    /// `None` after the close, and after a failed reopening.
     db: RwLock<Option<DB>>,
 }
 
 impl Store {
-    /// Opens or creates the database, with each partition's last record.
+    /// Opens or creates the database. Also returns each partition's tail.
     pub(super) fn open(dir: PathBuf, topic: &str, partitions: Option<u32>) -> Result<(Self, Vec<Tail>), Error> {
         if let Some(count) = partitions
             && !(1..=PARTITIONS_MAX).contains(&count)
@@ -74,7 +74,7 @@ impl Store {
         let mut db = open_database(&dir, topic)?;
         let partitions = match stored_partitions(&db, &dir, topic)? {
             Some(stored) if partitions.is_some_and(|count| count != stored) => {
-                let what = format!("the log in {} has {stored} partitions and keeps them", dir.display());
+                let what = format!("the log in {} has {stored} partitions, which cannot change", dir.display());
                 return Err(Error::new(Kind::Invalid, topic, what));
             }
             Some(stored) => stored,
@@ -94,7 +94,7 @@ impl Store {
         self.partitions
     }
 
-    /// Writes (partition, offset, record) rows: all of them durably, or an error that says neither.
+    /// Writes all (partition, offset, record) rows durably. After an error it is unknown whether they were written.
     pub(super) fn write<'a>(&self, rows: impl Iterator<Item = (PartitionId, Offset, &'a [u8])>) -> Result<(), Error> {
         self.with(|db| {
             let families = self.families(db)?;
@@ -108,8 +108,8 @@ impl Store {
         })
     }
 
-    /// Reads a partition's records from `next` up to `end` (exclusive), as many as there is room for. An error comes
-    /// only where no record lies before it. The writer numbers records without gaps, so a missing one is damage.
+    /// Reads a partition's records from `next` up to `end` (exclusive), within `room`. Returns an error only if no record
+    /// precedes it. The writer numbers records without gaps, so a missing record is damage.
     pub(super) fn read(
         &self,
         partition: PartitionId,
@@ -164,7 +164,7 @@ impl Store {
     pub(super) fn reopen(&self) -> Result<Vec<Tail>, Error> {
         self.probe()?;
         let mut slot = self.db.write().expect("a holder of the database's lock panicked");
-        // The old one has the lock of the directory.
+        // Drop the old database first: it has the lock of the directory.
         drop(slot.take());
         let db = open_database(&self.dir, &self.topic)?;
         let tails = self.tails(&db)?;
@@ -232,17 +232,17 @@ impl Store {
     }
 }
 
-/// Opens the database; a second time if only the unfinished end of a write failed the first.
+/// Opens the database. If only the torn end of the write-ahead log prevents that, cuts it off and opens the database again.
 fn open_database(dir: &Path, topic: &str) -> Result<DB, Error> {
     match try_open(dir, topic) {
         Err(damaged) if damaged.kind() == Kind::Damaged => match wal::cut_torn_end(dir) {
             Ok(Some((file, bytes))) => {
-                tracing::warn!(topic, file = %file.display(), bytes, "the end of the local log was torn and is cut off");
+                tracing::warn!(topic, file = %file.display(), bytes, "the torn end of the local log was cut off");
                 try_open(dir, topic)
             }
             Ok(None) => Err(damaged),
             Err(error) => {
-                tracing::warn!(topic, %error, "the end of the local log could not be looked at");
+                tracing::warn!(topic, %error, "the end of the local log cannot be checked for a torn record");
                 Err(damaged)
             }
         },
@@ -264,7 +264,7 @@ fn try_open(dir: &Path, topic: &str) -> Result<DB, Error> {
             let what = format!("the local log in {dir} is already open in this or another process");
             return Error::new(Kind::Retry, topic, what).because(source);
         }
-        error(topic, format!("the local log in {dir} does not open"), source)
+        error(topic, format!("the local log in {dir} cannot be opened"), source)
     })
 }
 
@@ -276,14 +276,15 @@ fn stored_partitions(db: &DB, dir: &Path, topic: &str) -> Result<Option<u32>, Er
     match layout::decode_layout(&bytes) {
         Some((_, Some(partitions))) => Ok(Some(partitions)),
         Some((version, None)) if version != layout::VERSION => {
-            let what = format!("the log in {dir} has layout {version}, and this program knows {}", layout::VERSION);
+            let what =
+                format!("the log in {dir} has layout {version}, but this program reads only {}", layout::VERSION);
             Err(Error::new(Kind::Invalid, topic, what))
         }
         _ => Err(Error::new(Kind::Damaged, topic, format!("the layout entry does not decode in {dir}; {DAMAGED}"))),
     }
 }
 
-/// Makes a new log. The layout comes last: where it is missing, a creation was cut short and is done again.
+/// Creates a new log. Writes the layout last: without it, an interrupted creation is done again.
 fn create(db: &mut DB, topic: &str, partitions: u32) -> Result<u32, Error> {
     let created = PartitionId::all(partitions)
         .map(layout::family)
@@ -301,7 +302,7 @@ fn error(topic: &str, what: impl Into<String>, source: rocksdb::Error) -> Error 
     let (kind, advice) = match source.kind() {
         ErrorKind::Corruption => (Kind::Damaged, DAMAGED),
         ErrorKind::NotSupported | ErrorKind::InvalidArgument => (Kind::Fatal, ""),
-        // RocksDB's kind for this is lost in the C API; the system's message is not.
+        // The C API drops RocksDB's error kind for this, so match the system's message.
         ErrorKind::IOError if source.as_ref().contains(NO_SPACE) => (Kind::Retry, FULL),
         _ => (Kind::Retry, ""),
     };
@@ -319,7 +320,7 @@ fn options() -> Options {
     tables.set_cache_index_and_filter_blocks(true);
     let mut options = Options::default();
     options.create_if_missing(true);
-    // A crash may cut the last write short; a hole before it is damage that must not be passed over.
+    // A crash may truncate the last write. A hole before it is damage and must not be skipped.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_write_buffer_size(MEMTABLE_BYTES_MAX);
@@ -330,7 +331,7 @@ fn options() -> Options {
     options.set_block_based_table_factory(&tables);
     options.set_max_open_files(OPEN_FILES_MAX);
     options.set_max_background_jobs(2);
-    // Its own log: small, and warnings only.
+    // RocksDB's own log file: small, with warnings only.
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(1 << 20);

@@ -11,7 +11,7 @@
 //!   kind      1 whole · 2 first · 3 middle · 4 last; 5 to 8 the same, in a file that was used before
 //! ```
 //!
-//! After RocksDB's `db/log_format.h`: the CRC is CRC-32C over kind, log number and payload, masked.
+//! The format is RocksDB's `db/log_format.h`. The CRC is a masked CRC-32C over kind, log number and payload.
 
 use std::{
     fs,
@@ -22,11 +22,11 @@ use std::{
 const BLOCK_BYTES: usize = 32 << 10;
 const HEADER_BYTES: usize = 7;
 const NUMBER_BYTES: usize = 4;
-/// Larger than any single write: a broken record further from the end is damage.
+/// Larger than any single write. A broken record further from the end is damage.
 const TORN_BYTES_MAX: usize = 24 << 20;
 
-/// Cuts off the torn end of the newest write-ahead log in `dir`. Returns the file and the number of bytes cut; none if the
-/// end is whole, or if the broken record is not at the end.
+/// Cuts off the torn end of the newest write-ahead log in `dir`. Returns the file and the number of removed bytes. Returns
+/// `None` if the end is intact, or if the broken record is not at the end.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<Option<(PathBuf, u64)>> {
     let files = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     let logs =
@@ -43,7 +43,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<Option<(PathBuf, u64)>> {
     Ok(Some((newest, (bytes.len() - at) as u64)))
 }
 
-/// The start of the broken record, if no record begins after it.
+/// Returns the start of the broken record, if no record begins after it.
 fn torn_at(bytes: &[u8]) -> Option<usize> {
     // `begin` is the start of the record that contains the fragment at `at`.
     let (mut at, mut begin) = (0, 0);
@@ -81,7 +81,7 @@ fn begins(bytes: &[u8], at: usize) -> bool {
     bytes.get(at + 6).is_some_and(|kind| [1, 2, 5, 6].contains(kind))
 }
 
-/// The fragment at `at`; none if the bytes there are no whole fragment with a matching CRC.
+/// Returns the fragment at `at`, or `None` without a complete fragment with a matching CRC.
 fn fragment(bytes: &[u8], at: usize) -> Option<Fragment> {
     let header: [u8; HEADER_BYTES] = bytes.get(at..at + HEADER_BYTES)?.try_into().ok()?;
     let [a, b, c, d, low, high, kind] = header;
@@ -121,12 +121,12 @@ fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A file with records of these lengths, and where each begins.
+    /// Returns a file with records of these lengths, and the start of each record.
     fn file(lengths: &[usize]) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut begins) = (Vec::new(), Vec::new());
         for (nth, length) in lengths.iter().enumerate() {
             let (payload, mut from) = (vec![nth as u8; *length], 0);
-            let mut begun = false;
+            let mut has_begun = false;
             loop {
                 let mut left = BLOCK_BYTES - bytes.len() % BLOCK_BYTES;
                 if left < HEADER_BYTES {
@@ -135,20 +135,20 @@ mod tests {
                 }
                 let part = (left - HEADER_BYTES).min(length - from);
                 let ends = from + part == *length;
-                let kind = match (begun, ends) {
+                let kind = match (has_begun, ends) {
                     (false, true) => 1,
                     (false, false) => 2,
                     (true, false) => 3,
                     (true, true) => 4,
                 };
-                if !begun {
+                if !has_begun {
                     begins.push(bytes.len());
                 }
                 let covered = [&[kind], &payload[from..from + part]].concat();
                 bytes.extend(masked(crc32c(&covered)).to_le_bytes());
                 bytes.extend((part as u16).to_le_bytes());
                 bytes.extend(covered);
-                (begun, from) = (true, from + part);
+                (has_begun, from) = (true, from + part);
                 if ends {
                     break;
                 }

@@ -16,8 +16,8 @@ use runlog_schemas::answer::with_causes;
 
 /// The pause after a failed attempt to reopen the database.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How far the clock may go back, milliseconds, before timestamps follow it. By less, it was set right while the log was in use;
-/// by more, it had been wrong, and records would have a time in the future until it is reached.
+/// Largest step backwards of the clock that timestamps do not follow, milliseconds. After a smaller step, timestamps stay at
+/// the last one. After a larger step they follow the clock, because else they would stay in the future for long.
 const BACKWARDS_MAX: i64 = 60_000;
 
 pub(super) struct Writer {
@@ -29,7 +29,7 @@ pub(super) struct Writer {
 
 enum Health {
     Good,
-    /// A write failed, and the database has not been opened again since.
+    /// A write failed, and the database has not been reopened since.
     Failed {
         tried: Instant,
         cause: String,
@@ -42,7 +42,7 @@ impl Writer {
     }
 
     pub(super) fn run(mut self) {
-        // However this thread ends, nothing enqueues for it any more.
+        // Closes the queue even if this thread panics.
         let shared = Arc::clone(&self.shared);
         let _closing = Closing(&shared);
         while let Some(group) = self.shared.queue.take_group() {
@@ -66,12 +66,18 @@ impl Writer {
             Ok(()) if self.ends().eq(laid.tails.iter().map(|tail| tail.end)) => self.acknowledge(group, laid),
             Ok(()) => self.fail(group, Kind::Retry, "the write failed and was undone", &cause),
             Err(_) => {
-                self.fail(group, Kind::Unknown, "the write failed, and what became of it is not known yet", &cause);
+                self.fail(
+                    group,
+                    Kind::Unknown,
+                    "the write failed, and its outcome is unknown until the local log is reopened",
+                    &cause,
+                );
             }
         }
     }
 
-    /// Gives the group its offsets and timestamps: the clock's, or that of the record before if the clock went back by little.
+    /// Assigns offsets and timestamps to the group. The timestamp is the clock's, or the previous record's if the clock went
+    /// back by at most [`BACKWARDS_MAX`].
     fn lay_out(&self, group: &[Pending]) -> Laid {
         let now = self.clock.millis();
         let mut laid = Laid { tails: self.tails.clone(), firsts: Vec::new(), rows: Vec::new() };
@@ -80,7 +86,7 @@ impl Writer {
             if tail.millis.saturating_sub(now) > BACKWARDS_MAX {
                 tracing::warn!(
                     topic = self.shared.topic, partition = %pending.partition, last = tail.millis, now,
-                    "the last record's timestamp is in the future: the system's clock was ahead; timestamps go back"
+                    "the last record's timestamp is in the future, because the system's clock was ahead; timestamps now follow the clock back"
                 );
                 tail.millis = now;
             }
@@ -88,7 +94,7 @@ impl Writer {
             laid.firsts.push(tail.end);
             for entry in &pending.entries {
                 laid.rows.push((pending.partition, tail.end, layout::encode_record(entry, tail.millis)));
-                tail.end = tail.end.next().expect("a partition ends before its offsets do");
+                tail.end = tail.end.next().expect("the offsets of a partition are not exhausted");
             }
         }
         laid
@@ -99,12 +105,12 @@ impl Writer {
         self.shared.ends.publish(self.ends());
         for (pending, first) in iter::zip(group, laid.firsts) {
             let offsets = (0..).take(pending.entries.len()).map(|nth| first.saturating_add(nth)).collect();
-            // Whoever has dropped the acknowledgement has given up knowing.
+            // The send fails if the caller has dropped the acknowledgement.
             let _ = pending.ack.send(Ok(offsets));
         }
     }
 
-    /// Opens the database again and takes our place in it from there; otherwise says why that is not possible.
+    /// Reopens the database and reads the tails from it. Otherwise returns the cause.
     fn recover(&mut self) -> Result<(), String> {
         match self.shared.store.reopen() {
             Ok(tails) => {
@@ -134,7 +140,7 @@ impl Writer {
     }
 }
 
-/// A group as it is going to be written.
+/// A group with its offsets and encoded rows, before the write.
 struct Laid {
     /// The partitions' tails after it.
     tails: Vec<Tail>,

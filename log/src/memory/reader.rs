@@ -1,4 +1,4 @@
-//! Reads a [`MemoryLog`](super::MemoryLog), and repeats itself where it was told to.
+//! Reads a [`MemoryLog`](super::MemoryLog), with the repeated deliveries that its options ask for.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader};
 pub(super) struct MemoryReader {
     shared: Arc<Shared>,
     places: BTreeMap<PartitionId, Place>,
-    /// Which partition is served first: each call begins with the next one.
+    /// Index of the partition that is served first. Each call begins with the next one.
     turn: usize,
 }
 
@@ -21,7 +21,7 @@ struct Place {
     delivered: u64,
 }
 
-/// What one look at the log yields.
+/// The records of one pass over the log.
 #[derive(Default)]
 struct Taken {
     records: Vec<Delivery>,
@@ -44,7 +44,7 @@ impl MemoryReader {
         order.rotate_left(first);
         self.turn = self.turn.wrapping_add(1);
         let mut before = None;
-        // Rounds, until one yields nothing more.
+        // Repeats until a round yields no more records.
         while before.replace(taken.records.len()) != Some(taken.records.len()) && taken.records.len() < max {
             self.round(&order, state, max, &mut taken)?;
         }

@@ -1,7 +1,7 @@
 //! The command line: commands, flags and their help texts.
 //!
-//! A value is taken from the command line, then from the environment, then from the file of `--config`; where none names
-//! it, the default in the flag's help applies.
+//! A value comes from the command line, otherwise from the environment, otherwise from the file of `--config`. Without any of
+//! these, the default in the flag's help applies.
 
 use crate::{Error, exit, value};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
@@ -36,13 +36,13 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Parses a command line, and notes whether `--server` was typed on it.
+    /// Parses a command line, and records whether it contains `--server`.
     pub(crate) fn read(line: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(line)?;
         let mut cli = Self::from_arg_matches(&matches)?;
         cli.global.server_typed = matches.value_source("server") == Some(ValueSource::CommandLine);
-        // In the environment an empty value is none. Typed, it is a variable that was not set: another server than the one
-        // that was meant would be asked, or changed.
+        // An empty value in the environment means no value. On the command line it is an unset variable of the shell. Then the
+        // command would query or change another server than the intended one.
         if cli.global.server_typed && cli.global.server.as_deref() == Some("") {
             let what = "--server is empty; give the URL of a server, such as http://127.0.0.1:7070\n";
             return Err(Self::command().error(clap::error::ErrorKind::InvalidValue, what));
@@ -55,7 +55,7 @@ fn after_long_help() -> String {
     format!("{}\n{CONFIG_HELP}", exit::table())
 }
 
-/// The file of `--config`, as `runlog --help` explains it.
+/// The description of the `--config` file in `runlog --help`.
 const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is optional; unknown members are refused by name:
   {
     "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest", "deadline": "10s",
@@ -82,7 +82,7 @@ pub(crate) struct Global {
         value_name = "URL"
     )]
     pub(crate) server: Option<String>,
-    /// Whether `--server` was typed, rather than taken from the environment.
+    /// Whether `--server` is on the command line, not only in the environment.
     #[arg(skip)]
     pub(crate) server_typed: bool,
     /// File with the token that the server asks for, readable by its owner alone; the token itself may be in RUNLOG_TOKEN
@@ -98,7 +98,7 @@ pub(crate) struct Global {
     /// PEM file with its private key, readable by its owner alone [default: the file of --client-cert]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CLIENT_KEY", value_name = "FILE")]
     pub(crate) client_key: Option<PathBuf>,
-    /// Do without TLS to and from other machines: `serve` takes connections that are not encrypted, and every other command
+    /// Allow connections with other machines without TLS: `serve` accepts unencrypted connections, and every other command
     /// sends its token over http://
     #[arg(long, help_heading = "Global options", global = true)]
     pub(crate) insecure_no_tls: bool,
@@ -229,7 +229,7 @@ pub(crate) struct RegistryArg {
     pub(crate) registry: Option<String>,
 }
 
-/// How long to wait for an answer.
+/// The time limit of an answer.
 #[derive(Debug, Args)]
 pub(crate) struct Deadline {
     /// Time limit for the answer, such as 500ms or 10s [default: 10s; 30s to append, 1h to verify]
@@ -237,7 +237,7 @@ pub(crate) struct Deadline {
     pub(crate) deadline: Option<Duration>,
 }
 
-/// How fresh an answer must be, and how long to wait for it.
+/// The freshness of an answer, and its time limit.
 #[derive(Debug, Args)]
 pub(crate) struct ReadOptions {
     /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET [default: latest for one run,
@@ -248,7 +248,7 @@ pub(crate) struct ReadOptions {
     pub(crate) wait: Deadline,
 }
 
-/// Which part of a list.
+/// The part of a list to return.
 #[derive(Debug, Args)]
 pub(crate) struct PageOptions {
     /// Maximum number of entries [default: all]
@@ -259,7 +259,7 @@ pub(crate) struct PageOptions {
     pub(crate) cursor: Option<String>,
 }
 
-/// The run that a command is about.
+/// The run of a command.
 #[derive(Debug, Args)]
 pub(crate) struct RunArg {
     /// Run id
@@ -267,7 +267,7 @@ pub(crate) struct RunArg {
     pub(crate) run: RunId,
 }
 
-/// A point of the log to answer for.
+/// The position of the log to answer for.
 #[derive(Debug, Args)]
 pub(crate) struct AsOfArg {
     /// Answer as of this position of the run's partition, inclusive [default: now]
@@ -276,9 +276,9 @@ pub(crate) struct AsOfArg {
 }
 
 impl AsOfArg {
-    /// The position.
+    /// Returns the position.
     ///
-    /// Errors: `Usage` for a time; only `show` can answer for one.
+    /// Errors: `Usage` for a time; only `show` can answer for a time.
     pub(crate) fn position(&self) -> Result<Option<value::LogPosition>, Error> {
         match &self.as_of {
             None => Ok(None),

@@ -21,11 +21,11 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(5);
 /// Time limit for the first bytes of a stream.
 const STREAM_WAIT: Duration = Duration::from_secs(30);
-/// How long a request is sent again that is refused for now, as one of many of an import is that is over its rate.
+/// Time for which a temporarily refused request is sent again. An import can exceed its rate limit, for example.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
-/// The shortest wait before that.
+/// The shortest pause before the next attempt.
 const BUSY_PAUSE_MIN: Duration = Duration::from_millis(50);
-/// Detects that the other machine is gone.
+/// Interval of TCP keepalives, which detect that the other machine is down.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A server.
@@ -36,7 +36,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Does not connect yet.
+    /// Creates a client without connecting.
     pub(crate) fn new(server: &str, security: &Security) -> Result<Self, Error> {
         let http = security.client(server)?.connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
         let http =
@@ -111,7 +111,7 @@ impl Client {
         })
     }
 
-    /// Refuses `.` and `..` as a segment: the URL would name something else.
+    /// Refuses `.` and `..` as a segment, because the URL would then name another resource.
     fn url(&self, target: &Target) -> Result<String, Error> {
         let mut segments = target.as_str().split('?').next().unwrap_or_default().split('/');
         match segments.find_map(id::dots) {
@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-/// How long to wait before a request that was refused for now is sent again: nothing happened.
+/// Returns the pause before a temporarily refused request, which had no effect, is sent again.
 fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let refused = response.status() == reqwest::StatusCode::TOO_MANY_REQUESTS;
     let seconds =
@@ -157,13 +157,13 @@ fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds).max(BUSY_PAUSE_MIN))
 }
 
-/// The body of a request.
+/// Serialises the body of a request.
 pub(crate) fn body(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(ErrorKind::Internal, "cannot serialise the request").because(error))
 }
 
-/// The error of an answer other than success.
+/// Returns the error for an answer other than success.
 fn refusal(url: &str, status: u16, body: &[u8]) -> Error {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return problem.into();

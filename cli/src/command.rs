@@ -1,4 +1,4 @@
-//! From a command's arguments to its answer.
+//! Runs a command: from its arguments to its answer.
 //!
 //! ```text
 //!   args ──▶ command/<name> ──▶ client ──▶ server
@@ -46,7 +46,7 @@ mod verify;
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     if let Command::Serve(args) = cli.command {
-        // Its log format may be in the file.
+        // The log format may be in the config file.
         let config = Config::for_command(&cli.global)?;
         logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
         limits::forbid_core_dumps();

@@ -1,4 +1,4 @@
-//! The file of `--config`: JSON, every member optional, unknown ones refused by name.
+//! The file of `--config`: JSON. Every member is optional; unknown members are refused by name.
 //!
 //! ```json
 //! {
@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 
-/// Default URL of the server to ask.
+/// Default URL of the server.
 pub(crate) const SERVER: &str = "http://127.0.0.1:7070";
 /// Default topic of the journal.
 const TOPIC: &str = "runlog.journal";
@@ -45,9 +45,9 @@ const TOPIC: &str = "runlog.journal";
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// The server to ask; default `http://127.0.0.1:7070`.
+    /// The server; default `http://127.0.0.1:7070`.
     server: Option<String>,
-    /// File with the token that the server asks for; default none.
+    /// File with the token for the server; default none.
     pub(crate) token_file: Option<PathBuf>,
     /// Authorities of https:// servers; default the system's.
     pub(crate) ca: Option<PathBuf>,
@@ -67,9 +67,9 @@ pub(crate) struct Config {
     content: Content,
     /// The schema registry of the journal; default none.
     pub(crate) registry: Registry,
-    /// Properties of librdkafka for every client: security, mostly; default none.
+    /// Properties of librdkafka for every client, mostly for security; default none.
     kafka: BTreeMap<String, String>,
-    /// A file of such properties, which replace those above; default none.
+    /// A file of such properties, which override the members of `kafka`; default none.
     kafka_properties: Option<PathBuf>,
 }
 
@@ -84,13 +84,13 @@ impl std::fmt::Debug for Config {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Registry {
-    /// Where it is; no default.
+    /// The registry's URL; no default.
     pub(crate) url: Option<String>,
     /// The subject of the journal's records; default `TOPIC-value`.
     pub(crate) subject: Option<String>,
-    /// For basic authentication; default none.
+    /// User for basic authentication; default none.
     pub(crate) user: Option<String>,
-    /// For basic authentication; default none.
+    /// Password for basic authentication; default none.
     pub(crate) password: Option<String>,
     /// A bearer token; default none.
     pub(crate) token: Option<String>,
@@ -100,11 +100,11 @@ pub(crate) struct Registry {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Serve {
-    /// Where the log is, unless `--local`; no default.
+    /// The brokers of the log, unless `--local`; no default.
     pub(crate) brokers: Option<String>,
-    /// Where the indices go; no default.
+    /// The folder for the indices; no default.
     pub(crate) data: Option<PathBuf>,
-    /// Where HTTP is served; default `127.0.0.1:7070`.
+    /// The address to serve HTTP at; default `127.0.0.1:7070`.
     pub(crate) listen: Option<String>,
     /// Names of the server besides localhost and IP addresses; default none.
     pub(crate) allow_hosts: Vec<String>,
@@ -112,7 +112,7 @@ pub(crate) struct Serve {
     pub(crate) tokens: Option<PathBuf>,
     /// The audit log; default `DIR/audit.jsonl` with tokens, otherwise none.
     pub(crate) audit_log: Option<PathBuf>,
-    /// The certificate; default none: the server speaks HTTP.
+    /// The certificate; default none: the server uses HTTP without TLS.
     pub(crate) tls_cert: Option<PathBuf>,
     /// Its private key.
     pub(crate) tls_key: Option<PathBuf>,
@@ -140,24 +140,24 @@ struct Content {
     url: Option<String>,
     /// The longest payload that stays in its record, bytes; default 256 KiB.
     inline_bytes_max: Option<usize>,
-    /// How long a call on the store may take, its retries included; default 30s.
+    /// Time limit of a call on the store, its retries included; default 30s.
     deadline: Option<String>,
-    /// For S3, over the environment's `AWS_…`: endpoint, region, access_key_id, secret_access_key and others.
+    /// Options of S3 that override the environment's `AWS_…`: endpoint, region, access_key_id, secret_access_key and others.
     options: BTreeMap<String, String>,
 }
 
-/// A file that a flag or a variable names. An empty value, as of a variable that is set to nothing, names none.
+/// Returns the file that a flag or a variable names. An empty value names no file.
 pub(crate) fn named(given: Option<&Path>) -> Option<&Path> {
     given.filter(|given| !given.as_os_str().is_empty())
 }
 
-/// Whether the value of an option of the content store is a secret.
+/// Returns whether an option of the content store has a secret value.
 fn is_secret_option(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.contains("secret") || name.ends_with("token") || name.contains("customer_key")
 }
 
-/// Whether a URL has a user or a password.
+/// Returns whether a URL contains a user or a password.
 fn has_credentials(url: &str) -> bool {
     let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
     authority.is_some_and(|authority| authority.contains('@'))
@@ -175,7 +175,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the file; without one, every setting has its default.
+    /// Reads the file. Without a file, every setting has its default.
     ///
     /// Errors: `Invalid` for a file that cannot be used, and for a file with a secret that other users may read, write or
     /// replace.
@@ -200,7 +200,7 @@ impl Config {
         }
     }
 
-    /// Names a member that has a secret; `None` without one.
+    /// Returns the name of a member with a secret, or `None`.
     fn secret(&self) -> Option<String> {
         let Registry { url, password, token, .. } = &self.registry;
         let registry = [
@@ -231,7 +231,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The token for the server: flag or environment, then the file, each of which names a file; none if nothing does.
+    /// Reads the token for the server from the file that flag or environment or this config file names, in this order.
     fn token(&self, given: Option<&Path>) -> Result<Option<Token>, Error> {
         let token = match named(given) {
             Some(file) => Token::from_file(file).map(Some),
@@ -243,7 +243,7 @@ impl Config {
         Ok(token?)
     }
 
-    /// What the connection to the server is protected with: flag or environment, then the file.
+    /// Returns the protection of the connection to the server: flag or environment, then the file.
     pub(crate) fn security(&self, given: &Global) -> Result<Security, Error> {
         let either = |given: &Option<PathBuf>, file: &Option<PathBuf>| {
             named(given.as_deref()).or(file.as_deref()).map(Path::to_owned)
@@ -257,12 +257,12 @@ impl Config {
         Ok(Security { token, tls, insecure_no_tls: given.insecure_no_tls || self.insecure_no_tls })
     }
 
-    /// The server's URL: flag or environment, then the file, then the default.
+    /// Returns the server's URL: flag or environment, then the file, then the default.
     pub(crate) fn server(&self, given: Option<&str>) -> String {
         given.filter(|given| !given.is_empty()).or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
     }
 
-    /// The content store: flag or environment, then the file, then `default`.
+    /// Returns the content store: flag or environment, then the file, then `default`.
     pub(crate) fn content(&self, given: Option<String>, default: Option<String>) -> Option<content::Config> {
         let Content { url, inline_bytes_max, deadline, options } = &self.content;
         let given = given.filter(|given| !given.is_empty());
@@ -275,8 +275,8 @@ impl Config {
         })
     }
 
-    /// A topic of Kafka, with the properties of this file; `given` is the file that flag or environment name. It
-    /// precedes the file that this file names.
+    /// Returns the configuration of a Kafka topic with the properties of this file. `given` is the file of properties from flag
+    /// or environment. It takes precedence over the file that this file names.
     ///
     /// Errors: `Invalid` for a file that cannot be used.
     pub(crate) fn kafka(&self, brokers: &str, topic: String, given: Option<&Path>) -> Result<KafkaConfig, Error> {
@@ -287,17 +287,17 @@ impl Config {
         Ok(kafka)
     }
 
-    /// The topic, in the same order.
+    /// Returns the topic, in the same order.
     pub(crate) fn topic(&self, given: Option<&str>) -> String {
         given.or(self.serve.topic.as_deref()).unwrap_or(TOPIC).to_owned()
     }
 
-    /// The consistency, in the same order; `None` leaves it to the query.
+    /// Returns the consistency, in the same order. `None` means the default of the query.
     pub(crate) fn consistency(&self, reading: &ReadOptions) -> Option<Consistency> {
         reading.consistency.or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
     }
 
-    /// The deadline, in the same order; `None` leaves it to the command.
+    /// Returns the deadline, in the same order. `None` means the default of the command.
     pub(crate) fn deadline(&self, given: Option<Duration>) -> Option<Duration> {
         given.or_else(|| self.deadline.as_deref().and_then(|text| value::duration(text).ok()))
     }

@@ -1,4 +1,4 @@
-//! `demo`: live agents against a local journal in this process.
+//! `demo`: runs live agents against a local journal in this process.
 //!
 //! ```text
 //!   agents (tasks, processes) ──HTTP──▶ journal: log ─▶ projector ─▶ index ─▶ answers
@@ -7,8 +7,8 @@
 //!   desk ─▶ its own ledger ───────── operator, audit ───────────── figures
 //! ```
 //!
-//! Reading order: this file (the story), `fleet` and `crash` (agents, and agents that are killed), `agent` and `model`
-//! (an agent's behaviour), `desk` (the booking system), `audit`, `lookups` and `rebuild` (the proofs).
+//! Reading order: this file (the steps of the demo), `fleet` and `crash` (agents, and agents that are killed), `agent` and
+//! `model` (an agent's behaviour), `desk` (the booking system), `audit`, `lookups` and `rebuild` (the checks).
 
 use crate::{
     Error,
@@ -67,12 +67,12 @@ use undecided::Undecided;
 const AGENTS: u32 = 300;
 /// The desk's ledger in the demo's folder.
 const LEDGER: &str = "desk-ledger.jsonl";
-/// How long the desk may take to open.
+/// Time limit for starting the desk.
 const DESK_WAIT: Duration = Duration::from_secs(30);
 /// Time limit for the tasks to end when the demo is interrupted.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Plays the demo.
+/// Runs the demo.
 pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
     let output = Output::new(global.json, global.quiet);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -80,12 +80,12 @@ pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
         runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let folder = Folder::new(args)?;
     let played = runtime.block_on(until_ended(args, &folder, &output));
-    // Whatever is still at work is called back, and its processes are killed.
+    // Aborts the remaining tasks, which kills their processes.
     runtime.shutdown_timeout(END_WAIT);
     played
 }
 
-/// Plays, then serves if asked to, until a signal.
+/// Runs the demo. With `--serve` it then serves the journal until a signal.
 async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Result<Answer, Error> {
     let mut ending = Ending::listen()?;
     let played = tokio::select! {
@@ -108,13 +108,13 @@ async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Res
     Ok(answer)
 }
 
-/// The whole story; leaves the journal open.
+/// Runs all steps of the demo and leaves the journal open.
 async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(Answer, Journal), Error> {
     let begun = Instant::now();
     let agents = args.agents.unwrap_or(AGENTS);
     let seed = args.seed.unwrap_or_else(|| dice::Dice::of(&crate::random_id()).below(1_000_000_000).into());
     if let Some(address) = &args.listen {
-        // Fail now rather than after the demo; the port is taken again at its end.
+        // Fail now rather than after the demo. The port is bound again at the end.
         let listener = listen::bind(address).await?;
         if !listener.local_addr().is_ok_and(|address| address.ip().is_loopback()) {
             return Err(Error::usage(format!(
@@ -123,9 +123,9 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
         }
     }
     let mut story = Story::new(output);
-    let stays = if folder.stays() { "stays" } else { "goes in the end; --keep leaves it" };
+    let stays = if folder.stays() { "stays" } else { "is deleted at the end; --keep keeps it" };
     story.say(
-        Cell::from(format!("Runlog: {agents} live agents, a crash in the middle of a booking, an index thrown away"))
+        Cell::from(format!("Runlog: {agents} live agents, a crash in the middle of a booking, an index deleted"))
             .strong(),
     )?;
     story.say(Cell::from(format!("seed {seed}, folder {} ({stays})", folder.path().display())).dim())?;
@@ -139,7 +139,7 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     let lookups = lookups::all_ways(&stage.site, &stage.journal, &known, &mut differences).await?;
     story.lookups(&lookups, known.len() as u64)?;
     let Stage { site, journal, desk } = stage;
-    // Nothing uses either of them any more.
+    // The remaining steps use neither of them.
     drop((site, desk));
     let (journal, rebuild) = throw_away(&mut story, journal, folder, &mut differences).await?;
     let again = lookups::in_process(seed, &journal, "eventual", &known, &mut differences).await?;
@@ -179,11 +179,11 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     Ok((if figures.proved { Answer::Yes } else { Answer::No }, journal))
 }
 
-/// Everything that plays a part.
+/// The parts of the running demo.
 struct Stage {
     site: Arc<Site>,
     journal: Journal,
-    /// Open as long as its process is held.
+    /// The desk, which is open until this value is dropped.
     desk: Process,
 }
 
@@ -204,7 +204,7 @@ async fn open(story: &mut Story<'_>, folder: &Folder, seed: u64) -> Result<Stage
         Process::start("the desk".into(), &["demo-desk".to_owned(), format!("--ledger={}", ledger.display())])?;
     let Opened { listening } = desk.document(DESK_WAIT).await?;
     let number = desk.id().unwrap_or_default();
-    story.fact("desk", format!("{listening}, process {number}, a ledger of its own, knows nothing of Runlog"))?;
+    story.fact("desk", format!("{listening}, process {number}, with its own ledger and without any use of Runlog"))?;
     let site = Arc::new(Site::new(seed, journal.url(), Desk::new(listening))?);
     Ok(Stage { site, journal, desk })
 }
@@ -215,7 +215,7 @@ struct Worked {
     seconds: f64,
 }
 
-/// All agents book their trips.
+/// Lets all agents book their trips.
 async fn work(
     story: &mut Story<'_>,
     output: &Output,
@@ -223,7 +223,7 @@ async fn work(
     agents: u32,
     differences: &mut Vec<String>,
 ) -> Result<Worked, Error> {
-    story.step(&format!("{agents} agents book trips; some are killed with a booking under way"))?;
+    story.step(&format!("{agents} agents book trips; some are killed with a booking in flight"))?;
     let begun = Instant::now();
     let progress = output.progress("trips", agents.into());
     let mut fleet = Fleet::send_out(site, agents).await?;
@@ -252,7 +252,7 @@ async fn work(
     Ok(Worked { lives, takeovers, seconds })
 }
 
-/// The desk's ledger against the journal.
+/// Compares the desk's ledger with the journal.
 async fn compare(
     story: &mut Story<'_>,
     stage: &Stage,
@@ -274,14 +274,14 @@ async fn compare(
     Ok(audit)
 }
 
-/// The index is deleted and made again.
+/// Deletes the index and rebuilds it from the log.
 async fn throw_away(
     story: &mut Story<'_>,
     journal: Journal,
     folder: &Folder,
     differences: &mut Vec<String>,
 ) -> Result<(Journal, Rebuild), Error> {
-    story.step("The index thrown away and made again from the log")?;
+    story.step("The index deleted and rebuilt from the log")?;
     let before = rebuild::verify(&journal, differences).await?;
     let what = format!("{} records read again in {:.2} s, the index is", grouped(before.records), before.seconds);
     story.fact("verify", format!("{what} {}", if before.equal { "equal" } else { "not equal" }))?;
@@ -293,8 +293,8 @@ async fn throw_away(
     Ok((journal, rebuild))
 }
 
-/// Serves the journal at `address`, otherwise at the default address or, where that is in use, at a free port. Leaves a
-/// call to decide.
+/// Serves the journal at `address`, by default at the default address or, if that is in use, at a free port. Leaves a call
+/// pending for a decision.
 async fn serve(
     journal: Journal,
     folder: &Folder,
@@ -315,7 +315,7 @@ async fn serve(
     Ok((journal, Some((url, undecided))))
 }
 
-/// The end of the story, or its figures.
+/// Prints the end of the demo, or its figures.
 fn tell(story: &Story<'_>, output: &Output, figures: &Figures) -> Result<(), Error> {
     story.end(figures)?;
     if figures.proved {

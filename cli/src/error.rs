@@ -1,4 +1,4 @@
-//! One error for every command. Its kind decides the exit code; `exit` lists them.
+//! The error of all commands. Its kind determines the exit code; `exit` lists the codes.
 
 use runlog_schemas::{
     answer::{self, ErrorKind, Problem},
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a command has no answer.
+/// The reason why a command has no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Error {
@@ -22,17 +22,17 @@ pub(crate) struct Error {
 }
 
 impl Error {
-    /// `message` says what failed, on what, and what to do.
+    /// Creates an error. `message` contains the failure, its subject and the remedy.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), details: Map::new(), source: None, output_closed: false }
     }
 
-    /// The command line is wrong.
+    /// Creates an error about a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// The reader of stdout closed it: the command ends, without a failure.
+    /// Creates the error after which the command ends without a failure, because the reader of stdout has closed it.
     pub(crate) fn output_closed() -> Self {
         Self { output_closed: true, ..Self::new(ErrorKind::Internal, "the output was closed") }
     }
@@ -76,17 +76,17 @@ impl Error {
         self.kind
     }
 
-    /// Whether the reader of stdout is gone.
+    /// Returns whether the reader of stdout has closed it.
     pub(crate) fn is_output_closed(&self) -> bool {
         self.output_closed
     }
 
-    /// The message and its causes.
+    /// Formats the message and its causes.
     pub(crate) fn chain(&self) -> String {
         answer::with_causes(self)
     }
 
-    /// What `--json` prints.
+    /// Returns the document that `--json` prints.
     pub(crate) fn document(&self) -> Value {
         let mut error = Map::new();
         error.insert("kind".into(), self.kind.as_str().into());

@@ -1,8 +1,8 @@
-//! What a finished command answers, and the exit codes that scripts rely on.
+//! The answers of finished commands, and the exit codes for scripts.
 
 use runlog_schemas::answer::{Disposition, OrOther, Outcome};
 
-/// Every exit code and its meaning. `runlog --help` prints it; `docs/cli.md` has the same table, held equal by a test.
+/// Every exit code and its meaning. `runlog --help` prints this table. A test compares it with the table in `docs/cli.md`.
 pub(crate) const EXIT_CODES: [(u8, &str); 7] = [
     (0, "done"),
     (1, "the honest answer is no: unknown, not found, unequal, not resumable, unhealthy, refused by the journal"),
@@ -13,7 +13,7 @@ pub(crate) const EXIT_CODES: [(u8, &str); 7] = [
     (6, "`lookup` found the call pending: it may have happened"),
 ];
 
-/// The answer of a command that did its work.
+/// The answer of a command that finished its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
@@ -28,7 +28,7 @@ impl Answer {
         if yes { Self::Yes } else { Self::No }
     }
 
-    /// Whether the journal applied a record, now or when it first arrived.
+    /// Returns whether the journal applied a record, now or when it first arrived.
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let applied = matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat));
         Self::from_bool(applied && outcome.reason.is_none())
@@ -43,7 +43,7 @@ impl Answer {
     }
 }
 
-/// The table that `--help` ends with.
+/// Formats the table at the end of `--help`.
 pub(crate) fn table() -> String {
     EXIT_CODES.iter().fold("Exit codes:\n".to_owned(), |text, (code, meaning)| format!("{text}  {code}  {meaning}\n"))
 }

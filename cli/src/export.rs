@@ -4,7 +4,7 @@
 //!   server ──source──▶ records of a run, up to a position ──atif, tables──▶ files ──staging──▶ folder, all at once
 //! ```
 //!
-//! Nothing here judges: a record that the server lists was applied.
+//! The export does not judge records: every record that the server lists was applied.
 
 pub(crate) mod atif;
 pub(crate) mod source;

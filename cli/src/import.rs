@@ -1,7 +1,7 @@
-//! Recorded runs of other frameworks, as the records that an agent would have written live.
+//! Converts recorded runs of other frameworks to the records that an agent would have written live.
 //!
-//! Nothing here touches the log: files become [`ImportedRun`]s, all of them or none, and a run becomes records that are
-//! the same whenever and wherever they are made — so importing again finds every record already there.
+//! This module does not access the log. It converts either all files or none to [`ImportedRun`]s, and a run to records. The same
+//! run always gives the same records, so that importing it again repeats existing records.
 //!
 //! ```text
 //!  file ──compact──▶ JSON text ──tau_bench | swe_agent──▶ ImportedRun ──records──▶ journal records
@@ -9,7 +9,7 @@
 //!  files ──spans──▶ all spans ──otlp──▶ ImportedRuns
 //! ```
 //!
-//! Contents are slices of the file's own text throughout: numbers, escapes and the order of keys stay as they are.
+//! Contents are slices of the file's text, so that numbers, escapes and the order of keys do not change.
 
 use clap::ValueEnum as _;
 use std::collections::HashMap;
@@ -34,10 +34,10 @@ mod tau_bench;
 #[cfg(test)]
 mod tests;
 
-/// What a gzip file begins with (RFC 1952, section 2.3.1).
+/// The first bytes of a gzip file (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Who wrote the files.
+/// The format of the files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// tau-bench's results
@@ -60,15 +60,15 @@ pub(crate) enum Error {
     /// `path` is a JSON path: `$[0].traj[5].content`.
     #[error("{} is malformed at {path}: {what}", file.display())]
     Malformed { file: PathBuf, path: String, what: String },
-    /// One of the two would be refused as a conflict later, half imported.
+    /// The journal would refuse one of the two as a conflict, after a part of it was imported.
     #[error(
         "two runs named {run_id} have different content, at {first} and at {second}: import the files separately, with --run-prefix"
     )]
     Collision { run_id: RunId, first: String, second: String },
-    /// Nor would the journal take this.
+    /// The journal would refuse the record.
     #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is not a valid record: {why}")]
     NoRecord { run_id: RunId, origin: String, event: usize, payload_type: PayloadType, why: draft::Invalid },
-    /// The journal would not take one of the records.
+    /// The journal would refuse one of the records.
     #[error(
         "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
          start the server with --content, which stores payloads up to 64 MiB"
@@ -80,7 +80,7 @@ pub(crate) enum Error {
 ///
 /// `run_prefix` is put before every run id as it is, without a separator.
 ///
-/// A run that is there twice with the same content stays there twice: the second time its records are repeats.
+/// A run that occurs twice with the same content is returned twice. The records of the second one are repeats.
 pub(crate) fn plan_files(
     format: Format,
     files: &[PathBuf],
@@ -89,7 +89,7 @@ pub(crate) fn plan_files(
     let files = files::expand(files, format)?;
     let mut runs = Vec::new();
     if format == Format::Otlp {
-        // The spans of a run may be in several files.
+        // A run's spans may be in several files.
         runs = otlp::plan_files(&files, run_prefix.unwrap_or(""))?;
     }
     for file in files.iter().filter(|_| format != Format::Otlp) {
@@ -121,7 +121,7 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
     let text = canonical::compact(&text).map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
     let top = json::Value::whole(&text);
     let mut runs = match format {
-        // Its files are planned together.
+        // `otlp::plan_files` plans all of its files together.
         Format::Otlp => Vec::new(),
         Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
         Format::SweAgent => {
@@ -145,7 +145,7 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
     Ok(runs)
 }
 
-/// A file as text, without a byte order mark.
+/// Reads a file as text, without a byte order mark.
 fn read_text(file: &Path, format: Format) -> Result<String, Error> {
     let bytes = files::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
     let malformed = |what: String| Error::Malformed { file: file.to_owned(), path: "$".to_owned(), what };

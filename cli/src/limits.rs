@@ -4,7 +4,7 @@
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Prevents core dumps of this process, which would have its tokens, keys and content.
+/// Prevents core dumps of this process, which would contain its tokens, keys and content.
 ///
 /// On Linux the limit alone does not stop a dump that goes to a program (`kernel.core_pattern`), so the process is marked as not
 /// dumpable, too. Then only root can attach a debugger.
@@ -13,13 +13,13 @@ pub(crate) fn forbid_core_dumps() {
     #[cfg(target_os = "linux")]
     let limited = limited.and(set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = limited {
-        tracing::warn!("core dumps of this process, which have its secrets, cannot be prevented: {error}");
+        tracing::warn!("core dumps of this process, which contain its secrets, cannot be prevented: {error}");
     }
 }
 
 /// Raises the limit on open files to its hard limit, and returns it.
 ///
-/// The usual 1,024 are there for programs that call `select`, which nothing here does; a database's tables and a few
+/// The usual limit of 1,024 exists for programs that call `select`; this process does not. A database's tables and a few
 /// hundred agents' connections need more.
 pub(crate) fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);

@@ -8,17 +8,17 @@ use std::{
 };
 use tokio::net::TcpListener;
 
-/// Where HTTP is served by default.
+/// The default address of HTTP.
 pub(crate) const DEFAULT: &str = "127.0.0.1:7070";
 
 /// Listens at an address of this machine.
 ///
-/// Errors: `Unavailable` where it is in use, `Usage` for any other.
+/// Errors: `Unavailable` for an address in use, `Usage` otherwise.
 pub(crate) async fn bind(address: &str) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| unusable(address, &error))
 }
 
-/// What protects a server.
+/// The protection of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protected {
     /// Connections are encrypted.
@@ -27,18 +27,18 @@ pub(crate) struct Protected {
     pub(crate) tokens: bool,
 }
 
-/// What an operator accepted where other machines reach a server without.
+/// The missing protection that an operator accepted for requests of other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// Whoever is on the way can read and change requests.
+    /// Others in the network can read and change requests.
     pub(crate) no_tls: bool,
-    /// Whoever reaches the server may do everything.
+    /// Every client that reaches the server may do everything.
     pub(crate) no_auth: bool,
 }
 
-/// Refuses to serve where other machines may ask without TLS or without tokens, unless that is accepted.
+/// Refuses an address that other machines can reach without TLS or without tokens, unless that is accepted.
 ///
-/// Errors: `Usage` that says all that is missing.
+/// Errors: `Usage` with all missing protection.
 pub(crate) fn check(address: SocketAddr, protected: Protected, accepted: Accepted) -> Result<(), Error> {
     let mut missing = Vec::new();
     if !protected.tls && !accepted.no_tls {
@@ -71,7 +71,7 @@ pub(crate) fn unusable(address: &str, error: &io::Error) -> Error {
     }
 }
 
-/// The address at which a client on this machine reaches a server that listens at `address`.
+/// Returns the address at which a client on this machine reaches a server that listens at `address`.
 pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

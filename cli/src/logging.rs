@@ -1,4 +1,4 @@
-//! Log lines on stderr: which ones, and in which format.
+//! The log on stderr: its levels and formats.
 //!
 //! `RUST_LOG` decides which lines are written; without it, `-q` and `-v` do. A server logs its start, every request and
 //! its shutdown at the default level, every other command only warnings.
@@ -11,14 +11,14 @@ use tracing_subscriber::EnvFilter;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
-    /// For people: time, level, message, fields.
+    /// Text for people: time, level, message, fields.
     #[default]
     Text,
-    /// One JSON object per line, the fields beside `timestamp`, `level`, `message` and `target`.
+    /// One JSON object per line, with the fields beside `timestamp`, `level`, `message` and `target`.
     Json,
 }
 
-/// Libraries that describe their own work at lower levels, such as each schema that is parsed.
+/// Levels of libraries that log their own work in detail, such as each parsed schema.
 const NOISY: &str = "apache_avro=error,hyper_util=error,reqwest=error";
 
 /// Starts the log of a command.
@@ -31,7 +31,7 @@ pub(crate) fn start_of_server(global: &Global, format: Format) {
     start_at(global, ["info", "info", "debug", "trace"], format);
 }
 
-/// `levels` are those without `-v`, with `-v`, `-vv` and `-vvv`.
+/// Starts the log. `levels` are the levels without `-v`, with `-v`, `-vv` and `-vvv`.
 fn start_at(global: &Global, levels: [&str; 4], format: Format) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(directives(global.quiet, global.verbose, levels)));

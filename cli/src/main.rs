@@ -1,4 +1,4 @@
-//! The `runlog` command: starts and asks servers, imports, exports, publishes.
+//! The `runlog` command: starts and queries servers, imports, exports, publishes.
 //!
 //! Reading order: `args` (the command line), `command` (what each command does), `session` and `client` (requests to a
 //! server), `output` and `text` (what is printed), `exit` (exit codes).
@@ -48,7 +48,7 @@ fn run() -> u8 {
     let json = cli.global.json;
     match command::run(cli) {
         Ok(answer) => answer.exit_code(),
-        // A stream whose reader has seen enough.
+        // The reader of the stream closed it. That is not a failure.
         Err(error) if error.is_output_closed() => Answer::Yes.exit_code(),
         Err(error) => {
             output::error(&error, json);
@@ -57,7 +57,7 @@ fn run() -> u8 {
     }
 }
 
-/// Prints what clap says, as JSON where `--json` was typed: parsing may have failed before that flag.
+/// Prints clap's message, as JSON if the command line contains `--json`. Parsing may have failed before that flag.
 fn misused(refusal: &clap::Error) -> u8 {
     let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if !json || !refusal.use_stderr() {
@@ -69,7 +69,7 @@ fn misused(refusal: &clap::Error) -> u8 {
     error.kind().exit_code()
 }
 
-/// The first sentence of clap's text.
+/// Returns the first sentence of clap's text.
 fn usage_message(text: &str) -> String {
     match text.strip_prefix("error: ") {
         Some(text) => text.split("\n\n").next().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" "),
@@ -77,14 +77,14 @@ fn usage_message(text: &str) -> String {
     }
 }
 
-/// The clock that is passed to everything else: milliseconds since the Unix epoch.
+/// The clock that `main` passes to all other code: milliseconds since the Unix epoch.
 #[allow(clippy::disallowed_methods, reason = "main is where the clock comes in")]
 pub(crate) fn now_millis() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The randomness that is passed to everything else.
+/// The random number generator that `main` passes to all other code.
 pub(crate) fn random_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }

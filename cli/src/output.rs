@@ -22,25 +22,25 @@ pub(crate) struct Output {
     json: bool,
     quiet: bool,
     colours: bool,
-    /// Width to wrap tables at, characters; none where no terminal shows them.
+    /// Width at which tables wrap, characters. `None` without a terminal.
     width: Option<u16>,
 }
 
 impl Output {
-    /// Text is coloured where a terminal reads it, unless `NO_COLOR` says no.
+    /// Creates an output. Text on a terminal is coloured, unless `NO_COLOR` is set.
     pub(crate) fn new(json: bool, quiet: bool) -> Self {
         let width = (!json && io::stdout().is_terminal()).then(comfy_table::Table::new).and_then(|table| table.width());
         Self { json, quiet, colours: !json && may_colour(&io::stdout()), width }
     }
 
-    /// Prints an answer: `value` as one line of JSON, or what `human` makes of it. If the reader of stdout is gone, the
-    /// command prints no more and continues, so its exit code still reports its answer (`runlog lookup … | head -0` of
-    /// a pending call must not end with 0, which means done).
+    /// Prints an answer: `value` as one line of JSON, or the text of `human`. If the reader of stdout has closed it, the
+    /// command continues without output, so that its exit code still reports the answer. `runlog lookup … | head -0` of a
+    /// pending call must not end with 0, which means done.
     pub(crate) fn answer<T: Serialize>(&self, value: &T, human: impl FnOnce(&T, &mut Text)) -> Result<(), Error> {
         unless_closed(self.item(value, human))
     }
 
-    /// Prints an item of a stream in the same way. An error if the reader of stdout is gone: the stream ends then.
+    /// Prints an item of a stream in the same way. Fails if the reader of stdout has closed it; then the stream ends.
     pub(crate) fn item<T: Serialize>(&self, value: &T, human: impl FnOnce(&T, &mut Text)) -> Result<(), Error> {
         if self.json {
             return document(value);
@@ -50,7 +50,7 @@ impl Output {
         write(text.into_string().as_bytes())
     }
 
-    /// Prints a part of an answer as it becomes known; nothing with `--json`, which prints one document at the end.
+    /// Prints a part of an answer at once. With `--json` it prints nothing, because one document follows at the end.
     pub(crate) fn say(&self, human: impl FnOnce(&mut Text)) -> Result<(), Error> {
         if self.json {
             return Ok(());
@@ -60,7 +60,7 @@ impl Output {
         write(text.into_string().as_bytes())
     }
 
-    /// Prints the answer of a command that has printed its text with `say`: nothing but with `--json`.
+    /// Prints the answer of a command that has printed its text with `say`. Without `--json` it prints nothing.
     pub(crate) fn conclude<T: Serialize>(&self, value: &T) -> Result<(), Error> {
         if self.json { document(value) } else { Ok(()) }
     }
@@ -72,14 +72,14 @@ impl Output {
         }
     }
 
-    /// A progress bar for `total` steps of `what`, where stderr is a terminal.
+    /// Creates a progress bar for `total` steps of `what`. It is visible if stderr is a terminal.
     pub(crate) fn progress(&self, what: &'static str, total: u64) -> Progress {
         let shown = !self.json && !self.quiet && io::stderr().is_terminal();
         Progress { what, total, done: cell::Cell::new(0), drawn: cell::Cell::new(None), shown }
     }
 }
 
-/// Accepts that the reader of stdout is gone.
+/// Ignores that the reader of stdout has closed it.
 pub(crate) fn unless_closed(printed: Result<(), Error>) -> Result<(), Error> {
     printed.or_else(|error| if error.is_output_closed() { Ok(()) } else { Err(error) })
 }
@@ -99,7 +99,7 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Error> {
     write(bytes)
 }
 
-/// Prints the remainder of a file of JSON, with memory for a part of it.
+/// Prints the rest of a file of JSON, part by part.
 pub(crate) fn json_from(file: &mut impl io::Read) -> Result<(), Error> {
     let failed = |error: io::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot read the answer again").because(error)
@@ -110,7 +110,7 @@ pub(crate) fn json_from(file: &mut impl io::Read) -> Result<(), Error> {
         bytes.extend_from_slice(part.get(..read).unwrap_or_default());
         let valid = match std::str::from_utf8(&bytes) {
             Ok(text) => text,
-            // The next part has the rest of the last character.
+            // The next part contains the rest of the last character.
             Err(error) if error.error_len().is_none() && read > 0 => {
                 std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
             }
@@ -125,14 +125,14 @@ pub(crate) fn json_from(file: &mut impl io::Read) -> Result<(), Error> {
     }
 }
 
-/// Writes log lines to stderr without what a person cannot see. Each write is of whole lines.
+/// Writes log lines to stderr and escapes invisible characters. Each write contains whole lines.
 #[derive(Debug)]
 pub(crate) struct LogLines {
     json: bool,
 }
 
 impl LogLines {
-    /// Lines of JSON, or of text.
+    /// Creates a log writer for lines of JSON or of text.
     pub(crate) fn new(json: bool) -> Self {
         Self { json }
     }
@@ -178,7 +178,7 @@ pub(crate) fn error(error: &Error, json: bool) {
     complain(text.into_string().as_bytes());
 }
 
-/// Prints what clap says about the command line: help and version on stdout, errors on stderr.
+/// Prints clap's message: help and version on stdout, errors on stderr.
 pub(crate) fn clap(message: &clap::Error) {
     // If this cannot be printed, the exit code remains.
     let _ = message.print();
@@ -197,22 +197,22 @@ fn write(bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn complain(bytes: &[u8]) {
-    // Nothing can report that stderr is closed.
+    // Ignores a closed stderr, because it cannot be reported.
     let _ = io::stderr().lock().write_all(bytes);
 }
 
-/// Whether to colour a stream: a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
+/// Returns whether to colour a stream: a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
 pub(crate) fn may_colour(stream: &impl IsTerminal) -> bool {
     let is = |name: &str, wanted: fn(&str) -> bool| std::env::var(name).is_ok_and(|value| wanted(&value));
     stream.is_terminal() && !is("NO_COLOR", |value| !value.is_empty()) && !is("TERM", |value| value == "dumb")
 }
 
-/// How often a bar is drawn again.
+/// Interval at which a bar is drawn again.
 const REDRAW: Duration = Duration::from_millis(100);
-/// How wide a bar is, characters.
+/// Width of a bar, characters.
 const BAR: u64 = 30;
 
-/// A progress bar on stderr; erased when dropped.
+/// A progress bar on stderr. Dropping it erases it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: &'static str,
@@ -223,7 +223,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Another `steps` are done.
+    /// Counts `steps` more steps.
     pub(crate) fn advance(&self, steps: u64) {
         self.done.set(self.done.get() + steps);
         if self.shown && self.drawn.get().is_none_or(|drawn| drawn.elapsed() >= REDRAW) {
@@ -232,7 +232,7 @@ impl Progress {
         }
     }
 
-    /// Erases the bar, for a line of text; the next step draws it again.
+    /// Erases the bar before a line of text. The next step draws it again.
     pub(crate) fn clear(&self) {
         if self.drawn.take().is_some() {
             complain(b"\r\x1b[K");
@@ -257,7 +257,7 @@ impl Drop for Progress {
 mod tests {
     use super::*;
 
-    /// Yields one byte a read.
+    /// Returns one byte per read.
     struct Slow<'b>(&'b [u8]);
 
     impl io::Read for Slow<'_> {

@@ -1,4 +1,4 @@
-//! The journal's schema registry, as flag, environment and file name it.
+//! The journal's schema registry, from flag, environment and config file.
 
 use crate::{Error, config};
 use runlog_producer::Tls;
@@ -12,7 +12,7 @@ use std::{path::PathBuf, sync::Arc};
 
 /// The registry's URL.
 const URL: &str = "RUNLOG_REGISTRY";
-/// `USER:PASSWORD` for the registry, so that a URL need not carry it.
+/// `USER:PASSWORD` for the registry, so that the URL does not have to contain it.
 const AUTH: &str = "RUNLOG_REGISTRY_AUTH";
 /// A bearer token for the registry.
 const TOKEN: &str = "RUNLOG_REGISTRY_TOKEN";
@@ -28,7 +28,7 @@ impl From<runlog_registry::Error> for Error {
     }
 }
 
-/// A registry and the authorities that its certificate may be from.
+/// A registry and the trusted authorities of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     config: Config,
@@ -42,7 +42,7 @@ impl Settings {
     }
 }
 
-/// The registry for the records of `topic`: that of flag or environment (`given`), else that of the file, else none.
+/// Returns the registry for the records of `topic` from flag or environment (`given`) or from the file, if configured.
 pub(crate) fn settings(
     given: Option<&str>,
     file: &config::Config,
@@ -74,8 +74,8 @@ pub(crate) fn settings(
     Ok(Some(Settings { config, tls }))
 }
 
-/// The schemas of a server. One that the registry does not take ends it; where the registry does not answer, records are
-/// read as far as its answers were kept, and appends wait until it does.
+/// Returns the schemas of a server. Fails if the registry refuses the schema. If the registry does not answer, the server
+/// reads the records whose schemas are cached, and appends wait for the registry.
 pub(crate) async fn schemas(settings: Option<Settings>) -> Result<Arc<dyn Schemas>, Error> {
     let Some(settings) = settings else { return Ok(Arc::new(NoRegistry)) };
     let registry = settings.open()?;

@@ -7,13 +7,13 @@ use runlog_schemas::{
     json::Json,
 };
 
-/// A position as `PARTITION:OFFSET`, with the index within a batch where that is not 0.
+/// Formats a position as `PARTITION:OFFSET`, and adds the index within a batch if it is not 0.
 pub(crate) fn position(position: &Position) -> Cell {
     let Position { partition, offset, index, .. } = position;
     if *index == 0 { format!("{partition}:{offset}").into() } else { format!("{partition}:{offset}.{index}").into() }
 }
 
-/// An age in its largest whole unit, such as `4m`.
+/// Formats an age in its largest whole unit, such as `4m`.
 pub(crate) fn age(millis: u64) -> Cell {
     let seconds = millis / 1000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
@@ -21,7 +21,7 @@ pub(crate) fn age(millis: u64) -> Cell {
     Cell::from(format!("{}{unit}", seconds / seconds_of_unit)).right()
 }
 
-/// Warns that a list lacks what stopped partitions did not apply.
+/// Warns that a list lacks the records that stopped partitions did not apply.
 pub(crate) fn unavailable(partitions: &[PartitionId], text: &mut Text) {
     if !partitions.is_empty() {
         let partitions: Vec<String> = partitions.iter().map(PartitionId::to_string).collect();
@@ -30,14 +30,14 @@ pub(crate) fn unavailable(partitions: &[PartitionId], text: &mut Text) {
     }
 }
 
-/// Names the flag that continues a list.
+/// Prints the flag that continues a list.
 pub(crate) fn more(cursor: Option<&str>, text: &mut Text) {
     if let Some(cursor) = cursor {
         text.line([Cell::from(format!("more: --cursor {cursor}")).dim()]);
     }
 }
 
-/// Content that could not be read from the content store; prints nothing where there is none.
+/// Prints the list of missing content in the content store, if any.
 pub(crate) fn missing(contents: &[MissingContent], text: &mut Text) {
     if contents.is_empty() {
         return;
@@ -55,7 +55,7 @@ pub(crate) fn missing(contents: &[MissingContent], text: &mut Text) {
     text.table(["WHAT", "POSITION", "REASON", "BYTES", "SHA256"], contents.iter().map(row).collect(), "none");
 }
 
-/// Content that retention deleted; prints nothing where there is none.
+/// Prints the list of content that retention deleted, if any.
 pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
     if contents.is_empty() {
         return;
@@ -72,15 +72,15 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
     text.table(["WHAT", "POSITION", "HORIZON", "RECORD"], contents.iter().map(row).collect(), "none");
 }
 
-/// Characters of evidence's content that are shown; `--json` has all of it.
+/// Number of characters of evidence's content in the text; `--json` prints all of it.
 const EVIDENCE_CHARS_MAX: usize = 4000;
 
-/// The evidence of an effect, oldest first, each with its content; prints nothing if there is none.
+/// Prints the evidence of an effect with its content, oldest first.
 pub(crate) fn evidence(all: &[Evidence], text: &mut Text) {
     refused_results("evidence", all, text);
 }
 
-/// Refused results of an effect under the name `what`, oldest first, each with its content.
+/// Prints refused results of an effect with their content under the name `what`, oldest first.
 pub(crate) fn refused_results(what: &str, all: &[Evidence], text: &mut Text) {
     for (number, evidence) in (1..).zip(all) {
         let adopted = if evidence.adoptable { ", which `--adopt` accepts" } else { "" };
@@ -102,7 +102,7 @@ pub(crate) fn refused_results(what: &str, all: &[Evidence], text: &mut Text) {
     }
 }
 
-/// The answer to one record that was posted: its outcome, why, and its warnings.
+/// Prints the answer to one appended record: its outcome, the reason, and its warnings.
 pub(crate) fn appended(answer: &Appended, text: &mut Text) {
     outcome(&answer.outcome, text);
     if let Some(detail) = &answer.detail {
@@ -113,7 +113,7 @@ pub(crate) fn appended(answer: &Appended, text: &mut Text) {
     }
 }
 
-/// The outcome of one appended record.
+/// Prints the outcome of one appended record.
 pub(crate) fn outcome(outcome: &Outcome, text: &mut Text) {
     text.columns([
         (8, Cell::word(outcome.outcome.as_str())),

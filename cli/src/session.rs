@@ -1,4 +1,4 @@
-//! What every command that asks a server has at hand: the client, the output, the settings.
+//! The context of the commands that query a server: client, output and settings.
 
 use crate::{
     Error,
@@ -23,18 +23,18 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) output: Output,
     pub(crate) config: Config,
-    /// How often `-v` was given.
+    /// Number of `-v` flags.
     pub(crate) verbose: u8,
 }
 
 impl Session {
-    /// Gets an answer as fresh as `options` say.
+    /// Gets an answer with the freshness of `options`.
     pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target, options: &ReadOptions) -> Result<T, Error> {
         let target = target.with_some("consistency", self.config.consistency(options));
         self.client.get(target, self.wait(&options.wait, READ_WAIT)).await
     }
 
-    /// The same, where "not found" is an answer: `None`.
+    /// Gets an answer, or `None` if it is "not found".
     pub(crate) async fn find<T: DeserializeOwned>(&self, target: Target, wait: Duration) -> Result<Option<T>, Error> {
         match self.client.get(target, wait).await {
             Ok(found) => Ok(Some(found)),
@@ -45,7 +45,7 @@ impl Session {
 
     /// Checks that the server has all of `features`, before a request that an older server would understand as another one.
     ///
-    /// Errors: `Usage` that names the feature it does not have. Nothing happened.
+    /// Errors: `Usage` with the missing feature. The check has no effect.
     pub(crate) async fn needs(&self, features: &[Feature], wait: Duration) -> Result<(), Error> {
         let journal: Journal = self.client.get(Target::new("/v1/journal"), wait).await?;
         match features.iter().find(|feature| !journal.has(**feature)) {

@@ -47,7 +47,7 @@ impl From<Cell> for comfy_table::Cell {
     }
 }
 
-/// A piece of text with its tone; numbers are aligned right.
+/// A piece of text with its tone. Numbers are aligned right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,
@@ -101,7 +101,7 @@ impl From<u32> for Cell {
     }
 }
 
-/// No value is shown as a dash.
+/// Shows a missing value as a dash.
 impl<T: Into<Cell>> From<Option<T>> for Cell {
     fn from(value: Option<T>) -> Self {
         value.map_or_else(|| Self::from("-").dim(), Into::into)
@@ -129,12 +129,12 @@ impl Cell {
         Self { tone: Tone::Strong, ..self }
     }
 
-    /// Aligned right, as numbers are.
+    /// Aligns the cell right, like a number.
     pub(crate) fn right(self) -> Self {
         Self { right: true, ..self }
     }
 
-    /// A status word in its colour.
+    /// Creates a cell with a status word in its colour.
     pub(crate) fn word(word: &str) -> Self {
         let cell = Self::from(word);
         match word {
@@ -145,7 +145,7 @@ impl Cell {
         }
     }
 
-    /// Shortened to `width` characters by leaving out the middle: ids differ at both ends.
+    /// Shortens the text to `width` characters by omitting the middle, because ids differ at both ends.
     pub(crate) fn shorten(self, width: usize) -> Self {
         let chars: Vec<char> = self.text.chars().collect();
         if chars.len() <= width || width == 0 {
@@ -156,7 +156,7 @@ impl Cell {
         Self { text, ..self }
     }
 
-    /// Cut after `width` characters.
+    /// Truncates the text after `width` characters.
     pub(crate) fn clip(mut self, width: usize) -> Self {
         if let Some((at, _)) = self.text.char_indices().nth(width) {
             self.text.truncate(at);
@@ -170,7 +170,7 @@ impl Cell {
     }
 }
 
-/// Whether a person cannot see a character: control characters, changes of the direction of text, blanks without ink, and the
+/// Returns whether a character is invisible: control characters, changes of the text direction, blanks without ink, and the
 /// characters that Unicode lets programs ignore (`Default_Ignorable_Code_Point` of DerivedCoreProperties.txt). Two ids that differ
 /// in such a character look the same. The Python client has the same list, in `errors.py`.
 fn is_hidden(c: char) -> bool {
@@ -187,12 +187,13 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden, |c, out| out.extend(c.escape_default()))
 }
 
-/// Escapes the same in a line of text, except ASCII's control characters: line ends and colours stay.
+/// Escapes the same characters in a line of text, except ASCII's control characters. So line ends and colours stay.
 pub(crate) fn clean_line(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c >= ' ' && is_hidden(c), |c, out| out.extend(c.escape_default()))
 }
 
-/// Escapes the same in a text of JSON, whose meaning stays. JSON has ASCII's control characters between values only.
+/// Escapes the same characters in a JSON text without changing its meaning. JSON has ASCII's control characters between values
+/// only.
 pub(crate) fn clean_json(text: &str) -> Cow<'_, str> {
     escaped(
         text,
@@ -219,7 +220,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: impl Fn(char, 
 pub(crate) struct Text {
     out: String,
     colours: bool,
-    /// Where tables wrap, characters.
+    /// Width at which tables wrap, characters.
     width: Option<u16>,
 }
 
@@ -228,7 +229,7 @@ impl Text {
         Self { out: String::new(), colours, width: None }
     }
 
-    /// The same, with tables wrapped at `width` characters.
+    /// Sets the width at which tables wrap, characters.
     pub(crate) fn wrapped_at(self, width: Option<u16>) -> Self {
         Self { width, ..self }
     }
@@ -237,17 +238,17 @@ impl Text {
         self.out
     }
 
-    /// Cells with a space between them.
+    /// Adds a line of cells with a space between them.
     pub(crate) fn line<const N: usize>(&mut self, cells: [Cell; N]) {
         self.row(&cells.map(|cell| (0, cell)), " ");
     }
 
-    /// Cells of a table that is printed row by row: each is as wide as it says, or wider.
+    /// Adds a row of a table that is printed row by row. Each cell has at least the given width.
     pub(crate) fn columns<const N: usize>(&mut self, cells: [(usize, Cell); N]) {
         self.row(&cells, "  ");
     }
 
-    /// Names and values, one pair a line.
+    /// Adds names and values, one pair a line.
     pub(crate) fn facts<'a>(&mut self, facts: impl IntoIterator<Item = (&'a str, Cell)>) {
         let facts: Vec<_> = facts.into_iter().collect();
         let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
@@ -256,13 +257,13 @@ impl Text {
         }
     }
 
-    /// A title for what follows.
+    /// Adds a title.
     pub(crate) fn title(&mut self, title: String) {
         self.out.push('\n');
         self.line([Cell::from(title).strong()]);
     }
 
-    /// A table with a head; prints `none` where it has no rows. Wraps at the terminal's edge, if there is one.
+    /// Adds a table with a head, or the text `none` if it has no rows. Wraps at the width, if one is set.
     pub(crate) fn table<const N: usize>(&mut self, heads: [&str; N], rows: Vec<[Cell; N]>, none: &str) {
         let Some(first) = rows.first() else {
             self.line([Cell::from(none).dim()]);

@@ -1,4 +1,4 @@
-//! The values of arguments: how each is read, and what is refused.
+//! Parses and checks the values of arguments.
 
 use crate::Error;
 use runlog_projector::server::auth::token_file::Scope;
@@ -34,15 +34,15 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// Who decided, or why: a text that is not blank.
+/// Parses the author or the reason of a decision: a text that is not blank.
 pub(crate) fn statement(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("expected a text that is not blank".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// A point to answer for.
+/// A position or time to answer for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AsOf {
-    /// As of this position, inclusive.
+    /// The position, inclusive.
     Position(LogPosition),
     /// An RFC 3339 time, parsed by the server.
     Time(String),
@@ -64,7 +64,7 @@ impl FromStr for AsOf {
     }
 }
 
-/// How fresh an answer must be.
+/// The freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
     Eventual,
@@ -97,12 +97,12 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// The longest time limit that is accepted.
+/// The longest accepted time limit.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest duration of a token.
 const LONG_DURATION_MAX: Duration = Duration::from_secs(3653 * 24 * 60 * 60);
 
-/// A duration with its unit: `500ms`, `10s`, `2m 30s`.
+/// Parses a duration with its unit: `500ms`, `10s`, `2m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("expected a duration with a unit, such as 500ms or 10s: {error}"))?;
@@ -149,7 +149,7 @@ impl Since {
     }
 }
 
-/// An RFC 3339 time, or a duration with its unit.
+/// Parses an RFC 3339 time, or a duration with its unit.
 pub(crate) fn since(text: &str) -> Result<Since, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
         return Ok(Since::Ago(ago));
@@ -158,23 +158,23 @@ pub(crate) fn since(text: &str) -> Result<Since, String> {
     time.ok_or_else(|| "expected a duration, such as 2h, or a time, such as 2026-11-22T10:00:00Z".to_owned())
 }
 
-/// An RFC 3339 time in UTC as milliseconds since the Unix epoch.
+/// Converts an RFC 3339 time in UTC to milliseconds since the Unix epoch.
 pub(crate) fn millis(text: &str) -> Option<u64> {
     let since = humantime::parse_rfc3339_weak(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
     u64::try_from(since.as_millis()).ok()
 }
 
-/// Milliseconds since the Unix epoch as an RFC 3339 time in UTC.
+/// Formats milliseconds since the Unix epoch as an RFC 3339 time in UTC.
 pub(crate) fn rfc3339(millis: u64) -> String {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis)).to_string()
 }
 
-/// A count of at least 1.
+/// Parses a count of at least 1.
 pub(crate) fn positive(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number, at least 1".to_owned())
 }
 
-/// The same, up to 4294967295.
+/// Parses a count from 1 to 4294967295.
 pub(crate) fn positive_u32(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
@@ -182,12 +182,12 @@ pub(crate) fn positive_u32(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "expected a whole number from 1 to 4294967295".to_owned())
 }
 
-/// A run id. `.` and `..` are refused: a URL path would drop them.
+/// Parses a run id. Refuses `.` and `..`, which a URL path would drop.
 pub(crate) fn run_id(text: &str) -> Result<RunId, String> {
     segment(text, "a run id")
 }
 
-/// A record id; `.` and `..` are refused too.
+/// Parses a record id. Refuses `.` and `..` too.
 pub(crate) fn record_id(text: &str) -> Result<RecordId, String> {
     segment(text, "a record id")
 }
@@ -200,17 +200,17 @@ fn segment<T: FromStr<Err = Illegal>>(text: &str, what: &str) -> Result<T, Strin
     }
 }
 
-/// The JSON value of `flag`, compact.
+/// Parses the JSON value of `flag` and returns it compact.
 pub(crate) fn json(flag: &str, text: &str) -> Result<Json, Error> {
     Json::parse(text).map_err(|error| refused(flag, error))
 }
 
-/// The JSON value of `flag` in canonical form (RFC 8785), for a fingerprint. Duplicate keys are refused.
+/// Parses the JSON value of `flag` and returns its canonical form (RFC 8785), for a fingerprint. Refuses duplicate keys.
 pub(crate) fn arguments(flag: &str, text: &str) -> Result<String, Error> {
     canonical::canonicalize(text).map_err(|error| refused(flag, error))
 }
 
-/// The fingerprint of a call whose arguments, the JSON value of `flag`, have a canonical form.
+/// Computes the fingerprint of a call. Its arguments are the JSON value of `flag` and must have a canonical form.
 pub(crate) fn fingerprint(flag: &str, tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
     Fingerprint::of_call(tool, arguments).map_err(|error| refused(flag, error))
 }

@@ -40,7 +40,7 @@ pub(crate) struct Show {
     /// calls, turns, proposals
     #[arg(long, value_name = "TIME|PARTITION:OFFSET")]
     pub(crate) as_of: Option<value::AsOf>,
-    /// Show content unmasked, where the server allows it
+    /// Show content unmasked, if the server allows it
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub(crate) struct Tail {
     /// Stop at the end of the log instead of waiting for more
     #[arg(long)]
     pub(crate) until_end: bool,
-    /// Show content unmasked, where the server allows it
+    /// Show content unmasked, if the server allows it
     #[arg(long)]
     pub(crate) raw: bool,
 }

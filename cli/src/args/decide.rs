@@ -1,11 +1,11 @@
-//! Flags of the commands that void, delete or decide something. Each shows what it will do and asks first.
+//! Flags of the commands that void, delete or decide something. Each command shows its plan and asks for a confirmation.
 
 use super::{Deadline, PageOptions, ReadOptions, RunArg};
 use crate::value;
 use clap::Args;
 use runlog_schemas::id::{PartitionId, RecordId};
 
-/// The answer to the confirmation, for scripts.
+/// The confirmation for scripts.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Consent {
     /// Do it without asking. Without a terminal and without --yes, nothing happens and the exit code is 2
@@ -86,7 +86,7 @@ pub(crate) struct DeadLetterSkip {
     /// Skip a record that can be read too: every reader loses it, and an effect that it records may run again
     #[arg(long)]
     pub(crate) force: bool,
-    /// Show what it would void, and do nothing
+    /// Show what would be voided, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub(crate) struct Retention {
     /// Delete only in this partition [default: all partitions]
     #[arg(long, value_name = "N", requires = "family")]
     pub(crate) partition: Option<PartitionId>,
-    /// Show how many records it would concern, and do nothing
+    /// Show how many records would be affected, and change nothing
     #[arg(long, requires = "family")]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -71,7 +71,7 @@ pub(crate) struct Serve {
     /// A name of this server, besides localhost and IP addresses; requests for another host are refused. May be repeated
     #[arg(long = "allow-host", env = "RUNLOG_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub(crate) allow_hosts: Vec<String>,
-    /// File of tokens that `runlog token` makes; without it, whoever reaches the server may do everything
+    /// File of tokens that `runlog token` makes; without it, every client that reaches the server may do everything
     #[arg(long, env = "RUNLOG_TOKENS", value_name = "FILE", conflicts_with = "insecure_no_auth")]
     pub(crate) tokens: Option<PathBuf>,
     /// File to write operators' actions and reads of unmasked content to, before they happen [default: DIR/audit.jsonl with

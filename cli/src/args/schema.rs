@@ -21,7 +21,7 @@ pub(crate) enum SchemaAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaShow {
-    /// Schema name and version, such as JournalRecord/v1 [default: the version that is written]
+    /// Schema name and version, such as JournalRecord/v1 [default: the newest version]
     #[arg(value_name = "NAME/VERSION")]
     pub(crate) which: Option<String>,
 }

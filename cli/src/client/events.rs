@@ -53,7 +53,7 @@ impl Events {
         Self { stream: bounded.eventsource().boxed(), held, url }
     }
 
-    /// The next event; none when the server ended the stream. Cancel safe: what was received stays.
+    /// Returns the next event, or `None` if the server ended the stream. Cancel safe: received bytes are kept.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
         let next = self.stream.next().await;
         self.held.store(0, Ordering::Relaxed);

@@ -24,7 +24,7 @@ pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answ
         Ok((page.anomalies, page.next_cursor))
     })
     .await?;
-    // A run can have refused records only: it is unknown where it has no records either.
+    // A run may have only refused records. Without refused records, the run is unknown if it has no other records either.
     if let Some(run_id) = args.run.as_ref().filter(|_| anomalies.is_empty()) {
         let wait = session.wait(&args.reading.wait, READ_WAIT);
         let target = Target::run(run_id).with_some("consistency", session.config.consistency(&args.reading));

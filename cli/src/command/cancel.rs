@@ -28,7 +28,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
             ("status", Cell::word(run.status.as_str())),
             ("records", run.records.into()),
             ("last record", Cell::from(&run.updated_at)),
-            ("effect", "its writers are fenced off, and its status is cancelled for good".into()),
+            ("effect", "its writers are fenced off, and its status stays cancelled".into()),
         ]);
     })?;
     let (who, why) = (&args.attribution.who, &args.attribution.why);

@@ -30,7 +30,7 @@ fn human(checkpoint: &Checkpoint, text: &mut Text) {
     }
 }
 
-/// A checkpoint without its messages.
+/// Prints a checkpoint without its messages.
 pub(super) fn facts(checkpoint: &Checkpoint, text: &mut Text) {
     let unanswered = Some(checkpoint.unanswered.join(" ")).filter(|ids| !ids.is_empty());
     text.facts([

@@ -1,14 +1,14 @@
-//! Confirmation before anything is voided, deleted or decided.
+//! Asks for a confirmation before a command voids, deletes or decides something.
 //!
-//! The plan is shown on stderr, so that stdout carries the answer alone. `--yes` answers for scripts; without it and
-//! without a terminal, nothing happens and the exit code is 2.
+//! The plan is printed on stderr, so that stdout contains only the answer. `--yes` confirms for scripts. Without it and without
+//! a terminal, the command has no effect and its exit code is 2.
 
 use crate::{Error, args::Consent, output, text::Text};
 use std::io::{self, BufRead, IsTerminal};
 
-/// Shows what will happen, then asks unless `--yes` was given.
+/// Shows the plan, then asks unless `--yes` was given.
 ///
-/// Errors: `Usage` where the answer is not yes, or where there is no terminal to ask at.
+/// Errors: `Usage` if the answer is not yes, or without a terminal.
 pub(super) fn confirm(consent: Consent, what: &str, plan: impl FnOnce(&mut Text)) -> Result<(), Error> {
     if consent.yes {
         return Ok(());
@@ -25,7 +25,7 @@ fn unconfirmed(what: &str, why: &str) -> Error {
     Error::usage(format!("{what}: {why}. Nothing happened"))
 }
 
-/// Whether the next line says yes; the end of the input does not.
+/// Returns whether the next line is a yes. The end of the input is not.
 fn agreed(input: &mut impl BufRead) -> bool {
     let mut line = String::new();
     input.read_line(&mut line).is_ok() && matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")

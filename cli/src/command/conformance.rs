@@ -1,4 +1,4 @@
-//! `conformance`: the journal's rules, each shown on a server by a scenario of its own.
+//! `conformance`: tests the journal's rules on a server, each with its own scenario.
 
 use crate::{
     Error, args,
@@ -11,7 +11,7 @@ use runlog_producer::Security;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How long one rule may take.
+/// Time limit of one rule.
 const RULE_WAIT: Duration = Duration::from_secs(30);
 /// The widest name of a rule, and a space.
 const NAME_WIDTH: usize = 30;
@@ -24,11 +24,11 @@ pub(super) fn run(
     output: &Output,
 ) -> Result<Answer, Error> {
     if let Some(unknown) = args.rule.iter().find(|name| !rules().any(|rule| rule.name == **name)) {
-        return Err(Error::usage(format!("there is no rule {unknown}; --list has them")));
+        return Err(Error::usage(format!("there is no rule {unknown}; --list prints the rules")));
     }
     let takes = |rule: &&Rule| rule.of_partition && args.rule.iter().any(|name| name == rule.name);
     if let Some(rule) = rules().find(takes).filter(|_| !args.partition_rules) {
-        let message = format!("{} takes something away from a whole partition: it needs --partition-rules", rule.name);
+        let message = format!("{} changes the data of a whole partition: it needs --partition-rules", rule.name);
         return Err(Error::usage(message));
     }
     if args.list {
@@ -42,7 +42,7 @@ pub(super) fn run(
         );
         return Err(Error::usage(message));
     }
-    // Any answer will do. Without an answer there is no server to report on.
+    // Any answer is accepted. Without an answer there is no server to report on.
     let client = Client::connect(server, security.client(server)?)?;
     let plan = Plan {
         only: args.rule.clone(),
@@ -60,11 +60,13 @@ pub(super) fn run(
     Ok(Answer::from_bool(report.failed == 0))
 }
 
-/// Returns the prefix of all run ids. A given prefix must be unused: runs of an earlier report would answer.
+/// Returns the prefix of all run ids. A given prefix must be unused, because existing runs would change the results.
 fn prefix(args: &args::Conformance, client: &Client) -> Result<String, Error> {
     let Some(prefix) = &args.prefix else { return Ok(format!("conformance-{}", crate::random_id())) };
     if client.has_runs(prefix)? {
-        let message = format!("there are runs whose id begins with {prefix:?}; the suite writes to new runs only");
+        let message = format!(
+            "there are runs whose id begins with {prefix:?}; choose an unused prefix, because the suite writes to new runs only"
+        );
         return Err(Error::usage(message));
     }
     Ok(prefix.clone())

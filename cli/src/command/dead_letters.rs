@@ -44,14 +44,14 @@ pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Resul
     Ok(Answer::Yes)
 }
 
-/// A dead letter with its first bytes.
+/// A dead letter and its first bytes.
 #[derive(Debug, Deserialize, Serialize)]
 struct Letter {
     position: Position,
     reason: String,
     sha256: String,
     bytes: u64,
-    /// Why it could not be read.
+    /// The reason why it could not be read.
     #[serde(default)]
     detail: Option<String>,
     /// The first bytes, at most 4096, hexadecimal.
@@ -139,7 +139,7 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
     let state = match plan.target.known() {
         Some(SkipTarget::Unreadable) => Cell::from("cannot be read"),
         Some(SkipTarget::Stop) => Cell::from("the partition stopped there"),
-        _ => Cell::from("can be read; nothing but --force skips it").bad(),
+        _ => Cell::from("can be read; only --force skips it").bad(),
     };
     let loss = plan.payload_type.as_ref().and_then(OrOther::known).copied().map(loss);
     text.facts([
@@ -152,11 +152,11 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
         ("lost", loss.map(|loss| Cell::from(loss).bad()).into()),
     ]);
     text.line([
-        "every reader will ignore the record there, for good; later records that build on it may be refused".into()
+        "every reader will ignore this record permanently; later records that depend on it may be refused".into()
     ]);
 }
 
-/// What is lost with a record of this type.
+/// Describes the loss if a record of this type is skipped.
 fn loss(payload_type: PayloadType) -> &'static str {
     match payload_type {
         PayloadType::ToolCallRequested => {
@@ -168,7 +168,7 @@ fn loss(payload_type: PayloadType) -> &'static str {
         PayloadType::EffectResolution => "the decision: its effect becomes pending again",
         PayloadType::RunClaim => "the claim, and with it every record that its writer appended: their effects too",
         PayloadType::Batch => "all records of the batch, with the calls and results among them",
-        _ => "what the record says; an effect that it records becomes pending, or is answered as never made",
+        _ => "the record's content; an effect that it records becomes pending, or is answered as never made",
     }
 }
 

@@ -53,9 +53,9 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     Ok(Answer::Yes)
 }
 
-/// Characters of arguments in the table; `--json` has all of them.
+/// Number of characters of arguments in the table; `--json` prints all of them.
 const ARGUMENTS_WIDTH: usize = 40;
-/// The results that contradict the ends of effects.
+/// Prints the results that contradict the ends of effects.
 fn contradictions(page: &Effects, text: &mut Text) {
     for Effect { run_id, pending: effect, contradicting, .. } in &page.effects {
         let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
@@ -112,7 +112,7 @@ struct Resolution<'a> {
     why: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
-    /// None to a server that does not know it.
+    /// `None` for a server without this feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     basis: Option<ContentHash>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -133,7 +133,7 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {
             plan(effect.as_ref(), decision, result.as_ref(), text);
         })?;
-        // A server that does not know revisions has 0.
+        // A server without revisions returns 0.
         let revision = effect.as_ref().map(|effect| effect.revision).filter(|revision| *revision > 0);
         let shown = effect.as_ref().filter(|_| revision.is_some()).and_then(Pending::adoptable);
         let named = shown.filter(|shown| decision == "adopt" || (decision == "not_done" && shown.happened()));
@@ -152,14 +152,14 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
             Err(error) if error.kind() == ErrorKind::Conflict && !args.consent.yes => error,
             Err(error) => return Err(error),
         };
-        // If it changed since it was shown, show it again and ask again.
+        // If the effect changed since it was shown, show it and ask again.
         let Some(now) = pending(session, &args).await? else { return Err(refused) };
         let changed = effect.as_ref().map_or_else(Vec::new, |shown| changes(shown, &now));
         if changed.is_empty() {
             return Err(refused);
         }
         output::note(|text| {
-            text.line([Cell::from("nothing was decided: the effect changed since it was shown").warn()]);
+            text.line([Cell::from("not decided yet: the effect changed since it was shown").warn()]);
             changed.iter().for_each(|change| text.line([Cell::from(change).warn()]));
         });
         effect = Some(now);
@@ -187,7 +187,7 @@ fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Conflict, message).with("evidence", evidence))
 }
 
-/// What became known of a pending effect since it was shown; empty if nothing did.
+/// Returns the changes of a pending effect since it was shown.
 fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
     if (shown.revision, shown.basis) == (now.revision, now.basis) {
         return Vec::new();
@@ -209,12 +209,12 @@ fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
     let new = now.evidence.iter().filter(|evidence| !known(evidence));
     changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
     if changes.is_empty() {
-        changes.push("another record of it: read it again".into());
+        changes.push("a new record about it: read the effect again".into());
     }
     changes
 }
 
-/// The effect to decide about, as it is now; none where it is not pending.
+/// Returns the current state of the effect to decide about, or `None` if it is not pending.
 async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pending>, Error> {
     let reading =
         ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
@@ -222,7 +222,7 @@ async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pendi
     Ok(recovery.pending.into_iter().find(|effect| effect.id == args.id))
 }
 
-/// What a decision changes, for the confirmation.
+/// Prints the consequences of a decision, for the confirmation.
 fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &mut Text) {
     if let Some(effect) = effect {
         text.facts([

@@ -32,7 +32,7 @@ use std::{
 mod tables;
 #[cfg(not(feature = "parquet"))]
 mod tables {
-    //! In a build without Parquet.
+    //! Replaces `tables` in a build without Parquet.
 
     use crate::{Error, args, exit::Answer, session::Session};
 
@@ -44,7 +44,7 @@ mod tables {
     }
 }
 
-/// Longest name of a file before its extension, bytes: file systems take 255.
+/// Longest name of a file before its extension, bytes. File systems allow 255 in all.
 const NAME_BYTES_MAX: usize = 200;
 
 #[derive(Debug, Default, Serialize)]
@@ -65,11 +65,11 @@ pub(super) async fn run(session: &Session, args: args::Export) -> Result<Answer,
                 args::ExportFormat::Parquet => tables::run(session, &args).await,
             }
         } => done,
-        _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Unavailable, "interrupted: what was not complete was not written")),
+        _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Unavailable, "interrupted: incomplete files were not written")),
     }
 }
 
-/// One trajectory per run.
+/// Exports one trajectory per run.
 async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
     let started = Instant::now();
     let source = Source::new(session, &args.wait, args.raw);
@@ -104,10 +104,10 @@ async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
     Ok(Answer::Yes)
 }
 
-/// Says that content was left out.
+/// Prints a note that content was left out.
 fn note_hidden(session: &Session, records: u64, raw: bool) {
     if records > 0 {
-        let hint = if raw { "" } else { "; --raw exports what a privacy class hides" };
+        let hint = if raw { "" } else { "; --raw exports content that its privacy class hides" };
         session.output.note(&format!("the content of {records} records is not exported{hint}"));
     }
 }
@@ -120,7 +120,7 @@ struct Atif<'a> {
 }
 
 impl Atif<'_> {
-    /// Exports a run; none that had not begun at its position.
+    /// Exports a run. Returns false if the run had not begun at its position.
     async fn run(&mut self, run: &Run) -> Result<bool, Error> {
         let partition = run.position.partition;
         let offset = match &self.pins {
@@ -134,7 +134,7 @@ impl Atif<'_> {
         let mut records = self.source.records(&run.run_id, at);
         let Some(first) = records.next().await? else { return Ok(false) };
         let name = file_name(&run.run_id);
-        // What goes to stdout is whole too: a run whose export fails half-way prints nothing.
+        // A run whose export fails prints nothing on stdout either.
         let mut file = match &self.staging {
             Some(staging) => staging.create(&name)?,
             None => tempfile::tempfile().map_err(|error| staging::failed(&std::env::temp_dir(), error))?,
@@ -173,7 +173,7 @@ fn human(report: &Report, text: &mut Text) {
     ]);
 }
 
-/// The positions of `--at`; none if there are none.
+/// Returns the positions of `--at`, or `None` without the flag.
 fn pins(at: &[LogPosition]) -> Result<Option<Pins>, Error> {
     let mut pins = Pins::new();
     for position in at {
@@ -184,7 +184,7 @@ fn pins(at: &[LogPosition]) -> Result<Option<Pins>, Error> {
     Ok(Some(pins).filter(|pins| !pins.is_empty()))
 }
 
-/// The name of a run's file: its id, with what file names do not take percent-encoded.
+/// Returns the name of a run's file: its id. Characters that file names do not allow are percent-encoded.
 fn file_name(run_id: &RunId) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     let encoded = run_id.as_bytes().iter().enumerate().map(|(index, byte)| match byte {

@@ -1,4 +1,4 @@
-//! `import`: runs that other frameworks recorded, through a server or straight to Kafka.
+//! `import`: appends runs that other frameworks recorded, through a server or directly to Kafka.
 
 use crate::{
     Error, args,
@@ -25,7 +25,7 @@ mod server;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     appended: u64,
-    /// Records that were already there; unknown straight to Kafka.
+    /// Records that were already in the journal. Unknown for an import directly to Kafka.
     duplicates: Option<u64>,
 }
 
@@ -90,14 +90,14 @@ fn progress(output: &Output, runs: &[ImportedRun]) -> Progress {
     output.progress("records", runs.iter().map(|run| run.events.len() as u64).sum())
 }
 
-/// The records that are in the journal: for the bar, and for what an interrupted import says.
+/// Counts the records in the journal, for the bar and for the message of an interrupted import.
 struct Steps<'a> {
     progress: Progress,
     written: &'a Written,
 }
 
 impl Steps<'_> {
-    /// Another `records` are in the journal; `new` of them were appended by this import.
+    /// Counts `records` more records in the journal. This import appended `new` of them.
     fn advance(&self, records: usize, new: u64) {
         self.progress.advance(records as u64);
         self.written.0.set(self.written.0.get() + new);

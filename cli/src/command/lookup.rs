@@ -16,10 +16,11 @@ use runlog_schemas::{
 };
 use serde::Serialize;
 
-/// Longer arguments are asked for by their fingerprint: a URL holds 64 KiB, and encoding can triple the length.
+/// Longest arguments in a URL, bytes. Longer ones are replaced by their fingerprint: a URL holds 64 KiB, and encoding can triple
+/// the length.
 const ARGS_BYTES_MAX: usize = 16 << 10;
 
-/// The answer, and for a pending call its request.
+/// The answer. For a pending call it also contains the request.
 #[derive(Debug, Serialize)]
 struct Found {
     #[serde(flatten)]
@@ -70,7 +71,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     Ok(answer)
 }
 
-/// A status that this build does not know counts as pending: the call may have happened.
+/// Maps the status to an exit code. A status that this build does not know counts as pending: the call may have happened.
 fn answer(status: &OrOther<LookupStatus>) -> Answer {
     match status {
         OrOther::Known(LookupStatus::Completed | LookupStatus::Failed) => Answer::Yes,

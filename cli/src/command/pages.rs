@@ -8,7 +8,7 @@ const PAGE: u64 = 1000;
 /// Part of a list, and the cursor of the next part.
 pub(super) type Part<T> = (Vec<T>, Option<String>);
 
-/// Gets pages until `limit` items are there, or all of them without a limit. `ask` gets a limit and a cursor.
+/// Gets pages until there are `limit` items, or all pages without a limit. `ask` gets a limit and a cursor.
 pub(super) async fn gather<T>(
     limit: Option<u64>,
     mut cursor: Option<String>,

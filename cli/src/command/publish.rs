@@ -1,11 +1,11 @@
-//! `publish`: records as JSON, one per line, in order.
+//! `publish`: appends records, one JSON object per line, in order.
 //!
 //! ```text
 //!   file or stdin ──thread──▶ lines ──▶ items (checked) ──▶ batches of one run ──▶ server ──▶ an outcome each
 //! ```
 //!
-//! A batch is what arrives while the previous one is in flight, so a single line is sent at once. Every record has its id
-//! before it is sent: sending it again cannot append it twice.
+//! The lines that arrive while a batch is in flight form the next batch, so a single line is sent at once. Every record has its
+//! id before it is sent, so that sending it again cannot append it twice.
 
 use super::dead_letters::Skip;
 use crate::{
@@ -68,9 +68,9 @@ pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer
 struct Publisher<'a> {
     session: &'a Session,
     wait: Duration,
-    /// Refuse what is otherwise warned of.
+    /// Whether to refuse a record instead of warning.
     strict: bool,
-    /// Also decisions about effects whose process is alive.
+    /// Whether to append decisions about effects whose process is active.
     force: bool,
     /// Records of one run, or one record of a partition.
     batch: Vec<Item>,
@@ -101,7 +101,7 @@ impl Publisher<'_> {
         }
         match self.send(&batch).await {
             Ok(outcomes) => self.print(&outcomes),
-            // One record is at fault. Sent one by one, it is named; records that are already there are repeats.
+            // One record is invalid. Sends the records one by one to find it; already appended records are repeats.
             Err(error) if batch.len() > 1 && error.kind().exit_code() == 3 => {
                 for item in &batch {
                     let sent = self.send(std::slice::from_ref(item)).await;
@@ -156,7 +156,7 @@ impl Publisher<'_> {
     /// Adds to an error how many records were published before it.
     fn with_progress(&self, error: Error) -> Error {
         let before = match self.published {
-            0 => "nothing was published before it".to_owned(),
+            0 => "no record before it was published".to_owned(),
             1 => "1 record before it was published".to_owned(),
             published => format!("{published} records before it were published"),
         };
@@ -164,12 +164,12 @@ impl Publisher<'_> {
     }
 }
 
-/// Whether the records may be in the log although the answer is an error.
+/// Returns whether the records may be in the log although the answer is an error.
 pub(super) fn may_be_appended(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Internal)
 }
 
-/// An error after which the records may be in the log. Their ids make it safe to send them again.
+/// Returns an error after which the records may be in the log. With the same ids they can be sent again safely.
 fn unknown(batch: &[Item], error: Error) -> Error {
     let (first, last) = (&batch[0], &batch[batch.len() - 1]);
     let lines = match batch {

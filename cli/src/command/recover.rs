@@ -26,7 +26,7 @@ pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer
     Ok(Answer::from_bool(recovery.resumable))
 }
 
-/// A run's recovery, all its pages joined. They are of one snapshot: a cursor is bound to its position.
+/// Reads all pages of a run's recovery and joins them. All pages show one snapshot, because a cursor is bound to its position.
 pub(super) async fn pages(
     session: &Session,
     run_id: &RunId,
@@ -34,7 +34,7 @@ pub(super) async fn pages(
     as_of: Option<LogPosition>,
     reading: &ReadOptions,
 ) -> Result<Recovery, Error> {
-    // Each page as of a position folds the run again, so ask for large ones.
+    // For each page as of a position the server folds the run again, so use large pages.
     let limit = as_of.is_some().then_some(PAGE_MAX);
     let target = Target::run(run_id)
         .path("/recovery")
@@ -53,7 +53,7 @@ pub(super) async fn pages(
     Ok(recovery)
 }
 
-/// Appends the next page; a completed call that both pages have is kept once.
+/// Appends the next page. A completed call on both pages is kept once.
 fn join(recovery: &mut Recovery, next: Recovery) {
     recovery.pending.extend(next.pending);
     recovery.approvals.extend(next.approvals);

@@ -12,7 +12,7 @@ use crate::{
 };
 use runlog_schemas::answer::Runs;
 
-/// Longer run ids are shortened in the table, characters; `-v` and `--json` print them whole.
+/// Longest run id in the table, characters. Longer ids are shortened; `-v` and `--json` print them whole.
 const RUN_ID_WIDTH: usize = 48;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {

@@ -1,4 +1,4 @@
-//! `schema`: the versions of the record's schema, and whether one reads what was written with another.
+//! `schema`: lists the versions of the record's schema, and checks whether one can read records of another.
 
 use crate::{
     Error,
@@ -32,9 +32,9 @@ struct Listed {
     version: u16,
     /// The Rabin fingerprint as on the wire, hexadecimal.
     fingerprint: String,
-    /// Nothing about a released version changes any more.
+    /// Whether the version is released. A released version never changes.
     released: bool,
-    /// Whether this version is the version that is written.
+    /// Whether this version is the newest version of this build.
     current: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<Box<RawValue>>,
@@ -73,7 +73,7 @@ fn show(args: &SchemaShow, output: &Output) -> Result<Answer, Error> {
     let version = match &args.which {
         None => schema::current(),
         Some(which) => named(which).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("no schema {which}; `runlog schema list` names what there is"))
+            Error::new(ErrorKind::NotFound, format!("no schema {which}; `runlog schema list` lists the schemas"))
         })?,
     };
     let damaged = |error| Error::new(ErrorKind::Internal, "the schema is not JSON").because(error);
@@ -107,7 +107,7 @@ fn named(which: &str) -> Option<&'static Version> {
 #[derive(Debug, Serialize)]
 struct Checked {
     compatible: bool,
-    /// Fingerprints of the two.
+    /// The fingerprints of both schemas.
     old: String,
     new: String,
     incompatibilities: Vec<Incompatibility>,
@@ -117,7 +117,9 @@ fn check(args: &SchemaCheck, output: &Output) -> Result<Answer, Error> {
     let (old, new) = (text(&args.old)?, text(&args.new)?);
     let found = evolution::check(&old, &new).map_err(|error| {
         let file = if error.which == "old" { &args.old } else { &args.new };
-        Error::new(ErrorKind::Invalid, "nothing was compared").with("file", file.display().to_string()).because(error)
+        Error::new(ErrorKind::Invalid, "the schemas were not compared")
+            .with("file", file.display().to_string())
+            .because(error)
     })?;
     let fingerprint = |text| schema::fingerprint_of(text).map(|bytes| hex(&bytes)).unwrap_or_default();
     let compatible = found.is_empty();
@@ -135,7 +137,7 @@ fn text(file: &Path) -> Result<String, Error> {
 
 fn human(checked: &Checked, text: &mut Text) {
     if checked.compatible {
-        text.line([Cell::from("compatible").good(), Cell::from("all that was written with the old one is read")]);
+        text.line([Cell::from("compatible").good(), Cell::from("the new schema reads every record of the old one")]);
         return;
     }
     text.line([Cell::from("incompatible").bad()]);

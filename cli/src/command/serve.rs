@@ -32,17 +32,17 @@ use tokio::{
 
 mod data_folder;
 
-/// Time limit of a shutdown; past it the process ends, and what was committed stays.
+/// Time limit of a shutdown. After it the process ends; committed data stays.
 const END_WAIT: Duration = Duration::from_millis(1800);
-/// How long the server may take of that to answer the requests in flight.
+/// Part of [`END_WAIT`] for answering the requests in flight.
 const GRACE: Duration = Duration::from_millis(1200);
-/// RocksDB's cache and memtables, all partitions together.
+/// Size of RocksDB's cache and memtables, for all partitions together.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// How long blocking work may take to end after the shutdown.
+/// Time limit for blocking work to end after the shutdown.
 const CLOSE_WAIT: Duration = Duration::from_millis(200);
 
-/// Where the log is.
+/// The location of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// In this process, under the data folder.
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) accepted: listen::Accepted,
     /// The files of the certificate.
     pub(crate) tls: Option<Files>,
-    /// Where health and metrics are served besides.
+    /// The additional address for health and metrics.
     pub(crate) admin_listen: Option<String>,
     /// The file of tokens.
     pub(crate) tokens: Option<PathBuf>,
@@ -74,13 +74,13 @@ pub(crate) struct Settings {
     pub(crate) write_schema: u16,
     /// The schema registry.
     pub(crate) registry: Option<registry::Settings>,
-    /// Where payloads go that are too large for a record.
+    /// The store for payloads that are too large for a record.
     pub(crate) content: Option<content::Config>,
 }
 
 impl Settings {
-    /// A flag precedes the environment, which precedes the file. `brokers` is the environment's value, `no_tls` the
-    /// global flag.
+    /// Merges the settings. A flag takes precedence over the environment, and the environment over the file. `brokers` is the
+    /// environment's value, `no_tls` the global flag.
     fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, mut config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
         let data = args.data.clone().or_else(|| config.serve.data.clone());
@@ -92,7 +92,7 @@ impl Settings {
             Some(brokers) => Log::Brokers(config.kafka(&brokers, topic.clone(), args.kafka_properties.as_deref())?),
             None => {
                 return Err(Error::usage(
-                    "say where the log is: --local keeps it in this process, --brokers HOST:PORT names Kafka brokers",
+                    "name the log: --local keeps it in this process, --brokers HOST:PORT names Kafka brokers",
                 ));
             }
         };
@@ -128,9 +128,9 @@ impl Settings {
     }
 }
 
-/// The files of a certificate.
+/// Returns the files of a certificate.
 ///
-/// Errors: `Usage` where only some of them are named.
+/// Errors: `Usage` if only some of them are named.
 fn files(cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>) -> Result<Option<Files>, Error> {
     let named = |file: Option<PathBuf>| config::named(file.as_deref()).map(Path::to_owned);
     match (named(cert), named(key), named(client_ca)) {
@@ -148,7 +148,7 @@ fn file_url(folder: &str) -> String {
 pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
     let settings = Settings::new(args, brokers, no_tls, config)?;
-    // No other user of this machine may read a server's files.
+    // Other users of this machine may not read a server's files.
     rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
     limits::raise_open_files();
@@ -156,7 +156,7 @@ pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Ans
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let served = runtime.block_on(until_ended(settings));
-    // The databases close with the last request that holds them.
+    // The databases close when the last request drops them.
     runtime.shutdown_timeout(CLOSE_WAIT);
     served.map(|()| Answer::Yes)
 }
@@ -176,13 +176,13 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
         _ = interrupt.recv() => "SIGINT",
     };
     tracing::info!(signal, "shutting down: answering the requests in flight, closing streams");
-    // The service holds the other end, or has ended.
+    // An error means that the service has already ended.
     let _ = end.send(true);
     match tokio::time::timeout(END_WAIT, service).await {
         Ok(served) => served,
         Err(_) => {
             let limit = humantime::format_duration(END_WAIT);
-            tracing::warn!(%limit, "shutdown took too long and was cut off; what was committed stays");
+            tracing::warn!(%limit, "shutdown took too long and was aborted; committed data stays");
             Ok(())
         }
     }
@@ -190,7 +190,7 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
 
 /// Runs the projector and its HTTP interface until `ended` turns true.
 async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result<(), Error> {
-    // First, since an address that is taken is the mistake that is made most.
+    // Listens first, because an address in use is the most frequent mistake.
     let listener = listen::bind(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
     let protected = listen::Protected { tls: settings.tls.is_some(), tokens: settings.tokens.is_some() };
@@ -212,14 +212,14 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     addresses["partitions"] = partitions.into();
     output::unless_closed(output::document(&addresses))?;
     let end = async move {
-        // An error means that the sender is gone.
+        // An error means that the sender was dropped.
         let _ = ended.wait_for(|ended| *ended).await;
     };
     tokio::select! {
         () = serve(listener, Arc::clone(&projector), options, end, GRACE) => {}
         () = reload => {}
     }
-    // Waits for the loop's commit and for the log's clients, on a thread that may block.
+    // Waits for the loop's commit and for the log's clients on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
         let records = PartitionId::all(partitions).map(|partition| projector.progress(partition).applied.get()).sum();
@@ -229,18 +229,18 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let closed = closed.await;
     let records: u64 =
         closed.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
-    tracing::info!(records, "stopped: the indices are committed up to here, the log is closed");
+    tracing::info!(records, "stopped: all records up to here are committed to the indices, the log is closed");
     Ok(())
 }
 
-/// The first line of the output, as far as it is about addresses.
+/// Returns the addresses for the first line of the output.
 fn listening(address: std::net::SocketAddr, tls: bool) -> serde_json::Value {
     let scheme = if tls { "https" } else { "http" };
     serde_json::json!({ "listening": format!("{scheme}://{}", listen::reachable(address)) })
 }
 
-/// Reads certificates and tokens again whenever the process gets SIGHUP; never resolves. A server without either ends by that
-/// signal, as when its terminal is closed.
+/// Reads certificates and tokens again whenever the process gets SIGHUP. Never resolves. Without certificates and tokens, the
+/// signal ends the server, as when its terminal is closed.
 fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<>, Error> {
     let (tls, authentication) = (options.tls.clone(), options.authentication.clone());
     let hangup = (tls.is_some() || authentication.is_some()).then(|| signal(SignalKind::hangup()));
@@ -265,7 +265,7 @@ fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<
     })
 }
 
-/// Whom the server lets in.
+/// Builds the server's options: tokens, TLS and audit log.
 fn options(settings: &Settings) -> Result<Options, Error> {
     let mut options = Options::from(AllowedHosts::new(settings.allowed_hosts.iter().cloned()));
     if let Some(tokens) = &settings.tokens {
@@ -287,7 +287,7 @@ fn options(settings: &Settings) -> Result<Options, Error> {
     Ok(options)
 }
 
-/// The projector over the log that was named.
+/// Opens the projector over the configured log.
 async fn projector(settings: Settings) -> Result<Projector, Error> {
     let config = runlog_projector::Config {
         memory_bytes: MEMORY_BYTES,

@@ -1,6 +1,6 @@
 //! `tail`: follows the records of one run or of all runs, or the changes of an index.
 //!
-//! A live tail reconnects after its last line when the server goes away; the first connection must succeed.
+//! A live tail reconnects after its last line if the connection is lost. The first connection must succeed.
 
 use super::timeline;
 use crate::{
@@ -15,11 +15,11 @@ use runlog_schemas::answer::{Change, ErrorKind, Line, Operation, Problem, Run};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// How much of a changed row is shown, characters.
+/// Longest part of a changed row that is shown, characters.
 const ROW_WIDTH: usize = 240;
-/// Attempts to reconnect before giving up, without a line between them.
+/// Attempts to reconnect without a received line, before the command gives up.
 const RECONNECTS_MAX: u32 = 10;
-/// Pause before the first attempt; each further one doubles it, up to the maximum.
+/// Pause before the first attempt. Each further attempt doubles it, up to the maximum.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -64,7 +64,7 @@ pub(super) async fn run(session: &Session, args: args::Tail) -> Result<Answer, E
 struct Tail<'a> {
     session: &'a Session,
     target: Target,
-    /// Where to start: `beginning`, `end`, or a cursor, exclusive.
+    /// The start: `beginning`, `end`, or a cursor, exclusive.
     from: String,
     until_end: bool,
 }
@@ -122,7 +122,7 @@ impl Tail<'_> {
     }
 }
 
-/// The item of an event.
+/// Decodes the item of an event.
 fn received<T: DeserializeOwned>(event: &Event) -> Result<T, Error> {
     let unfit = |error| {
         Error::new(ErrorKind::Internal, "cannot read an event; is the server of another version?").because(error)

@@ -1,4 +1,4 @@
-//! `show`: the records of a run, one a line; and how `tail` prints such a line.
+//! `show`: prints the records of a run, one a line. `tail` prints lines in the same way.
 
 use super::pages;
 use crate::{
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 /// Records per request.
 const PAGE: u32 = 500;
-/// How much of a payload is shown, characters.
+/// Longest part of a payload that is shown, characters.
 const SUMMARY: usize = 120;
 
 /// Prints the records of a run.
@@ -47,7 +47,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
     Ok(Answer::Yes)
 }
 
-/// A record of one run.
+/// Prints a record in the timeline of one run.
 pub(super) fn human(line: &Line, text: &mut Text) {
     let numbered = Some(line.journal_seq).filter(|seq| *seq > JournalSeq::ZERO);
     text.columns([
@@ -70,7 +70,7 @@ pub(super) fn human_of_all(line: &Line, text: &mut Text) {
     ]);
 }
 
-/// The payload's summary. A decision whose principal no server with tokens authenticated says so first.
+/// Returns the payload's summary. Marks a decision whose principal was not authenticated by a server with tokens.
 fn said(line: &Line) -> String {
     let summary = summary(&line.payload.to_value());
     if line.principal_verified == Some(false) { format!("unverified: {summary}") } else { summary }
@@ -89,7 +89,7 @@ fn tone(line: &Line) -> Cell {
     }
 }
 
-/// A payload in one line: its main members, in order. Arguments and results are JSON, so that a string that holds JSON looks
+/// Formats a payload in one line: its main members, in order. Arguments and results are JSON, so that a string that holds JSON looks
 /// different from an object.
 fn summary(payload: &Value) -> String {
     let tag = payload.get("type").and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `token`: makes, lists and revokes tokens in the file that servers read.
+//! `token`: creates, lists and revokes tokens in the file that servers read.
 
 use crate::{
     Error,
@@ -26,13 +26,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a command waits for other commands that change the file. They take some milliseconds each, except `revoke`, which
-/// may wait for a confirmation.
+/// Time limit for waiting until other commands have changed the file. Each takes some milliseconds, except `revoke`, which may
+/// wait for a confirmation.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// The pause between two tries to lock.
+/// The pause between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// An entry as it is listed.
+/// An entry of the list.
 #[derive(Debug, Serialize)]
 struct Listed<'e> {
     id: &'e str,
@@ -65,7 +65,7 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
         expires: args.expires_in.map(|wait| token_file::moment(after(wait))),
         ..entry
     };
-    entry.check().map_err(|why| Error::usage(format!("no token was made: {why}")))?;
+    entry.check().map_err(|why| Error::usage(format!("no token was created: {why}")))?;
     file.tokens.push(entry.clone());
     file.write(path).map_err(unusable)?;
     let made = json!({ "token": token, "id": entry.id(), "principal": entry.principal, "scopes": entry.scopes,
@@ -116,7 +116,7 @@ fn list(args: &TokensArg, output: &Output) -> Result<Answer, Error> {
     Ok(Answer::Yes)
 }
 
-/// What an identity authenticates by.
+/// Formats the credential of an identity.
 fn credential(identity: &Identity) -> String {
     let jwt = identity.jwt.as_ref().map(|jwt| format!("jwt:{} of {}", jwt.subject, jwt.issuer));
     jwt.or_else(|| identity.certificate.as_ref().map(ToString::to_string)).unwrap_or_default()
@@ -131,7 +131,7 @@ fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
     let _lock = lock(path)?;
     let mut file = TokenFile::read(path).map_err(unusable)?;
     for id in &args.ids {
-        // A shorter one would match tokens that are made later.
+        // A shorter id could match tokens that are created later.
         if !file.tokens.iter().any(|entry| entry.id() == id) {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -147,7 +147,10 @@ fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
     let (identities_gone, identities_kept): (Vec<_>, Vec<_>) = file.identities.into_iter().partition(is_named);
     if gone.is_empty() && identities_gone.is_empty() {
         let principal = args.principal.as_deref().unwrap_or_default();
-        return Err(Error::new(ErrorKind::NotFound, format!("{principal} has nothing in {}", path.display())));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{principal} has no tokens or identities in {}", path.display()),
+        ));
     }
     let tokens = gone.iter().map(|entry| format!("{} of {}", entry.id(), entry.principal));
     let identities =
@@ -166,14 +169,15 @@ fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(ErrorKind::Internal, "the system gives no random bytes for a secret").because(error.to_string())
+        Error::new(ErrorKind::Internal, "cannot get random bytes for a secret from the system")
+            .because(error.to_string())
     })?;
     Ok(bytes)
 }
 
 /// Lets one command at a time change the file. Waits for the other commands, up to [`LOCK_WAIT`].
 ///
-/// Only the owner may open the lock file: whoever can open it can hold the lock, and so prevent that a token is revoked.
+/// Only the owner may open the lock file. Another user who can open it could hold the lock and so prevent a revocation.
 fn lock(path: &Path) -> Result<File, Error> {
     let beside = path.with_extension("lock");
     let failed = |error: io::Error| {

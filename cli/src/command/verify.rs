@@ -1,4 +1,4 @@
-//! `verify`: the live indices against those rebuilt from the log.
+//! `verify`: compares the live indices with indices rebuilt from the log.
 
 use crate::{
     Error, args,
@@ -16,7 +16,7 @@ pub(super) async fn run(session: &Session, args: args::Verify) -> Result<Answer,
     Ok(Answer::from_bool(result.equal))
 }
 
-/// The verdict, first and last where a table is between; without `all` only the indices that differ are listed.
+/// Prints the verdict and the table of indices. Without `all` the table contains only the indices that differ.
 fn human(result: &Verification, all: bool, text: &mut Text) {
     verdict(result, text);
     let equal = |index: &IndexDigest| index.live_digest == index.rebuilt_digest;

@@ -1,4 +1,4 @@
-//! `export --format parquet`: the tables of all runs as of a position of each partition.
+//! `export --format parquet`: exports all runs as tables, as of a position of each partition.
 
 use super::super::pages;
 use crate::{
@@ -19,7 +19,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The positions that the tables are as of, as `--at` takes them.
+    /// The positions of the tables, in the form of `--at`.
     at: String,
     #[serde(flatten)]
     rows: Written,
@@ -64,7 +64,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     pages::each(async |cursor| {
         let page = source.anomalies(cursor).await?;
         for anomaly in page.anomalies.iter().filter(|anomaly| is_wanted(&anomaly.run_id)) {
-            // A refused record is in the partition that it was sent to, right or wrong.
+            // The position of a refused record has the partition that it was sent to, even if that is the wrong one.
             if pins.get(&anomaly.position.partition).is_some_and(|last| anomaly.position.offset <= *last) {
                 tables.anomaly(anomaly)?;
             }
@@ -81,7 +81,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     Ok(Answer::Yes)
 }
 
-/// Adds a run as of its partition's position. Skips runs that had not begun and runs of partitions that are left out.
+/// Adds a run as of its partition's position. Skips runs that had not begun, and runs of omitted partitions.
 async fn add(tables: &mut Tables, source: &Source<'_>, pins: &Pins, run: &Run) -> Result<(), Error> {
     let partition = run.position.partition;
     if let Some(offset) = pins.get(&partition) {

@@ -1,4 +1,4 @@
-//! Straight to Kafka, without a server. Records that are already there are appended again; the projector ignores them.
+//! Imports directly to Kafka, without a server. Existing records are appended again; the projector ignores them.
 
 use super::{Steps, Tally};
 use crate::{
@@ -24,11 +24,11 @@ use runlog_schemas::{
 };
 use std::time::{Duration, Instant};
 
-/// The largest append and the number of appends in flight: together below the log's own bounds.
+/// Largest append and largest number of appends in flight. Together they are below the log's own limits.
 const BATCH_ENTRIES_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 const APPENDS_MAX: usize = 8;
-/// How long the first record of the topic is waited for.
+/// Time limit for reading the first record of the topic.
 const GENESIS_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn send(
@@ -89,7 +89,7 @@ pub(super) async fn send(
     Ok(Tally { appended: appends.end().await?, duplicates: None })
 }
 
-/// What one append carries.
+/// The records of one append.
 #[derive(Default)]
 struct Batch {
     entries: Vec<Entry>,
@@ -97,7 +97,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether the entry fits as well; the first one always does.
+    /// Returns whether the entry fits too. The first entry always fits.
     fn has_room(&self, entry: &Entry) -> bool {
         let fits = self.entries.len() < BATCH_ENTRIES_MAX && self.bytes + entry.value.len() <= BATCH_BYTES_MAX;
         fits || self.entries.is_empty()
@@ -126,7 +126,7 @@ impl Appends<'_> {
         Ok(())
     }
 
-    /// How many records were appended.
+    /// Waits for all appends. Returns the number of appended records.
     async fn end(mut self) -> Result<u64, Error> {
         while !self.under_way.is_empty() {
             self.acked().await?;
@@ -136,7 +136,7 @@ impl Appends<'_> {
 
     async fn acked(&mut self) -> Result<(), Error> {
         let offsets = self.under_way.next().await.transpose().map_err(|error| {
-            let what = "the import stopped halfway; run it again, nothing is written twice";
+            let what = "the import is incomplete; run it again, records are not written twice";
             Error::new(ErrorKind::Unavailable, what).because(error)
         })?;
         let count = offsets.map_or(0, |offsets| offsets.len());
@@ -146,7 +146,7 @@ impl Appends<'_> {
     }
 }
 
-/// The topic's first record, which says what journal it is.
+/// Reads the topic's first record, which identifies the journal.
 async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis, Error> {
     let bounds = log.bounds(PartitionId::ZERO, GENESIS_WAIT).await?;
     let not = |found: &str| {

@@ -1,7 +1,7 @@
-//! Through a server: all runs are checked before anything of any is appended.
+//! Imports through a server. All runs are checked before the first record is appended.
 //!
-//! A run's records are repeats as far as they are there, and then applied. So its check can stop at the first request
-//! with a record that is not there yet: what follows that one cannot be there either.
+//! The first records of a run may be in the journal already and are repeats; the other records are new. So the check of a run
+//! can stop at the first request with a new record: the records after it are new too.
 
 use super::{Steps, Tally, Written};
 use crate::{
@@ -48,14 +48,14 @@ struct Sender<'a> {
     wait: Duration,
 }
 
-/// What one request carries.
+/// The records of one request.
 struct Batch {
     records: Vec<JournalRecord>,
     body: String,
 }
 
 impl Sender<'_> {
-    /// The number of the run's records that are there already, from its first.
+    /// Returns the number of the run's records, from the first on, that are in the journal already.
     async fn check(&self, run: &ImportedRun, progress: &Progress) -> Result<usize, Error> {
         let mut present = 0;
         for batch in batches(run, 0) {
@@ -82,7 +82,7 @@ impl Sender<'_> {
             let batch = batch?;
             let outcomes = self.post(run, &batch, false).await?;
             if let Some((record, outcome)) = refusal(&batch, &outcomes) {
-                let what = "another writer appended to the run meanwhile; what was imported before stays";
+                let what = "another writer appended to the run meanwhile; the records imported before stay";
                 return Err(refused(run, record, outcome, what));
             }
             let repeats = outcomes.iter().filter(|outcome| outcome.outcome == Disposition::Repeat).count() as u64;
@@ -110,7 +110,7 @@ impl Sender<'_> {
     }
 }
 
-/// The run's records from one on, in requests of bounded size.
+/// Returns the run's records from index `from` on, in requests of bounded size.
 fn batches(run: &ImportedRun, from: usize) -> impl Iterator<Item = Result<Batch, Error>> {
     let mut records = records(run).skip(from).map(encoded).peekable();
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! One line as something to send: checked before anything is sent, otherwise as it was written.
+//! Converts a line to an item to send. Checks the line before the first request and does not change its text.
 
 use super::lines::Numbered;
 use crate::Error;
@@ -11,7 +11,7 @@ use runlog_schemas::{
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Whom a record is for.
+/// The target of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
     Run(RunId),
@@ -23,15 +23,15 @@ pub(super) enum To {
 pub(super) struct Item {
     pub(super) line: u64,
     pub(super) to: To,
-    /// None for what belongs to a partition.
+    /// `None` for a record about a partition.
     pub(super) record_id: Option<String>,
-    /// What a server must have that is to understand it as it is meant.
+    /// The feature that the server needs to interpret the record correctly.
     pub(super) needs: Option<Feature>,
     pub(super) body: String,
 }
 
 impl Item {
-    /// Reads a line; none where it is empty.
+    /// Parses a line. Returns `None` for an empty line.
     pub(super) fn parse(line: &Numbered) -> Result<Option<Self>, Error> {
         let text = line.text.trim();
         if text.is_empty() {
@@ -45,7 +45,7 @@ impl Item {
         Ok(Some(Self { line: line.number, ..item }))
     }
 
-    /// Names the line in an error about it.
+    /// Adds the line's number to an error about it.
     pub(super) fn at_fault(&self, error: Error) -> Error {
         Error::new(error.kind(), format!("line {}", self.line))
             .with_details_of(&error)
@@ -60,9 +60,9 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let mut members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text).map_err(|error| invalid(&error.to_string(), ""))?;
     let needs = match &draft.record.payload {
-        // An older server voids a record that can be read, too.
+        // A server without this feature would also void a readable record.
         Payload::Skip(_) => Some(Feature::Force),
-        // It leaves out facts of later versions.
+        // A server without this feature omits facts of later versions.
         _ => match draft.record.version().number {
             1 => None,
             2 => Some(Feature::Revisions),
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let given = draft.record.body.record_id;
     let to = match draft.record.payload {
         Payload::Genesis(_) => {
-            return Err(invalid("a genesis is written by the server that makes a journal", "/payload/type"));
+            return Err(invalid("only the server that creates a journal writes a genesis", "/payload/type"));
         }
         Payload::RetentionHorizon(_) => {
             return Err(invalid(

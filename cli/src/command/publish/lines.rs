@@ -1,4 +1,4 @@
-//! Lines of a file or of stdin, read on a thread of their own, since that blocks.
+//! Reads the lines of a file or of stdin on a separate thread, because reading blocks.
 
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 /// The longest line that is accepted, bytes: many times the largest record as JSON.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// How many lines are read ahead.
+/// Number of lines that are read ahead.
 const AHEAD: usize = 256;
 
 /// A line and its number, from 1.
@@ -21,7 +21,7 @@ pub(super) struct Numbered {
     pub(super) text: String,
 }
 
-/// Begins to read; the channel ends with the input.
+/// Starts to read. The channel closes at the end of the input.
 pub(super) fn open(file: &Path) -> Result<mpsc::Receiver<Result<Numbered, Error>>, Error> {
     let source: Box<dyn Read + Send> = if file == Path::new("-") {
         Box::new(io::stdin())
@@ -38,7 +38,7 @@ pub(super) fn open(file: &Path) -> Result<mpsc::Receiver<Result<Numbered, Error>
     Ok(receiver)
 }
 
-/// Passes on one line after another, until the input ends, a line cannot be read, or `pass` returns false.
+/// Passes each line to `pass`, until the input ends, a line cannot be read, or `pass` returns false.
 fn read(mut source: impl BufRead, mut pass: impl FnMut(Result<Numbered, Error>) -> bool) {
     for number in 1.. {
         let mut bytes = Vec::new();
@@ -61,7 +61,7 @@ fn read(mut source: impl BufRead, mut pass: impl FnMut(Result<Numbered, Error>) 
     }
 }
 
-/// The line without the byte order mark that some editors put before a file's first.
+/// Removes the byte order mark that some editors write before the first line of a file.
 fn without_mark(number: u64, text: String) -> String {
     match text.strip_prefix('\u{feff}') {
         Some(rest) if number == 1 => rest.to_owned(),

@@ -9,17 +9,17 @@ use std::{
     path::Path,
 };
 
-/// What a server keeps in its folder.
+/// The entries of a server's folder.
 const OURS: [&str; 6] = ["content", "index", "log", "lock", "registry", AUDIT_LOG];
 /// The audit log, if no other file is named.
 pub(super) const AUDIT_LOG: &str = "audit.jsonl";
-/// What a file system or an editor may have put there.
+/// Entries that a file system or an editor may have created.
 const HARMLESS: [&str; 1] = ["lost+found"];
 
 /// Claims the folder. The claim lasts as long as the returned file is open, and ends with the process.
 ///
-/// Errors: `Invalid` for a folder that cannot be written, that holds a local journal without `local`, or that has indices
-/// without a log with it; `Unavailable` if another server has it.
+/// Errors: `Invalid` for a folder that cannot be written, for a local journal without `local`, and for indices without a log if
+/// `local` is set. `Unavailable` if another server uses the folder.
 pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     let named = folder.display();
     let unusable = |error: io::Error| {
@@ -43,7 +43,7 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
         let what = format!("data folder {named} holds a local journal; choose another folder for a journal on Kafka");
         return Err(Error::new(ErrorKind::Invalid, what));
     }
-    // An empty folder may be a disk of its own for the indices.
+    // An empty index folder may be the mount point of a disk for the indices.
     let indices = names.iter().any(|name| name == "index")
         && names_in(&folder.join("index")).map_err(unusable)?.iter().any(|name| is_used(name));
     if local && indices && !names.iter().any(|name| name == "log") {
@@ -69,7 +69,7 @@ fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Whether a file of this name is neither hidden nor harmless.
+/// Returns whether a file of this name is neither hidden nor harmless.
 fn is_used(name: &str) -> bool {
     !name.starts_with('.') && !HARMLESS.contains(&name)
 }

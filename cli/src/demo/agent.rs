@@ -1,5 +1,5 @@
-//! An agent: it opens its run, resumes from the run's last checkpoint, and works until the model asks for no more
-//! calls. Only the model is scripted; records, calls and checkpoints equal a real agent's.
+//! An agent. It opens its run, resumes from the run's last checkpoint, and works until the model requests no more calls. Only
+//! the model is scripted; records, calls and checkpoints equal a real agent's.
 
 use super::{
     desk::{Desk, Reply, Request},
@@ -13,26 +13,26 @@ use serde::{Deserialize, Serialize};
 use std::{io, time::Duration};
 use tokio::sync::oneshot;
 
-/// How long the desk's answer is waited for.
+/// Time limit of the desk's answer.
 const DESK_WAIT: Duration = Duration::from_secs(120);
-/// The longest wait until an intent is read back: hundreds of agents share this machine with other programs.
+/// Time limit of reading an intent back. It is long, because hundreds of agents share this machine with other programs.
 const READ_BACK: Duration = Duration::from_secs(30);
 /// The agent name in every record.
 const AGENT: &str = "travel-agent";
 
-/// How an agent's life went.
+/// The result of one life of an agent: one process or task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Life {
     pub(super) run_id: String,
     /// The whole conversation.
     pub(super) messages: Vec<Message>,
-    /// Calls that the journal answered, without their effect running.
+    /// Calls that the journal answered, so that their effect did not run.
     pub(super) recorded: u32,
-    /// Effects that an earlier life may have begun and this one ran under their key.
+    /// Effects that an earlier life may have started and this life ran with the same key.
     pub(super) again: u32,
 }
 
-/// Lives in a process of its own.
+/// Runs an agent in its own process.
 pub(crate) fn run(args: &args::DemoAgent) -> Result<Answer, Error> {
     super::process::end_with_parent();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -52,7 +52,7 @@ pub(super) async fn connect(journal: &str) -> Result<Runlog, Error> {
     Ok(Runlog::connect(Config { read_back: READ_BACK, ..Config::new(journal, AGENT) }).await?)
 }
 
-/// Takes the trip's run over, and works until the run ends.
+/// Takes over the trip's run and works until the run ends.
 pub(super) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Life, Error> {
     let run = runlog.open(&trip.run_id).await?;
     let messages = remembered(&run)?;
@@ -84,12 +84,16 @@ pub(super) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Li
     }
 }
 
-/// The conversation as the latest checkpoint has it.
+/// Returns the conversation of the latest checkpoint.
 fn remembered(run: &Run) -> Result<Vec<Message>, Error> {
     let Some(checkpoint) = &run.recovery().checkpoint else { return Ok(Vec::new()) };
     let messages = checkpoint.messages.iter().flatten().map(|message| serde_json::from_str(message.as_str()));
     messages.collect::<Result<_, _>>().map_err(|error| {
-        let what = format!("checkpoint {} of run {} is not of this agent", checkpoint.checkpoint_id, run.id());
+        let what = format!(
+            "checkpoint {} of run {} is not a checkpoint of this demo's agent",
+            checkpoint.checkpoint_id,
+            run.id()
+        );
         Error::new(ErrorKind::Invalid, what).because(error)
     })
 }
@@ -113,7 +117,7 @@ struct Act {
     again: bool,
 }
 
-/// Makes a call, at most once.
+/// Makes a call at most once.
 async fn act(run: &Run, desk: &Desk, trip: &Trip, call: &Call) -> Result<Act, Error> {
     let mut tool = run.tool(&call.tool, &call.arguments);
     if let Some(key) = &call.key {
@@ -149,7 +153,7 @@ async fn act(run: &Run, desk: &Desk, trip: &Trip, call: &Call) -> Result<Act, Er
     Ok(Act { message, recorded: answer.recorded, again })
 }
 
-/// What the desk is asked for a call.
+/// Returns the request to the desk for a call.
 fn request(trip: &Trip, call: &Call) -> Request {
     let text = |name: &str| call.arguments[name].as_str().unwrap_or_default().to_owned();
     let date = text("date");

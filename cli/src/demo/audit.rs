@@ -1,6 +1,6 @@
-//! The desk's ledger against the journal, by content: each booking in the ledger belongs to exactly one completed call
-//! of the journal and the other way round. Also, the journal contains exactly the calls that the agents made, and a
-//! repeated question for a price is a second call.
+//! Compares the desk's ledger with the journal by content. Each booking in the ledger belongs to exactly one completed call in
+//! the journal, and vice versa. The journal contains exactly the calls that the agents made, and a repeated price query is a
+//! second call.
 
 use super::{
     calls::Known,
@@ -29,22 +29,22 @@ pub(super) struct Audit {
     pub(super) in_journal: u64,
     /// Bookings that the desk has more than once.
     pub(super) twice: u64,
-    /// Bookings that only one of the two has, or has otherwise.
+    /// Bookings that are missing in one of the two, or differ.
     pub(super) lost: u64,
-    /// Prices that the desk gave.
+    /// Prices that the desk returned.
     pub(super) prices: u64,
     /// Calls in the journal.
     pub(super) calls: u64,
 }
 
-/// A completed booking as the journal has it.
+/// A completed booking in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sold {
     run_id: RunId,
     id: RecordId,
-    /// What was asked for.
+    /// The requested booking.
     asked: Asked,
-    /// What came of it.
+    /// The resulting booking.
     booking: Booking,
 }
 
@@ -55,7 +55,7 @@ struct Asked {
     customer: String,
 }
 
-/// Compares. Adds one sentence to `differences` for each difference.
+/// Compares ledger and journal. Adds one sentence to `differences` for each difference.
 pub(super) async fn audit(
     site: &Site,
     ledger: &Path,
@@ -78,7 +78,7 @@ pub(super) async fn audit(
     Ok(audit)
 }
 
-/// The bookings that the journal says are done.
+/// Returns the completed bookings in the journal.
 async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
     let mut sold = Vec::new();
     let is_booking = |effect: &&Effect| effect.pending.tool_name.starts_with("book_");
@@ -102,7 +102,7 @@ async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
     Ok(sold)
 }
 
-/// By content, both ways.
+/// Compares the bookings by content, in both directions.
 fn compare(ledger: &[Line], journal: &[Sold], differences: &mut Vec<String>) -> Audit {
     let mut audit = Audit { in_ledger: ledger.len() as u64, in_journal: journal.len() as u64, ..Audit::default() };
     let mut by_confirmation: BTreeMap<&str, Vec<&Sold>> = BTreeMap::new();
@@ -117,23 +117,24 @@ fn compare(ledger: &[Line], journal: &[Sold], differences: &mut Vec<String>) -> 
         if !matches!(calls[..], [only] if only.booking == *booking && only.asked == asked) {
             audit.lost += 1;
             let calls: Vec<_> = calls.iter().map(|sold| (&sold.run_id, &sold.id, &sold.booking)).collect();
-            differences.push(format!("the ledger has {booking:?}, and the journal these calls for it: {calls:?}"));
+            differences.push(format!("the ledger has {booking:?}, but the journal has these calls for it: {calls:?}"));
         }
         if !wanted.insert(asked) {
             audit.twice += 1;
-            differences
-                .push(format!("{customer} has {item} on {date} more than once, {confirmation} is not the first"));
+            differences.push(format!(
+                "{customer} has more than one booking of {item} on {date}: {confirmation} is not the first"
+            ));
         }
     }
     for sold in by_confirmation.into_values().flatten() {
         audit.lost += 1;
         let Sold { run_id, id, booking, .. } = sold;
-        differences.push(format!("call {id} of run {run_id} was told {booking:?}, which the ledger has not"));
+        differences.push(format!("call {id} of run {run_id} got {booking:?}, which is not in the ledger"));
     }
     audit
 }
 
-/// The journal has the calls that the agents made, and no other.
+/// Checks that the journal has exactly the calls that the agents made.
 fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>) {
     type Call<'a> = (&'a str, &'a str, u32);
     let made: BTreeSet<Call<'_>> =
@@ -149,7 +150,7 @@ fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>
         })
         .collect();
     for call in made.symmetric_difference(&recorded) {
-        let has = if made.contains(call) { "an agent made and the journal has not" } else { "only the journal has" };
+        let has = if made.contains(call) { "an agent made but the journal lacks" } else { "only the journal has" };
         differences.push(format!("there is a call that {has}: {call:?}"));
     }
     for effect in effects.iter().filter(|effect| effect.pending.status == EffectStatus::Pending) {
@@ -157,7 +158,7 @@ fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>
     }
 }
 
-/// A question for a price that is asked twice reaches the desk twice: each answer has the desk's own number for it.
+/// Checks that each repeated price query reached the desk. Each of the desk's answers has its own number.
 fn polls(known: &[Known], given: u64, differences: &mut Vec<String>) {
     let of_price = |known: &&Known| known.tool == "get_price";
     let number = |known: &Known| match &known.heard {
@@ -168,7 +169,7 @@ fn polls(known: &[Known], given: u64, differences: &mut Vec<String>) {
     let asked = known.iter().filter(of_price).count();
     if numbers.len() != asked || asked as u64 != given {
         differences.push(format!(
-            "the agents asked for {asked} prices and know of {} answers, the desk gave {given}",
+            "the agents requested {asked} prices and know {} answers, but the desk returned {given}",
             numbers.len()
         ));
     }

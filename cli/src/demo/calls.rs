@@ -1,5 +1,4 @@
-//! The agents' own knowledge of their calls. It is independent of every index, so the journal's answers are checked
-//! against it.
+//! The agents' own record of their calls. It is independent of every index, so the journal's answers are compared with it.
 
 use super::{
     agent::Life,
@@ -14,14 +13,14 @@ use runlog_schemas::{
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// A call that an agent made and the answer that it was given.
+/// A call of an agent, and the answer that the agent got.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
     pub(super) run_id: String,
     pub(super) tool: String,
     pub(super) arguments: Value,
     pub(super) fingerprint: Fingerprint,
-    /// Which call of its fingerprint within the run, from 1.
+    /// The number of the call among the run's calls with its fingerprint, from 1.
     pub(super) occurrence: u32,
     pub(super) heard: Heard,
 }
@@ -48,14 +47,14 @@ pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
     Ok(known)
 }
 
-/// The fingerprint of a call, however its arguments are written.
+/// Computes the fingerprint of a call. The spelling of its arguments does not matter.
 pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
     Fingerprint::of_call(tool, arguments)
         .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))
 }
 
 impl Known {
-    /// Whether the lookup returns the answer that the agent got.
+    /// Returns whether the lookup has the answer that the agent got.
     pub(super) fn agrees(&self, found: &Lookup) -> bool {
         let same = match (&self.heard, &found.error) {
             (Heard::Error { kind, message }, Some(error)) => {
@@ -71,7 +70,7 @@ impl Known {
     }
 }
 
-/// The same value written differently: keys in another order, white space here and there.
+/// Spells the same value differently: with keys in another order and additional white space.
 pub(super) fn respell(value: &Value, dice: &mut Dice) -> String {
     let gap = |dice: &mut Dice| *dice.pick(&["", " ", "\n  "]);
     match value {

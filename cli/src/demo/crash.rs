@@ -1,4 +1,4 @@
-//! Agents in processes of their own, some of which are killed while a booking is in flight.
+//! Runs agents in separate processes, some of which are killed while a booking is in flight.
 //!
 //! ```text
 //!   desk: hold the booking ─▶ agent: intent durable, asks the desk ─▶ desk: held ─▶ journal: pending ─▶ SIGKILL
@@ -24,14 +24,14 @@ use runlog_schemas::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long a process may take for all that it does.
+/// Time limit of a process.
 const LIFE_WAIT: Duration = Duration::from_secs(120);
 
-/// A run that lost its process in the middle of a booking and was finished by another.
+/// A run whose process was killed in the middle of a booking, and that another process finished.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Takeover {
     pub(super) run_id: String,
-    /// The booking's request: what was durable when the process died.
+    /// The booking's request, which was durable when the process died.
     pub(super) request_id: RecordId,
     /// Whether the desk had booked when the process died.
     pub(super) booked_before: bool,
@@ -40,30 +40,30 @@ pub(super) struct Takeover {
     /// Whether an operator had to decide.
     pub(super) reconciled: bool,
     pub(super) confirmation: String,
-    /// Processes that the run took.
+    /// Number of processes that worked on the run.
     pub(super) processes: u32,
 }
 
-/// Lives in one process.
+/// Runs the trip in one process.
 pub(super) async fn in_one_process(site: &Site, trip: &Trip) -> Result<Life, Error> {
     site.agent(trip.number, trip.keyed)?.answer(LIFE_WAIT).await
 }
 
-/// Dies at `moment` of its flight's booking, and is taken over.
+/// Kills the trip's process at `moment` of its flight's booking, and lets other processes finish the run.
 pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Moment) -> Result<(Life, Takeover), Error> {
     let pending = die(site, trip, moment).await?;
     let before = already_booked(site, trip, &pending).await?;
     if before.is_some() != (moment == Moment::AfterBooking) {
-        return Err(unexpected(trip, format!("died {moment:?}, and the desk has {before:?}")));
+        return Err(unexpected(trip, format!("died {moment:?}, but the desk has {before:?}")));
     }
     if !trip.keyed {
         reconcile(site, trip, &pending, before.as_ref()).await?;
     }
     let life = in_one_process(site, trip).await?;
     let after = already_booked(site, trip, &pending).await?;
-    let told = booked(&life);
-    if after.is_none() || told != after || before.is_some_and(|before| Some(before) != told) {
-        return Err(unexpected(trip, format!("was told {told:?}, and the desk has {after:?}")));
+    let confirmed = booked(&life);
+    if after.is_none() || confirmed != after || before.is_some_and(|before| Some(before) != confirmed) {
+        return Err(unexpected(trip, format!("got {confirmed:?}, but the desk has {after:?}")));
     }
     let takeover = Takeover {
         run_id: trip.run_id.clone(),
@@ -71,7 +71,7 @@ pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Momen
         booked_before: moment == Moment::AfterBooking,
         keyed: trip.keyed,
         reconciled: !trip.keyed,
-        confirmation: told.map(|booking| booking.confirmation).unwrap_or_default(),
+        confirmation: confirmed.map(|booking| booking.confirmation).unwrap_or_default(),
         processes: if trip.keyed { 2 } else { 3 },
     };
     Ok((life, takeover))
@@ -97,7 +97,7 @@ async fn die(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error>
     Ok(left_behind)
 }
 
-/// The one effect of the run that is pending, which must be the booking, in the class that its key gives it.
+/// Returns the only pending effect of the run. It must be the booking, in the class that follows from its key.
 async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
     let class = if trip.keyed { Class::RetrySafe } else { Class::ReconcileRequired };
     let pending = site.recovery(&trip.run_id).await?.pending;
@@ -107,7 +107,7 @@ async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
     }
 }
 
-/// What the desk knows of the pending booking: by its key where it has one, otherwise by what is in it.
+/// Queries the desk for the pending booking: by its key if it has one, otherwise by its content.
 async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
     if let Some(key) = &pending.idempotency_key {
         return site.desk.by_key(key, WAIT).await;
@@ -122,11 +122,11 @@ async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<O
     Ok(bookings.pop())
 }
 
-/// A new process must refuse to continue; then an operator asks the desk and decides.
+/// Checks that a new process refuses to continue. Then an operator queries the desk and decides.
 async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
     match in_one_process(site, trip).await {
         Err(error) if error.kind() == ErrorKind::ReconcileRequired => {}
-        other => return Err(unexpected(trip, format!("was not told to reconcile: {other:?}"))),
+        other => return Err(unexpected(trip, format!("did not get reconcile_required: {other:?}"))),
     }
     let done = booked.map(Json::of).transpose();
     let done = done.map_err(|error| Error::new(ErrorKind::Internal, "a booking does not serialise").because(error))?;
@@ -142,7 +142,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
     Err(unexpected(trip, format!("the decision was not applied: {outcome:?}")))
 }
 
-/// Returns the flight that the desk confirmed to an agent.
+/// Returns the flight booking that the desk confirmed to an agent.
 fn booked(life: &Life) -> Option<Booking> {
     life.messages.iter().find_map(|message| match message {
         Message::Tool { tool, heard: Heard::Result(booking), .. } if tool == "book_flight" => {

@@ -1,4 +1,4 @@
-//! Chance that can be thrown again: everything random in the demo follows from one seed.
+//! Reproducible random numbers. All randomness of the demo comes from one seed.
 
 /// `SplitMix64`, from Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
 #[derive(Clone, Debug)]
@@ -7,12 +7,12 @@ pub(super) struct Dice(u64);
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Dice {
-    /// The throws of stream `stream` of `seed`.
+    /// Creates the random numbers of stream `stream` of `seed`.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         Self(Self(seed).throw() ^ Self(stream).throw().rotate_left(32))
     }
 
-    /// The throws that belong to `text` (FNV-1a, 64 bits).
+    /// Creates the random numbers for `text`, whose hash (FNV-1a, 64 bits) is the seed.
     pub(super) fn of(text: &str) -> Self {
         let hash = text
             .bytes()
@@ -28,18 +28,18 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `sides`, which must not be 0.
+    /// Returns a number below `sides`, which must not be 0.
     pub(super) fn below(&mut self, sides: u32) -> u32 {
         // The high bits of a 32 by 32 bit product: the remainder is below 2^32.
         (((self.throw() >> 32) * u64::from(sides)) >> 32) as u32
     }
 
-    /// One of `of`, which must not be empty.
+    /// Returns an item of `of`, which must not be empty.
     pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u32) as usize]
     }
 
-    /// Another order (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u32 + 1) as usize);

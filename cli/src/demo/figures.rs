@@ -1,4 +1,4 @@
-//! The figures of a demo: its one document with `--json`.
+//! The figures of a demo: the document of `--json`.
 
 use super::{audit::Audit, crash::Takeover, lookups::Way, rebuild::Rebuild, undecided::Undecided};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// All figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
-    /// Whether there is no difference.
+    /// Whether the demo found no difference.
     pub(super) proved: bool,
     /// One sentence for each difference.
     pub(super) differences: Vec<String>,
@@ -15,7 +15,7 @@ pub(super) struct Figures {
     pub(super) agents: u32,
     /// Agents that were tasks of the demo's process.
     pub(super) tasks: u32,
-    /// Processes that were started for the others; the desk is one more.
+    /// Processes of the other agents. The desk is not counted.
     pub(super) processes: u32,
     /// Processes that were killed, and runs that others took over.
     pub(super) killed: u32,
@@ -32,9 +32,9 @@ pub(super) struct Figures {
     /// Calls found once more in the rebuilt index.
     pub(super) found_after_rebuild: u64,
     pub(super) rebuild: Rebuild,
-    /// How long the agents were at work.
+    /// Working time of the agents.
     pub(super) agents_seconds: f64,
-    /// How long all of it took.
+    /// Run time of the demo.
     pub(super) seconds: f64,
     /// The folder, if it is kept.
     pub(super) data: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! All agents at once: most as tasks of this process, some as processes of their own, some of which die.
+//! Runs all agents concurrently: most as tasks of this process, some as separate processes. Some of the processes are killed.
 
 use super::{
     agent::{self, Life},
@@ -13,9 +13,9 @@ use runlog_schemas::answer::ErrorKind;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// Agents in processes of their own.
+/// Number of agents in separate processes.
 pub(super) const PROCESSES: u32 = 12;
-/// How the first of them die, and whether their bookings have a key; the others live.
+/// For the first of these agents: the moment at which it is killed, and whether its bookings have a key. The others survive.
 const DEATHS: [(Moment, bool); 8] = [
     (Moment::AfterBooking, true),
     (Moment::AfterBooking, false),
@@ -26,13 +26,13 @@ const DEATHS: [(Moment, bool); 8] = [
     (Moment::BeforeBooking, true),
     (Moment::BeforeBooking, false),
 ];
-/// Tasks at work at the same time, unless files are scarce.
+/// Largest number of concurrent tasks. The limit on open files may reduce it.
 const TASKS_AT_ONCE: u64 = 320;
-/// Open files that a task needs at the most: two calls at once, each a connection with both its ends in this process.
+/// Largest number of open files of a task: two concurrent calls, each with both ends of its connection in this process.
 const FILES_PER_TASK: u64 = 4;
 /// Open files for everything else: log, indices, the desk.
 const FILES_OTHERWISE: u64 = 400;
-/// How long the next agent to finish is waited for.
+/// Time limit of the wait for the next finished agent.
 const NEXT_WAIT: Duration = Duration::from_secs(150);
 
 /// An agent that has finished its trip.
@@ -66,11 +66,12 @@ impl Fleet {
 
     /// Waits for the next agent to end and returns its outcome; `None` once all have ended.
     ///
-    /// Errors: a timeout or an unavailable server; they neither prove nor disprove the demo's claims.
+    /// Errors: a timeout or an unavailable server. They neither prove nor disprove the demo's claims.
     pub(super) async fn next(&mut self) -> Result<Option<Result<Ended, Error>>, Error> {
         let next = tokio::time::timeout(NEXT_WAIT, self.0.join_next()).await;
         let waited = || {
-            let what = format!("{} agents are at work, and none came back for {} s", self.0.len(), NEXT_WAIT.as_secs());
+            let what =
+                format!("{} agents are at work, but no agent finished within {} s", self.0.len(), NEXT_WAIT.as_secs());
             Error::new(ErrorKind::Unavailable, what)
         };
         match next.map_err(|_| waited())? {

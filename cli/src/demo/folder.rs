@@ -1,4 +1,4 @@
-//! The folder that a demo writes to.
+//! The folder of a demo.
 
 use crate::{Error, args};
 use runlog_schemas::answer::ErrorKind;
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A folder that was empty. It goes when this is dropped, unless it is to stay.
+/// A folder that was empty at the start. The drop deletes it, unless it must stay.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -16,7 +16,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder that was asked for, which stays, or a temporary one.
+    /// Creates the requested folder, which stays, or a temporary folder.
     pub(super) fn new(args: &args::Demo) -> Result<Self, Error> {
         let path = args.data.clone().unwrap_or_else(|| {
             let id = crate::random_id();
@@ -51,7 +51,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.stays.get() {
-            // A temporary folder: what cannot be removed is left to the system.
+            // Ignores an error: the system deletes temporary folders.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -17,12 +17,12 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// How long requests in flight may take when the journal ends.
+/// Time limit for the requests in flight when the journal ends.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the index may take to catch up with the log.
+/// Time limit for the index to catch up with the log.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(120);
 
-/// A journal that is served.
+/// A running journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     dir: PathBuf,
@@ -40,7 +40,7 @@ impl Journal {
         let projector = Arc::new(projector);
         let (end, ended) = oneshot::channel();
         let until = async {
-            // An error means that the sender is gone: end as well.
+            // An error means that the sender was dropped. End then too.
             let _ = ended.await;
         };
         let server = tokio::spawn(serve(listener, Arc::clone(&projector), AllowedHosts::default(), until, GRACE));
@@ -55,7 +55,7 @@ impl Journal {
         &self.projector
     }
 
-    /// Waits until everything in the log is applied.
+    /// Waits until all records of the log are applied.
     pub(super) async fn caught_up(&self) -> Result<(), Error> {
         for partition in PartitionId::all(self.projector.journal().partitions) {
             self.projector.wait(partition, Consistency::Latest, CATCH_UP_WAIT).await?;
@@ -63,7 +63,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The indices against the log.
+    /// Compares the indices with the log.
     pub(super) async fn verify(&self) -> Result<Verification, Error> {
         let (projector, begun) = (Arc::clone(&self.projector), Instant::now());
         let verified = tokio::task::spawn_blocking(move || projector.verify()).await;
@@ -72,7 +72,7 @@ impl Journal {
         Ok(verified)
     }
 
-    /// Ends the server, then the projector; returns when log and index are closed.
+    /// Ends the server, then the projector. Returns when log and index are closed.
     pub(super) async fn end(self) -> Result<(), Error> {
         // An error means that the server has ended already.
         let _ = self.end.send(());
@@ -88,7 +88,7 @@ impl Journal {
         }
     }
 
-    /// Ends it and throws the index away.
+    /// Ends the journal and deletes its index.
     pub(super) async fn end_without_index(self) -> Result<(), Error> {
         let index = self.dir.join("index");
         self.end().await?;

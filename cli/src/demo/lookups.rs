@@ -1,5 +1,5 @@
-//! Every call that an agent made, asked for again: by tool and arguments with their keys shuffled, over HTTP and in this
-//! process, at `eventual` and at `latest`.
+//! Looks up every call of the agents by tool and arguments, with their keys shuffled: over HTTP and in this process, at
+//! `eventual` and at `latest`.
 
 use super::{
     calls::{self, Known},
@@ -22,23 +22,23 @@ use std::time::Instant;
 
 /// The longest time that the histogram distinguishes, nanoseconds.
 const NANOS_MAX: u64 = 60_000_000_000;
-/// The dice's stream that decides on the spelling; no trip uses it.
+/// The stream of random numbers for the spelling. Trips do not use it.
 const SPELLING: u64 = u64::MAX;
 
-/// One way to ask, and how it went.
+/// The results of one way of looking calls up.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Way {
     /// `http` or `in_process`.
     pub(super) by: &'static str,
     /// `eventual` or `latest`.
     pub(super) consistency: &'static str,
-    /// Calls found with the answer that their agent was given.
+    /// Calls found with the answer that their agent got.
     pub(super) found: u64,
     pub(super) p50_micros: f64,
     pub(super) p99_micros: f64,
 }
 
-/// Asks for every call in every way.
+/// Looks up every call in every way.
 pub(super) async fn all_ways(
     site: &Site,
     journal: &Journal,
@@ -56,7 +56,7 @@ pub(super) async fn all_ways(
     Ok(ways)
 }
 
-/// Asks for every call without a network.
+/// Looks up every call in this process.
 pub(super) async fn in_process(
     seed: u64,
     journal: &Journal,
@@ -91,7 +91,7 @@ async fn one_way(
         } else {
             let Known { run_id, tool, occurrence, heard, .. } = known;
             differences.push(format!(
-                "{tool} {arguments} of run {run_id}, occurrence {occurrence}: its agent was told {heard:?}, found was {answer:?}"
+                "{tool} {arguments} of run {run_id}, occurrence {occurrence}: its agent got {heard:?}, but the lookup returned {answer:?}"
             ));
         }
     }

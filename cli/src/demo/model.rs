@@ -1,5 +1,5 @@
-//! An agent's model, scripted: its next request depends only on its trip and on the conversation so far. So an agent
-//! that comes back with the messages of its checkpoint deliberates as before.
+//! The scripted model of an agent. Its next request depends only on its trip and on the conversation so far. So an agent that
+//! resumes with the messages of its checkpoint makes the same requests as before.
 //!
 //! ```text
 //!   search ─▶ price ─▶ price again ─▶ book ──▶ (room) ─▶ done
@@ -11,7 +11,7 @@ use super::dice::Dice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// How often a price is asked for before it is believed: the same arguments, another call.
+/// Number of price queries before a booking: calls with the same arguments.
 const PRICE_POLLS: usize = 2;
 
 const AIRPORTS: [&str; 12] = ["BER", "LIS", "OSL", "VIE", "MAD", "WAW", "ATH", "CPH", "DUB", "PRG", "ZRH", "RIX"];
@@ -19,7 +19,7 @@ const FIRST: [&str; 10] = ["Ada", "Bo", "Chidi", "Dilek", "Edda", "Femi", "Grace
 const LAST: [&str; 10] =
     ["Achebe", "Berg", "Costa", "Duarte", "Eriksen", "Fischer", "Goyal", "Haddad", "Ito", "Jansen"];
 
-/// What an agent is for.
+/// The task of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trip {
     pub(super) number: u32,
@@ -42,7 +42,7 @@ pub(super) enum Message {
     Tool { tool: String, arguments: Value, heard: Heard },
 }
 
-/// A call that the model asks for.
+/// A call that the model requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) tool: String,
@@ -50,7 +50,7 @@ pub(super) struct Call {
     pub(super) key: Option<String>,
 }
 
-/// What a tool answered.
+/// The answer of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Heard {
@@ -58,17 +58,17 @@ pub(super) enum Heard {
     Error { kind: String, message: String },
 }
 
-/// What the model wants now.
+/// The next step of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// These calls, which do not depend on each other.
+    /// Calls that do not depend on each other.
     Calls { says: String, calls: Vec<Call> },
-    /// Nothing more.
+    /// The end of the trip.
     Done { says: String },
 }
 
 impl Trip {
-    /// Trip `number` of a demo with this seed. `keyed` decides on the idempotency key; none leaves it to chance.
+    /// Creates trip `number` of a demo with this seed. `keyed` decides whether there are idempotency keys; `None` is random.
     pub(super) fn new(seed: u64, number: u32, keyed: Option<bool>) -> Self {
         let mut dice = Dice::new(seed, number.into());
         let from = dice.below(AIRPORTS.len() as u32) as usize;
@@ -86,13 +86,13 @@ impl Trip {
         }
     }
 
-    /// What the user says first.
+    /// Returns the user's first message.
     pub(super) fn wish(&self) -> String {
         let room = if self.room { " and a room for the night" } else { "" };
         format!("{} needs a flight from {} to {} on {}{room}.", self.passenger, self.from, self.to, self.date)
     }
 
-    /// What the model wants, given the conversation.
+    /// Returns the model's next step after the conversation.
     pub(super) fn next(&self, messages: &[Message]) -> Step {
         let Some(flights) = found(messages, "search_flights") else { return self.search() };
         let refused = heard(messages, "book_flight").filter(|(_, heard)| matches!(heard, Heard::Error { .. })).count();
@@ -125,7 +125,7 @@ impl Trip {
         Step::Calls { says: "Let me see what there is.".into(), calls }
     }
 
-    /// Asks for the price until it is believed, then books.
+    /// Requests the price [`PRICE_POLLS`] times, then books.
     fn book(&self, flight: &str, messages: &[Message]) -> Step {
         let polls = heard(messages, "get_price").filter(|(arguments, _)| arguments["flight"] == flight).count();
         if polls < PRICE_POLLS {
@@ -146,7 +146,7 @@ fn call(tool: &str, arguments: Value) -> Call {
     Call { tool: tool.to_owned(), arguments, key: None }
 }
 
-/// The answers of `tool`, with the arguments that they answer.
+/// Returns the answers of `tool` with the arguments of their calls.
 fn heard<'a>(messages: &'a [Message], tool: &'a str) -> impl Iterator<Item = (&'a Value, &'a Heard)> {
     messages.iter().filter_map(move |message| match message {
         Message::Tool { tool: of, arguments, heard } if of == tool => Some((arguments, heard)),
@@ -154,7 +154,7 @@ fn heard<'a>(messages: &'a [Message], tool: &'a str) -> impl Iterator<Item = (&'
     })
 }
 
-/// The list that `tool` found.
+/// Returns the list from the result of `tool`.
 fn found<'a>(messages: &'a [Message], tool: &'a str) -> Option<&'a Vec<Value>> {
     heard(messages, tool).find_map(|(_, heard)| match heard {
         Heard::Result(list) => list.as_array(),

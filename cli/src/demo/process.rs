@@ -1,5 +1,5 @@
-//! Child processes of the demo: this program under a hidden command. A child does not outlive its parent: it is killed
-//! when its handle is dropped, and ends by itself when its stdin closes.
+//! Child processes of the demo: this program with a hidden command. A child does not outlive its parent. Dropping its handle
+//! kills it, and it ends by itself when its stdin closes.
 
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
@@ -13,15 +13,15 @@ use tokio::{
 
 /// The signal that a process cannot handle.
 const SIGKILL: i32 = 9;
-/// How long a process that printed its answer may take to end.
+/// Time limit for a process to exit after it printed its answer.
 const EXIT_WAIT: Duration = Duration::from_secs(10);
-/// What a process ends with that lost its parent.
+/// Exit code of a process whose parent has ended.
 const ORPHANED: i32 = 4;
 
 /// Ends this process when its stdin closes.
 pub(super) fn end_with_parent() {
     let watch = || {
-        // Whether reading ends or fails: the parent is gone.
+        // Whether reading ends or fails, the parent has ended.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(ORPHANED);
     };
@@ -36,7 +36,7 @@ pub(super) struct Process {
     name: String,
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// The child ends when this is closed.
+    /// Closing it ends the child.
     _stdin: Option<ChildStdin>,
 }
 
@@ -58,7 +58,7 @@ impl Process {
         Ok(Self { name, child, lines: BufReader::new(stdout).lines(), _stdin: stdin })
     }
 
-    /// The next document that it prints. An error that it prints is returned as one.
+    /// Returns the next document that the process prints. If it prints an error, returns that error.
     pub(super) async fn document<T: DeserializeOwned>(&mut self, wait: Duration) -> Result<T, Error> {
         let unavailable =
             |what: &str| Error::new(ErrorKind::Unavailable, format!("the process of {} {what}", self.name));
@@ -77,7 +77,7 @@ impl Process {
         serde_json::from_value(document).map_err(strange)
     }
 
-    /// Its one document, and its end.
+    /// Returns the only document of the process, after the process has exited.
     pub(super) async fn answer<T: DeserializeOwned>(mut self, wait: Duration) -> Result<T, Error> {
         let answer = self.document(wait).await;
         let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
@@ -90,15 +90,16 @@ impl Process {
         }
     }
 
-    /// Kills it with SIGKILL, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits until it has exited.
     pub(super) async fn kill(mut self) -> Result<(), Error> {
         let failed = |what: String| Error::new(ErrorKind::Internal, format!("{} was not killed: {what}", self.name));
         self.child.start_kill().map_err(|error| failed(error.to_string()))?;
         let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
-        let status = ended.map_err(|_| failed("it goes on".into()))?.map_err(|error| failed(error.to_string()))?;
+        let status =
+            ended.map_err(|_| failed("it is still running".into()))?.map_err(|error| failed(error.to_string()))?;
         match status.signal() {
             Some(SIGKILL) => Ok(()),
-            _ => Err(failed(format!("it had ended by itself, {status}"))),
+            _ => Err(failed(format!("it had already exited: {status}"))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The index thrown away and made again from the log: digest by digest the same as before.
+//! Deletes the index, rebuilds it from the log, and compares the digests with those from before.
 
 use super::journal::{self, Journal};
 use crate::Error;
@@ -9,19 +9,19 @@ use runlog_schemas::{
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
-/// How it went.
+/// The result of a rebuild.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Rebuild {
-    /// Log records that the index was made from.
+    /// Log records that the index was rebuilt from.
     pub(super) records: u64,
     /// Time from an empty index until it has caught up with the log.
     pub(super) seconds: f64,
     pub(super) records_per_second: f64,
     /// Time to open log and index before that.
     pub(super) open_seconds: f64,
-    /// Indices times partitions.
+    /// Number of digests: indices times partitions.
     pub(super) digests: u64,
-    /// Those that are the same as before.
+    /// Digests that are the same as before.
     pub(super) digests_equal: u64,
     pub(super) rows: u64,
 }
@@ -32,7 +32,7 @@ pub(super) async fn verify(journal: &Journal, differences: &mut Vec<String>) -> 
     for partition in &verified.partitions {
         for index in partition.indices.iter().filter(|index| index.live_digest != index.rebuilt_digest) {
             let (name, partition) = (&index.name, partition.partition);
-            differences.push(format!("verify: index {name} of partition {partition} is not what the log says"));
+            differences.push(format!("verify: index {name} of partition {partition} differs from the log"));
         }
     }
     Ok(verified)
@@ -72,7 +72,7 @@ pub(super) async fn rebuild(
     Ok((journal, rebuild))
 }
 
-/// The live digests by partition, offset and index.
+/// Returns the live digests by partition, offset and index.
 fn digests(of: &Verification) -> BTreeMap<(PartitionId, Offset, &str), &str> {
     let mut digests = BTreeMap::new();
     for partition in &of.partitions {

@@ -13,7 +13,7 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// How long an answer is waited for. Behind hundreds of agents on two busy cores one takes its time.
+/// Time limit of an answer. With hundreds of agents on two busy cores an answer can take long.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Site {
         Ok(Self { seed, client: Client::new(&url, &Security::default())?, url, desk })
     }
 
-    /// Starts an agent in a process of its own.
+    /// Starts an agent in a separate process.
     pub(super) fn agent(&self, number: u32, keyed: bool) -> Result<Process, Error> {
         let mut arguments = vec![
             "demo-agent".to_owned(),
@@ -43,17 +43,17 @@ impl Site {
         Process::start(format!("agent {number}"), &arguments)
     }
 
-    /// What is known of a run now.
+    /// Queries the recovery of a run.
     pub(super) async fn recovery(&self, run_id: &str) -> Result<Recovery, Error> {
         self.client.get(Target::run(run_id).path("/recovery"), WAIT).await
     }
 
-    /// A call by its request's record id.
+    /// Queries a call by its request's record id.
     pub(super) async fn call(&self, run_id: &str, id: RecordId<&str>) -> Result<Lookup, Error> {
         self.client.get(Target::run(run_id).path("/calls").segment(id), WAIT).await
     }
 
-    /// Every effect of the journal, as of now or later.
+    /// Queries all effects of the journal, at `latest`.
     pub(super) async fn effects(&self) -> Result<Vec<Effect>, Error> {
         let (mut effects, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -67,7 +67,7 @@ impl Site {
         }
     }
 
-    /// Records an operator's decision on a pending effect as it was read: it was done with this result, or it was not.
+    /// Records an operator's decision on a pending effect at its revision: `done` with this result, or `not_done`.
     pub(super) async fn resolve(
         &self,
         run_id: &str,

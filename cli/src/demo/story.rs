@@ -7,14 +7,14 @@ use crate::{
     text::{Cell, Text},
 };
 
-/// Width of the names in front.
+/// Width of the names before the facts.
 const NAME: usize = 11;
 
-/// Tells what happens while it happens.
+/// Prints the demo's progress.
 #[derive(Debug)]
 pub(super) struct Story<'a> {
     output: &'a Output,
-    /// How this program was called, for what can be tried next.
+    /// The name by which this program was called, for the commands to try next.
     program: String,
     steps: u32,
 }
@@ -25,12 +25,12 @@ impl<'a> Story<'a> {
         Self { output, program: program.unwrap_or_else(|| "runlog".into()), steps: 0 }
     }
 
-    /// Something of its own.
+    /// Prints a line.
     pub(super) fn say(&self, what: Cell) -> Result<(), Error> {
         self.output.say(|text| text.line([what]))
     }
 
-    /// The next step begins.
+    /// Prints the title of the next step.
     pub(super) fn step(&mut self, title: &str) -> Result<(), Error> {
         self.steps += 1;
         let title = format!("{}  {title}", self.steps);
@@ -42,7 +42,7 @@ impl<'a> Story<'a> {
         self.output.say(|text| fact(text, name, what.into()))
     }
 
-    /// A run that lost its process.
+    /// Prints the takeover of a run.
     pub(super) fn takeover(&self, takeover: &Takeover) -> Result<(), Error> {
         let Takeover { run_id, booked_before, keyed, confirmation, .. } = takeover;
         let died = if *booked_before { "killed, the desk had booked" } else { "killed, nothing booked yet" };
@@ -62,7 +62,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Every way in which calls were looked up.
+    /// Prints the results of all lookups.
     pub(super) fn lookups(&self, ways: &[Way], calls: u64) -> Result<(), Error> {
         let row = |way: &Way| {
             let by = if way.by == "http" { "over HTTP" } else { "in process" };
@@ -75,7 +75,7 @@ impl<'a> Story<'a> {
         self.output.say(|text| text.table(["  ", "ASKED", "AT", "FOUND", "P50", "P99"], rows, ""))
     }
 
-    /// What all of it showed.
+    /// Prints the conclusion, or the differences.
     pub(super) fn end(&self, figures: &Figures) -> Result<(), Error> {
         if figures.proved { self.proved(figures) } else { self.not_proved(figures) }
     }
@@ -89,15 +89,15 @@ impl<'a> Story<'a> {
         });
         let (records, rate) = (grouped(rebuild.records), grouped(rebuild.records_per_second as u64));
         let proofs = [
-            ("no booking twice, none lost", format!("{} bookings of {agents} agents", grouped(audit.in_ledger))),
+            ("no booking twice or lost", format!("{} bookings of {agents} agents", grouped(audit.in_ledger))),
             (
-                "a killed agent's run goes on",
+                "a killed agent's run continues",
                 format!("{killed} of {processes} processes killed, {taken_over} runs taken over"),
             ),
             ("unknown effects never run twice", format!("{reconciled} of those runs reconciled by an operator")),
             ("a call is found by fingerprint", found),
             (
-                "the log is the only truth",
+                "the log is the only source of truth",
                 format!("the index rebuilt from {records} records, {rate} a second, and equal"),
             ),
         ];
@@ -124,7 +124,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// What can be tried next.
+    /// Prints the commands to try next.
     pub(super) fn next(&self, figures: &Figures) -> Result<(), Error> {
         let program = &self.program;
         let died = figures.takeovers.iter().find(|takeover| takeover.reconciled).or(figures.takeovers.first());
@@ -134,12 +134,15 @@ impl<'a> Story<'a> {
         let mut tries = Vec::new();
         let serving = figures.serving.is_some();
         if !serving {
-            tries.push((format!("{program} demo --serve"), "this again, and then it stays; in another terminal:"));
+            tries.push((
+                format!("{program} demo --serve"),
+                "the demo again, which then keeps serving; in another terminal:",
+            ));
         }
         let indent = if serving { "" } else { "  " };
         tries.extend([
             (format!("{indent}{program} runs{at}"), "all runs"),
-            (format!("{indent}{program} show {run}{at}"), "one that was killed and taken over"),
+            (format!("{indent}{program} show {run}{at}"), "a run that was killed and taken over"),
             (format!("{indent}{program} import tau-bench FILE{at}"), "runs that another framework recorded"),
         ]);
         if let Some(Undecided { run_id, id }) = figures.undecided {
@@ -160,16 +163,16 @@ impl<'a> Story<'a> {
     }
 }
 
-/// Commands up to this wide are aligned; a longer one does not push the others' descriptions away.
+/// Commands up to this width are aligned. A longer command does not move the descriptions of the others.
 const TRY_WIDTH: usize = 80;
-/// How many differences a person is shown.
+/// Largest number of differences in the text.
 const DIFFERENCES_SHOWN: usize = 20;
 
 fn fact(text: &mut Text, name: &str, what: Cell) {
     text.columns([(0, "  ".into()), (NAME, Cell::from(name).dim()), (0, what)]);
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -182,7 +185,7 @@ pub(super) fn grouped(number: u64) -> String {
     out
 }
 
-/// A latency with its unit.
+/// Formats a latency with its unit.
 fn micros(micros: f64) -> String {
     if micros < 1000.0 { format!("{micros:.0} µs") } else { format!("{:.1} ms", micros / 1000.0) }
 }

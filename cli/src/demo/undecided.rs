@@ -1,4 +1,4 @@
-//! One call that `demo --serve` leaves pending, for a person to decide.
+//! A call that `demo --serve` leaves pending, for a person to decide.
 
 use super::site::WAIT;
 use crate::{
@@ -11,7 +11,7 @@ use runlog_schemas::answer::{ErrorKind, Outcome};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The run and the request of that call.
+/// The run id and the request id of that call.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Undecided {
     pub(super) run_id: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Undecided {
 
 const LEFT: Undecided = Undecided { run_id: "trip-undecided", id: "booking-undecided" };
 
-/// Appends a run whose booking has no recorded end and no idempotency key, as a process leaves it that died.
+/// Appends a run like that of a killed process: its booking has no recorded end and no idempotency key.
 pub(super) async fn leave(url: &str) -> Result<Undecided, Error> {
     let record = |id: &str, payload: Value| json!({"run_id": LEFT.run_id, "record_id": id, "agent_id": "travel-agent", "payload": payload});
     let arguments = json!({"flight": "AQ 101", "date": "2027-05-01", "passenger": "Ada Berg"});

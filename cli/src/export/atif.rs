@@ -1,4 +1,4 @@
-//! A run as a trajectory: the Agent Trajectory Interchange Format, version 1.8 (RFC 0001 of the harbor framework).
+//! Exports a run as a trajectory: Agent Trajectory Interchange Format, version 1.8 (RFC 0001 of the harbor framework).
 //!
 //! ```text
 //!   conversation_turn  user, system        ─▶ a step                    loop_checkpoint of a run without turns:
@@ -8,8 +8,8 @@
 //!   tool_call_completed, _failed, decision ─▶ an observation of the call's step, or a later step if that was written
 //! ```
 //!
-//! The document is written as records come. What is in memory is the open step, which is bounded, and the ids of calls
-//! without a result.
+//! The document is written while records are read. Only the open step, which is bounded, and the ids of calls without a result
+//! are in memory.
 
 use super::source::{Entry, Hidden};
 use runlog_schemas::{
@@ -32,14 +32,14 @@ mod tests;
 
 use content::Text;
 
-/// The version of the format that is written.
+/// The written version of the format.
 pub(crate) const VERSION: &str = "ATIF-v1.8";
-/// Calls of one step. A further one begins a step.
+/// Largest number of calls of a step. A further call begins a new step.
 const CALLS_MAX: usize = 256;
-/// Content of one step, bytes. What comes after it begins a step.
+/// Content of a step at which the step ends, bytes. Later content begins a new step.
 const STEP_BYTES_MAX: usize = 64 << 20;
 
-/// What was written of a run.
+/// Counts of the written parts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
     pub(crate) steps: u64,
@@ -71,7 +71,7 @@ struct Step {
 
 #[derive(Debug, Serialize)]
 struct Call {
-    /// The request's record id: the provider's own id is not unique within a run.
+    /// The request's record id, because the provider's own id is not unique within a run.
     tool_call_id: RecordId,
     function_name: String,
     arguments: Json,
@@ -96,32 +96,32 @@ struct Observed {
 #[derive(Debug)]
 struct Open {
     step: Step,
-    /// What its calls have in common.
+    /// The request id that its calls have in common.
     request_id: Option<String>,
     bytes: usize,
 }
 
-/// A trajectory in the making.
+/// A trajectory during its export.
 #[derive(Debug)]
 pub(crate) struct Trajectory<W> {
     out: W,
     written: Written,
     open: Option<Open>,
-    /// Calls without a result whose step was written, with their tools.
+    /// Calls without a result, with their tools. Their steps are already written.
     unanswered: HashMap<RecordId, String>,
     agent: Option<String>,
     session: Option<String>,
-    /// Whether the run has turns of its own.
+    /// Whether the run has recorded turns.
     has_turns: bool,
-    /// Messages of tools.
+    /// Number of tool messages.
     tools_said: u64,
-    /// Messages of checkpoints that became steps.
+    /// Messages of checkpoints that are already steps.
     told: HashSet<Sha256>,
-    /// The run's end.
+    /// The status and reason of the run's end.
     end: Map<String, Value>,
-    /// Records that are no part of a trajectory, by type.
+    /// Numbers of records that do not belong to a trajectory, by type.
     left_out: BTreeMap<String, u64>,
-    /// Why content is missing, and how often.
+    /// Numbers of records without content, by reason.
     hidden: BTreeMap<String, u64>,
 }
 
@@ -146,7 +146,7 @@ impl<W: Write> Trajectory<W> {
         })
     }
 
-    /// Takes the run's next record.
+    /// Adds the run's next record.
     pub(crate) fn take(&mut self, entry: Entry) -> io::Result<()> {
         let Entry { line, envelope, payload, hidden } = entry;
         if let Some(why) = hidden {
@@ -154,7 +154,7 @@ impl<W: Write> Trajectory<W> {
         }
         if let Some(envelope) = envelope {
             self.session = self.session.take().or(envelope.session_id);
-            // The server's own records name no agent.
+            // Claims, which a server writes, name no agent.
             if self.agent.is_none() && line.payload_type != PayloadType::RunClaim {
                 self.agent = Some(envelope.agent_id);
             }
@@ -184,7 +184,7 @@ impl<W: Write> Trajectory<W> {
             }
             // Their content is in other steps, or they have none.
             Some(Payload::LoopCheckpoint(_) | Payload::RunClaim(_) | Payload::ToolCallAttempt(_)) => Ok(()),
-            // It is counted as hidden.
+            // The record is counted as hidden.
             None => Ok(()),
             Some(_) => {
                 *self.left_out.entry(line.payload_type.as_str().to_owned()).or_default() += 1;
@@ -193,7 +193,7 @@ impl<W: Write> Trajectory<W> {
         }
     }
 
-    /// Writes the rest of the document. `position` is the position that the run was exported at.
+    /// Writes the rest of the document. `position` is the position of the export.
     pub(crate) fn finish(mut self, run_id: &RunId, position: &str) -> io::Result<Written> {
         self.close()?;
         let mut extra = std::mem::take(&mut self.end);
@@ -218,7 +218,7 @@ impl<W: Write> Trajectory<W> {
         });
         let tail = tail.to_string();
         self.out.write_all(b"],")?;
-        // The members of the tail, in the same object.
+        // Continues the object with the members of the tail.
         self.out.write_all(&tail.as_bytes()[1..])?;
         self.out.write_all(b"\n")?;
         self.out.flush()?;
@@ -230,7 +230,7 @@ impl<W: Write> Trajectory<W> {
         *self.hidden.entry(why.to_string()).or_default() += 1;
     }
 
-    /// A message of a conversation.
+    /// Adds a message of a conversation.
     fn message(&mut self, role: &str, content: &Json, at: At) -> io::Result<()> {
         let message = Text::of(content);
         let source = match role {
@@ -258,9 +258,9 @@ impl<W: Write> Trajectory<W> {
         self.write(StepSource::System, Text::empty(), Some(observed), at.time.clone(), at.extra())
     }
 
-    /// The messages that a checkpoint brings, of a run that records no turns.
+    /// Adds the new messages of a checkpoint, if the run has no recorded turns.
     fn checkpoint(&mut self, checkpoint: &LoopCheckpoint, at: At) -> io::Result<()> {
-        // A checkpoint without a base repeats the messages of those before it.
+        // A checkpoint without a base repeats the messages of earlier checkpoints.
         let repeats = checkpoint.base.is_none();
         for (index, message) in checkpoint.messages.iter().enumerate() {
             let is_new = self.told.insert(messages::hash(message));
@@ -269,7 +269,7 @@ impl<W: Write> Trajectory<W> {
             }
             let Some((role, content, has_calls)) = content::message_of(message) else { continue };
             let (is_empty, has_recorded) = (content.as_str() == "null", self.written.tool_calls > 0);
-            // Calls and results are recorded as such.
+            // The calls and results have their own records.
             if has_recorded && (role == "tool" || is_empty && has_calls) {
                 continue;
             }
@@ -306,7 +306,7 @@ impl<W: Write> Trajectory<W> {
         Ok(())
     }
 
-    /// A call and its result that another system recorded.
+    /// Adds a call and its result that another system recorded.
     fn observed(&mut self, entry: ToolJournalEntry, at: At) -> io::Result<()> {
         if !self.open.as_ref().is_some_and(Open::has_room) {
             self.begin_step(Text::empty(), at.clone())?;
@@ -344,7 +344,7 @@ impl<W: Write> Trajectory<W> {
         self.result(request_record_id, content, Some(extra), at)
     }
 
-    /// The end of a call: in its step, or in a step of its own where that was written.
+    /// Adds the end of a call to its step, or as a new step if its step is already written.
     fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: At) -> io::Result<()> {
         let own = |open: &&mut Open| open.step.tool_calls.iter().any(|call| call.tool_call_id == request);
         if let Some(open) = self.open.as_mut().filter(own) {
@@ -360,7 +360,7 @@ impl<W: Write> Trajectory<W> {
         self.write(StepSource::System, message, Some(observed), at.time.clone(), at.extra())
     }
 
-    /// Begins an agent's step and writes the previous step.
+    /// Writes the open step and begins a new agent step.
     fn begin_step(&mut self, message: Text, at: At) -> io::Result<()> {
         self.close()?;
         let bytes = message.bytes();
@@ -419,7 +419,7 @@ impl Open {
     }
 }
 
-/// Where a step comes from.
+/// The record of a step.
 #[derive(Clone, Debug)]
 struct At {
     time: String,
@@ -437,7 +437,7 @@ impl At {
     }
 }
 
-/// A tool's name, which the format does not take empty.
+/// Returns a tool's name. The format does not allow an empty name.
 fn named(tool: String) -> String {
     if tool.is_empty() { "unknown".to_owned() } else { tool }
 }

@@ -1,6 +1,6 @@
 //! Runs and their records as of a position, read from a server page by page.
 //!
-//! Memory: one page of records, which the server bounds by 16 MiB and a last record.
+//! Memory: one page of records. The server limits it to 16 MiB plus the last record.
 
 use crate::{
     Error,
@@ -32,43 +32,43 @@ const PAGE: u32 = 200;
 /// Runs per request.
 const RUNS_PAGE: u32 = 500;
 
-/// Positions that an export is made at, inclusive: one per partition.
+/// The positions of an export, inclusive: one per partition.
 pub(crate) type Pins = BTreeMap<PartitionId, Offset>;
 
-/// A server, as an export asks it.
+/// The server that an export reads from.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     session: &'a Session,
     wait: Duration,
-    /// Whether content is shown that its privacy class hides.
+    /// Whether to export content that its privacy class hides.
     raw: bool,
 }
 
 /// A record of a run.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its line of the timeline, without the record.
+    /// The line of the timeline, without the record.
     pub(crate) line: Line,
-    /// The clear parts of its envelope; none if its content was deleted or could not be read.
+    /// The unencrypted parts of the envelope. `None` if the content was deleted or could not be read.
     pub(crate) envelope: Option<Envelope>,
-    /// The payload. Of a hidden one what is not content, for the types that exports look into; otherwise none.
+    /// The payload. A hidden payload has its members without content, for the types that exports read, and is otherwise `None`.
     pub(crate) payload: Option<Payload>,
-    /// Why its content is not exported.
+    /// The reason why the content is not exported.
     pub(crate) hidden: Option<Hidden>,
 }
 
-/// Why content is not exported.
+/// The reason why content is not exported.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Hidden {
-    /// Its privacy class.
+    /// The privacy class hides it.
     Class(PrivacyClass),
     /// It is encrypted.
     Encrypted,
     /// Retention deleted it.
     Dropped,
-    /// The content store did not give it.
+    /// The content store does not have it.
     Missing,
-    /// It nests too deep to be read.
+    /// It nests too deeply to be read.
     Unreadable,
 }
 
@@ -107,14 +107,14 @@ impl<'a> Source<'a> {
         Self { session, wait: session.wait(wait, READ_WAIT), raw }
     }
 
-    /// One run as it is now.
+    /// Reads the current state of a run.
     ///
     /// Errors: `NotFound` for a run without a record.
     pub(crate) async fn run(&self, run_id: &RunId) -> Result<Run, Error> {
         self.session.client.get(Target::run(run_id), self.wait).await
     }
 
-    /// A page of runs by id, and the cursor of the next page.
+    /// Reads a page of runs by id. Also returns the cursor of the next page.
     pub(crate) async fn runs(
         &self,
         prefix: Option<&str>,
@@ -130,7 +130,7 @@ impl<'a> Source<'a> {
         self.session.client.get(target, self.wait).await
     }
 
-    /// The run's records up to `at`, inclusive. Nothing is asked before the first [`Records::next`].
+    /// Returns the run's records up to `at`, inclusive. The first request follows at the first [`Records::next`].
     pub(crate) fn records(&self, run_id: &RunId, at: LogPosition) -> Records<'_> {
         Records { source: self, run_id: run_id.clone(), at, page: Vec::new().into_iter(), next: Next::First }
     }
@@ -152,7 +152,7 @@ impl<'a> Source<'a> {
                 .with_some("cursor", cursor.as_deref());
             let Some(page) = self.session.find::<Recovery>(target, self.wait).await? else { return Ok(None) };
             let next = page.next_cursor.clone();
-            // They are listed before all else: after a page without any there are none. Each page folds the run again.
+            // Pending effects come first, so the first page without one is the last. For each page the server folds the run again.
             let last = page.pending.is_empty() || next.is_none() || next == cursor;
             pending.extend(page.pending.clone());
             let first = first.get_or_insert(page);
@@ -163,7 +163,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The status that a decision on `id` adopts, made right after `before`.
+    /// Returns the status that a decision on `id`, made right after `before`, adopts.
     #[cfg(feature = "parquet")]
     pub(crate) async fn adopted(
         &self,
@@ -176,15 +176,15 @@ impl<'a> Source<'a> {
         Ok(evidence.map(|evidence| OrOther::of(evidence.status.as_str())))
     }
 
-    /// The last position of each partition that the server has applied.
+    /// Returns the last position of each partition that the server has applied.
     ///
-    /// Errors: `Forbidden` for who may not ask for the server's health, and has to name positions.
+    /// Errors: `Forbidden` for a token that may not read the server's health. The user must then name positions.
     #[cfg(feature = "parquet")]
     pub(crate) async fn applied(&self) -> Result<Pins, Error> {
         let doctor: Result<Doctor, Error> = self.session.client.get(Target::new("/v1/doctor"), self.wait).await;
         let doctor = doctor.map_err(|error| match error.kind() {
             ErrorKind::Forbidden => {
-                Error::new(ErrorKind::Forbidden, "name positions with --at: this token may not ask for the last ones")
+                Error::new(ErrorKind::Forbidden, "name positions with --at: this token may not read the last positions")
                     .because(error)
             }
             _ => error,
@@ -194,7 +194,7 @@ impl<'a> Source<'a> {
         Ok(doctor.partitions.into_iter().filter_map(last).collect())
     }
 
-    /// A page of refused records of all runs, by position, and the cursor of the next page.
+    /// Reads a page of refused records of all runs, by position. Also returns the cursor of the next page.
     #[cfg(feature = "parquet")]
     pub(crate) async fn anomalies(&self, cursor: Option<&str>) -> Result<Anomalies, Error> {
         let target = Target::new("/v1/anomalies")
@@ -239,7 +239,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A payload without its content: as the server masks it, for the types that exports look into.
+/// Removes the content from a payload, as the server masks it, for the types that exports read.
 fn masked(payload: Payload, why: Hidden) -> Option<Payload> {
     let instead = Json::from(serde_json::Value::from(why.to_string()));
     let masked = match payload {
@@ -259,7 +259,7 @@ fn masked(payload: Payload, why: Hidden) -> Option<Payload> {
             ..checkpoint
         }
         .into(),
-        // They have no content.
+        // These types have no content.
         clear @ (Payload::RunLifecycle(_) | Payload::RunClaim(_) | Payload::ToolCallAttempt(_)) => clear,
         _ => return None,
     };
@@ -284,7 +284,7 @@ enum Next {
 }
 
 impl Records<'_> {
-    /// The next record; none at the end, and none at all of a run that had not begun then.
+    /// Returns the next record, or `None` at the end and for a run that had not begun at the position.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             if let Some(line) = self.page.next() {
@@ -301,7 +301,7 @@ impl Records<'_> {
                 .with("as_of", self.at)
                 .with_flag("whole", true)
                 .with_some("cursor", cursor.as_deref());
-            // No record up to there is `not_found`.
+            // A run without a record up to the position is `not_found`.
             let Some(lines) = self.source.session.find::<Lines>(target, self.source.wait).await? else {
                 return Ok(None);
             };

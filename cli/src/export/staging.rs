@@ -1,4 +1,4 @@
-//! A folder that appears when all of it is written: files are made in a hidden folder beside it, which is then renamed.
+//! A folder that appears when it is complete. Its files are written to a hidden folder beside it, which is then renamed.
 
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
@@ -9,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A folder in the making. Dropped, it is removed.
+/// An incomplete folder. Dropping it deletes the folder.
 #[derive(Debug)]
 pub(crate) struct Staging {
     folder: TempDir,
@@ -37,18 +37,18 @@ impl Staging {
         Ok(Self { folder: folder.map_err(|error| failed(parent, error))?, target: target.to_owned() })
     }
 
-    /// A new file in it.
+    /// Creates a file in the folder.
     pub(crate) fn create(&self, name: &str) -> Result<File, Error> {
         let path = self.folder.path().join(name);
         File::create_new(&path).map_err(|error| failed(&path, error))
     }
 
-    /// Renames the folder into place. Its files must be on disk.
+    /// Renames the folder to its final name. Its files must be on disk.
     ///
-    /// Errors: as for `begin`, for a folder that somebody has filled meanwhile.
+    /// Errors: as for `begin`, if the target is no longer empty.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let open = |path: &Path| -> io::Result<()> {
-            // A temporary folder is its owner's alone; the export is as readable as any file that its user makes.
+            // Only the owner may read a temporary folder. Gives the export the permissions of an ordinary new folder.
             #[cfg(unix)]
             fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
             File::open(path)?.sync_all()
@@ -56,18 +56,18 @@ impl Staging {
         open(self.folder.path()).map_err(|error| failed(&self.target, error))?;
         // An empty folder of that name is replaced.
         fs::rename(self.folder.path(), &self.target).map_err(|error| failed(&self.target, error))?;
-        // Nothing is left to remove.
+        // The renamed folder must not be deleted.
         let _ = self.folder.keep();
         Ok(())
     }
 }
 
-/// Writes a file to disk, after all of it was written.
+/// Syncs a complete file to disk.
 pub(crate) fn sync(file: &File, name: &str) -> Result<(), Error> {
     file.sync_all().map_err(|error| failed(Path::new(name), error))
 }
 
-/// What could not be written.
+/// Returns the error for a path that could not be written.
 pub(crate) fn failed(path: &Path, error: io::Error) -> Error {
     Error::new(ErrorKind::Internal, format!("cannot write {}", path.display())).because(error)
 }
@@ -93,7 +93,7 @@ mod tests {
         assert!(!target.exists());
         drop(begun);
         assert_eq!(names(parent.path()), Vec::<String>::new());
-        // An empty folder is taken.
+        // An empty folder is accepted.
         fs::create_dir(&target).unwrap();
         let begun = Staging::begin(&target).unwrap();
         begun.create("a.json").unwrap().write_all(b"{}").unwrap();

@@ -1,4 +1,4 @@
-//! Runs as tables: Parquet files `runs`, `records`, `tool_calls`, `effects`, `checkpoints` and `anomalies`, as of a
+//! Exports runs as tables: Parquet files `runs`, `records`, `tool_calls`, `effects`, `checkpoints` and `anomalies`, as of a
 //! position of each partition.
 //!
 //! ```text
@@ -7,10 +7,10 @@
 //!   the journal: refused records up to the position ──▶ anomalies
 //! ```
 //!
-//! The server answers, as of the position, all that depends on the rules: a run's state and its pending effects. The
-//! rest is in the applied records: a call's end is the record that answers it.
+//! The server returns, as of the position, all data that depends on the rules: a run's state and its pending effects. The other
+//! data comes from the applied records: a call's end is the record that answers it.
 //!
-//! Memory: a row group of each table, and the calls of one run.
+//! Memory: one row group of each table, and the calls of one run.
 
 use super::source::{Entry, Records, Source};
 use crate::{Error, export::staging::Staging, value::LogPosition};
@@ -39,7 +39,7 @@ pub(crate) struct Written {
     pub(crate) hidden: u64,
 }
 
-/// The files in the making.
+/// The open files.
 #[derive(Debug)]
 pub(crate) struct Tables {
     runs: Table,
@@ -170,7 +170,7 @@ impl Tables {
         })
     }
 
-    /// Adds a run as of a position of its partition. False if it had not begun.
+    /// Adds a run as of a position of its partition. Returns false if the run had not begun.
     pub(crate) async fn run(&mut self, source: &Source<'_>, run_id: &RunId, at: LogPosition) -> Result<bool, Error> {
         let Some((recovery, pending)) = source.standing(run_id, at).await? else { return Ok(false) };
         let mut records: Records<'_> = source.records(run_id, at);
@@ -291,12 +291,12 @@ impl Tables {
 /// A run's recovery and its pending effects.
 pub(crate) type Standing = (Recovery, Vec<Pending>);
 
-/// A `journal_seq`; null for kinds without one.
+/// Converts a `journal_seq`. It is null for kinds without one.
 fn number(seq: JournalSeq) -> Value {
     Some(seq.get()).filter(|seq| *seq > 0).into()
 }
 
-/// An RFC 3339 time as milliseconds; null if it is none.
+/// Converts an RFC 3339 time to milliseconds. Another text becomes null.
 fn time(text: Option<&str>) -> Value {
     text.and_then(crate::value::millis).into()
 }

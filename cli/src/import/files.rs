@@ -1,4 +1,4 @@
-//! The files of an import: files as named, the files of folders, and stdin.
+//! The files of an import: named files, the files of folders, and stdin.
 
 use super::{Error, Format};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders within folders are followed this deep.
+/// Largest depth of nested folders.
 pub(super) const FOLDERS_DEEP_MAX: usize = 16;
 
 pub(super) fn is_stdin(file: &Path) -> bool {
@@ -50,7 +50,7 @@ fn collect(folder: &Path, depth: usize, format: Format, files: &mut Vec<PathBuf>
     Ok(())
 }
 
-/// The whole content of a file, or of stdin for `-`.
+/// Reads the whole content of a file, or of stdin for `-`.
 pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
     if !is_stdin(file) {
         return std::fs::read(file);

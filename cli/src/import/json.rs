@@ -1,4 +1,4 @@
-//! Reads JSON whose shape may be wrong: each value knows its path, and each error names it.
+//! Reads JSON with checks of its structure. Each value knows its path, and each error contains the path.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,7 +8,7 @@ use runlog_schemas::canonical;
 use runlog_schemas::json::{Json, members, value};
 use serde_json::value::RawValue;
 
-/// What is wrong with a file, and the JSON path to where.
+/// The defect of a file, and its JSON path.
 #[derive(Debug)]
 pub(super) struct Malformed {
     pub(super) path: String,
@@ -23,7 +23,7 @@ impl Malformed {
     pub(super) fn from_scan(error: &canonical::Error) -> Self {
         let path = error.pointer.split('/').skip(1).fold("$".to_owned(), |path, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
-            // An object's key that looks like an index reads like one, too: the pointer does not tell them apart.
+            // A pointer does not distinguish an array index from an object key of digits. Both are written as an index.
             match step.parse::<usize>() {
                 Ok(index) => format!("{path}[{index}]"),
                 Err(_) => member_path(&path, &step),
@@ -38,7 +38,7 @@ fn member_path(path: &str, key: &str) -> String {
     if plain { format!("{path}.{key}") } else { format!("{path}[{key:?}]") }
 }
 
-/// A value as it is spelled, without white space between its tokens.
+/// A value in the file's spelling, without white space between its tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Value<'a> {
     text: &'a str,
@@ -46,7 +46,7 @@ pub(super) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// `text` is a whole file, already found to be JSON and compact.
+    /// Creates the top-level value. `text` is a whole file, already checked and compact JSON.
     pub(super) fn whole(text: &'a str) -> Self {
         Self { text, path: "$".to_owned() }
     }
@@ -55,7 +55,7 @@ impl<'a> Value<'a> {
         self.text
     }
 
-    /// The value as records carry it. A number beyond a double's range is none.
+    /// Converts the value to the JSON of records. Fails for a number beyond a double's range.
     pub(super) fn json(&self) -> Result<Json, Malformed> {
         value(self.text).map_err(|error| self.malformed(error))?;
         Json::parse(self.text).map_err(|error| self.malformed(error))
@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
         for (key, text) in members(self.text).map_err(|error| self.malformed(error))? {
             match fields.entry(key) {
                 Entry::Vacant(vacant) => vacant.insert(text),
-                // Which value counts would depend on the reader.
+                // With a duplicate key the value would depend on the reader.
                 Entry::Occupied(there) => return Err(self.malformed(format!("duplicate key {:?}", there.key()))),
             };
         }
@@ -102,7 +102,7 @@ impl<'a> Value<'a> {
         Ok(elements.into_iter().enumerate().map(value).collect())
     }
 
-    /// The string's value. One with a lone surrogate has none that could be recorded.
+    /// Returns the string's value. Fails for a lone surrogate, which cannot be recorded.
     pub(super) fn string(&self) -> Result<String, Malformed> {
         if !self.is_string() {
             return Err(self.malformed("expected a string"));
@@ -118,7 +118,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number as it is spelled.
+    /// Returns a number in the file's spelling.
     pub(super) fn number(&self) -> Result<&'a str, Malformed> {
         let number = self.text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
         if number { Ok(self.text) } else { Err(self.malformed("expected a number")) }
@@ -133,7 +133,7 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The member, which may be null but must be there.
+    /// Returns the member, which may be null but must exist.
     pub(super) fn required(&self, key: &str) -> Result<Value<'a>, Malformed> {
         let text = self
             .fields
@@ -143,17 +143,17 @@ impl<'a> Object<'a> {
         Ok(Value { text, path: member_path(&self.path, key) })
     }
 
-    /// The member, unless it is absent or null.
+    /// Returns the member, or `None` if it is absent or null.
     pub(super) fn optional(&self, key: &str) -> Option<Value<'a>> {
         Some(self.or_null(key)).filter(|value| value.text != "null")
     }
 
-    /// The member, or null where it is absent.
+    /// Returns the member, or null if it is absent.
     pub(super) fn or_null(&self, key: &str) -> Value<'a> {
         self.required(key).unwrap_or_else(|_| Value { text: "null", path: member_path(&self.path, key) })
     }
 
-    /// The elements of the member; none where it is absent or null.
+    /// Returns the elements of the member, or no elements if it is absent or null.
     pub(super) fn elements(&self, key: &str) -> Result<Vec<Value<'a>>, Malformed> {
         self.optional(key).map_or_else(|| Ok(Vec::new()), |value| value.array())
     }

@@ -1,8 +1,8 @@
-//! GenAI spans of OpenTelemetry: `invoke_agent` is a run, `chat` its messages, `execute_tool` a call that was observed.
+//! Converts GenAI spans of OpenTelemetry: `invoke_agent` to a run, `chat` to its messages, `execute_tool` to an observed call.
 //!
-//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/>. A span belongs to the nearest `invoke_agent` above it;
-//! without one, to a run of its trace. A run's events are ordered by time: a model's input counts at a span's start,
-//! its answer and a tool's result at a span's end.
+//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/>. A span belongs to the nearest `invoke_agent` above it, or without one
+//! to a run of its trace. A run's events are ordered by time. A model's input has the time of the span's start. Its answer and a
+//! tool's result have the time of the span's end.
 //!
 //! An observer recorded the call after the effect, without an intent or a claim. So an observed call is never pending,
 //! and no gate accepts it as an answer.
@@ -21,9 +21,9 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-/// Spans above a span that are followed at the most: more is a cycle.
+/// Largest number of ancestors of a span. More ancestors mean a cycle.
 const DEPTH_MAX: usize = 1000;
-/// Operations of a model that have messages.
+/// Operations of a model with messages.
 const CHATS: [&str; 3] = ["chat", "generate_content", "text_completion"];
 const OPERATION: &str = "gen_ai.operation.name";
 const NANOS_PER_MILLI: u64 = 1_000_000;
@@ -31,21 +31,21 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 /// Trace and span.
 type SpanId = (String, String);
 
-/// Reads all files, and makes a run of each agent's invocation. Runs are in the order of their ids.
+/// Reads all files and creates a run for each agent invocation. Runs are in the order of their ids.
 pub(super) fn plan_files(files: &[PathBuf], run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
     let mut all: BTreeMap<SpanId, (Span, &PathBuf)> = BTreeMap::new();
     for file in files {
         let text = super::read_text(file, Format::Otlp)?;
         let malformed = |what: String| Error::Malformed { file: file.clone(), path: "$".to_owned(), what };
         for mut span in spans::read(&text).map_err(|error| malformed(error.to_string()))? {
-            // Hexadecimal, in either case.
+            // Hexadecimal ids may have either case.
             for id in [&mut span.trace_id, &mut span.span_id, &mut span.parent_span_id] {
                 id.make_ascii_lowercase();
             }
             if span.trace_id.is_empty() || span.span_id.is_empty() {
                 return Err(malformed(format!("span {:?} has no traceId or no spanId", span.name)));
             }
-            // A collector that retries writes a span again.
+            // A retrying collector writes a span again.
             all.entry((span.trace_id.clone(), span.span_id.clone())).or_insert((span, file));
         }
     }
@@ -77,7 +77,7 @@ fn is_of_a_run(span: &Span) -> bool {
     is_agent(span) || operation(span) == "execute_tool" || CHATS.contains(&operation(span))
 }
 
-/// The nearest `invoke_agent`, the span itself included.
+/// Finds the nearest `invoke_agent`, starting at the span itself.
 fn agent_of(span: &Span, spans: &HashMap<SpanId, &Span>) -> Option<String> {
     let mut at = span;
     for _ in 0..DEPTH_MAX {
@@ -91,15 +91,15 @@ fn agent_of(span: &Span, spans: &HashMap<SpanId, &Span>) -> Option<String> {
 
 /// One moment of a run.
 enum Moment<'a> {
-    /// What a model or an agent was asked.
+    /// The input of a model or an agent.
     Asked(&'a Span),
-    /// What it answered.
+    /// The answer of a model or an agent.
     Answered(&'a Span),
-    /// What a tool returned.
+    /// The result of a tool.
     Returned(&'a Span),
 }
 
-/// `spans` are the run's spans, in any order, at least one.
+/// Converts the spans of a run, in any order. There must be at least one.
 fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
     let mut moments: Vec<(u64, u8, &str, Moment<'_>)> = Vec::new();
     for span in spans {
@@ -184,7 +184,7 @@ impl Writer {
         }
     }
 
-    /// What it answered. An agent repeats the last answer of its model.
+    /// Adds the answer of a model or an agent. An agent repeats the last answer of its model.
     fn answered(&mut self, span: &Span, nanos: u64) {
         for (key, message) in messages(span, "gen_ai.output.messages") {
             if !is_agent(span) {
@@ -221,7 +221,7 @@ impl Writer {
         let session = span.text("gen_ai.conversation.id").unwrap_or(&span.trace_id);
         let call = ToolJournalEntry {
             session_id: format!("otlp:{session}"),
-            // The span's own: no other call has it, and no gate asks for it.
+            // Unique for the span: no other call has this fingerprint, and no gate looks it up.
             call_fingerprint: format!("otlp:{}:{}", span.trace_id, span.span_id),
             tool_name: if tool_name.is_empty() { "unknown".to_owned() } else { tool_name.to_owned() },
             arguments: Json::from(attribute("gen_ai.tool.call.arguments").map(structured).unwrap_or_default()),
@@ -233,7 +233,7 @@ impl Writer {
     }
 }
 
-/// A structured attribute: structured itself, or JSON in a text.
+/// Reads a structured attribute: a structured value, or JSON in a text.
 fn structured(attribute: &Value) -> Value {
     let text = attribute.as_str().and_then(|text| serde_json::from_str(text).ok());
     text.unwrap_or_else(|| attribute.clone())
@@ -254,7 +254,7 @@ fn key(message: &Value) -> Sha256 {
     Sha256::of(text.as_bytes())
 }
 
-/// Returns a single text part as its text. All else stays unchanged.
+/// Replaces a single text part by its text. Other parts stay unchanged.
 fn content_of(parts: &Value) -> Value {
     match parts.as_array().map(Vec::as_slice) {
         Some([only]) if only.get("type").is_some_and(|kind| kind == "text") => {

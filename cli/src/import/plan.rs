@@ -1,4 +1,4 @@
-//! A recorded run in neutral terms, in the order in which its agent would have written it.
+//! A recorded run, independent of its source format, with events in the order in which its agent would have written them.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -13,15 +13,15 @@ use super::json::{Malformed, Value};
 #[derive(Debug)]
 pub(crate) struct ImportedRun {
     pub(crate) run_id: RunId,
-    /// Who is said to have written it: the source format's name, unless the source names an agent.
+    /// The agent of the run: the name in the source, or otherwise the name of the source format.
     pub(crate) agent_id: Cow<'static, str>,
-    /// Where it comes from, for messages: file and JSON path.
+    /// The source of the run, for messages: file and JSON path.
     pub(crate) origin: String,
     /// The source's messages in their order.
     pub(crate) messages: Vec<Json>,
-    /// An event's index is its identity: record ids are made from it.
+    /// The events. Record ids are derived from their indices.
     pub(crate) events: Vec<Event>,
-    /// When each event happened, milliseconds since the Unix epoch; empty where the source has no times.
+    /// The time of each event, milliseconds since the Unix epoch. Empty if the source has no times.
     pub(crate) times: Vec<u64>,
 }
 
@@ -30,7 +30,7 @@ impl ImportedRun {
         self.events.iter().filter(|event| matches!(event, Event::CallRequested(_) | Event::CallObserved(_))).count()
     }
 
-    /// Whether both would be written as the same records, wherever they come from.
+    /// Returns whether both runs result in the same records. Their origin does not matter.
     pub(super) fn same_content(&self, other: &Self) -> bool {
         let content = |run: &'_ Self| (run.run_id.clone(), run.agent_id.clone());
         content(self) == content(other)
@@ -45,7 +45,7 @@ pub(crate) enum Event {
         role: String,
         /// Index into the run's messages. Every message is one turn, in order.
         message: usize,
-        /// The message's content; null where it has none.
+        /// The message's content, or null without content.
         content: Json,
     },
     /// Its request id is one per assistant message. Its call id is unique within the request and begins with the source's
@@ -61,12 +61,12 @@ pub(crate) enum Event {
         request: usize,
         message: String,
     },
-    /// A call that was watched, not made: it has no intent, so it is never pending and answers no later call.
+    /// An observed call. It has no intent, so it is never pending and answers no later call.
     CallObserved(ToolJournalEntry),
     Checkpoint {
-        /// It holds the first so many of the run's messages.
+        /// The checkpoint contains the first so many of the run's messages.
         messages: usize,
-        /// Indices of the events of those requests before it whose answer had not come.
+        /// Indices of the events of earlier requests without an answer.
         unanswered: Vec<usize>,
     },
     RunEnded {
@@ -81,16 +81,16 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// What a source says of a call that an agent asked for.
+/// A requested call in the source.
 #[derive(Debug)]
 pub(super) struct Call {
     source_id: Option<String>,
-    /// With its hashes, and without its ids.
+    /// The request with its hashes, without its ids.
     request: ToolCallRequested,
 }
 
 impl Call {
-    /// `at` is where in the source the arguments are.
+    /// Creates a call. `at` is the place of the arguments in the source.
     pub(super) fn new(
         source_id: Option<String>,
         tool_name: String,
@@ -112,14 +112,14 @@ impl Call {
         Ok(Self { source_id, request: request.seal().map_err(refuse)? })
     }
 
-    /// An element of OpenAI's `tool_calls`. Its arguments are JSON inside a string; some writers leave them an object.
+    /// Converts an element of OpenAI's `tool_calls`. Its arguments are JSON in a string; some writers write an object.
     pub(super) fn from_tool_call(call: &Value<'_>) -> Result<Self, Malformed> {
         let fields = call.object()?;
         let function = fields.required("function")?.object()?;
         let name = function.required("name")?;
         let tool_name = name.string()?;
         if tool_name.is_empty() {
-            return Err(name.malformed("a tool's name is not empty"));
+            return Err(name.malformed("a tool's name must not be empty"));
         }
         let source_id = fields.optional("id").map(|id| id.string()).transpose()?;
         let arguments = function.required("arguments")?;
@@ -130,11 +130,11 @@ impl Call {
     }
 }
 
-/// The request's event of a call, within the recorder that gave it.
+/// The index of a request's event, for the recorder that returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requested(usize);
 
-/// Writes down a run event by event.
+/// Builds a run event by event.
 #[derive(Debug)]
 pub(super) struct Recorder {
     run: ImportedRun,
@@ -142,9 +142,9 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// `at` is where in the file the run is.
+    /// Starts a run. `at` is the run's place in the file.
     ///
-    /// Refuses a run id that no run can have.
+    /// Errors: an invalid run id.
     pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Result<Self, Malformed> {
         let run_id = RunId::new(run_id).map_err(|illegal| at.malformed(illegal.to_string()))?;
         let run = ImportedRun {
@@ -158,7 +158,7 @@ impl Recorder {
         Ok(Self { run, unanswered: Vec::new() })
     }
 
-    /// The next message.
+    /// Adds the next message.
     pub(super) fn turn(&mut self, role: &str, message: &Value<'_>, content: &Value<'_>) -> Result<(), Malformed> {
         let content = content.json()?;
         self.run.events.push(Event::Turn { role: role.to_owned(), message: self.run.messages.len(), content });
@@ -166,13 +166,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// The calls that the last message asked for, in order.
+    /// Adds the calls that the last message requested, in order.
     pub(super) fn request(&mut self, calls: Vec<Call>) -> Vec<Requested> {
         let message = self.run.messages.len().saturating_sub(1);
         self.push_calls(Some(message), &message_id(message), calls)
     }
 
-    /// A call that no message asked for.
+    /// Adds a call without a message that requested it.
     pub(super) fn request_unasked(&mut self, request_id: &str, call: Call) -> Vec<Requested> {
         self.push_calls(None, request_id, vec![call])
     }
@@ -209,7 +209,7 @@ impl Recorder {
         self.unanswered.retain(|request| *request != call.0);
     }
 
-    /// With all messages so far.
+    /// Adds a checkpoint with all messages so far.
     pub(super) fn checkpoint(&mut self) {
         let unanswered = self.unanswered.clone();
         self.run.events.push(Event::Checkpoint { messages: self.run.messages.len(), unanswered });
@@ -224,12 +224,12 @@ impl Recorder {
     }
 }
 
-/// What a message is called within its run.
+/// Returns the id of a message within its run.
 pub(super) fn message_id(index: usize) -> String {
     format!("message-{index}")
 }
 
-/// `id`, or `id#2`, `id#3` … where it is taken.
+/// Returns `id`, or `id#2`, `id#3` … if it is already used.
 fn unique(id: String, taken: &mut HashSet<String>) -> String {
     let mut candidate = id.clone();
     for repetition in 2.. {

@@ -1,7 +1,7 @@
-//! A run's events as journal records: what its agent would have appended, at epoch 0, without a claim.
+//! Converts a run's events to the journal records that its agent would have appended at epoch 0, without a claim.
 //!
-//! Everything in them follows from the run's id and content, so that making them again gives the same bytes: the
-//! journal then knows each by its record id, and takes none twice.
+//! The records depend only on the run's id and content, so that a second conversion results in the same bytes. The journal
+//! recognises each record by its id and does not apply it twice.
 
 use runlog_schemas::datum::Sha256;
 use runlog_schemas::id::{Epoch, Illegal, JournalSeq, PrevHash, RecordId, WriterId, WriterSeq};
@@ -20,17 +20,17 @@ use super::plan::{Event, ImportedRun, Outcome, message_id};
 #[cfg(test)]
 pub(super) mod tests;
 
-/// The name space of writer ids: UUIDv5 of the URL name space and `urn:runlog:import`. Another would make every record
-/// that was imported before a stranger.
+/// The name space of writer ids: UUIDv5 of the URL name space and `urn:runlog:import`. Do not change it: the journal would not
+/// recognise records that were imported before.
 const WRITERS: Uuid = Uuid::from_u128(0x6df3_0fc6_9cf9_57b3_b934_a4c4_1cef_8feb);
 
-/// The tag of calls that were watched, not made.
+/// The tag of observed calls.
 const OBSERVED: &str = "observed";
 
-/// A source without times: records are a second apart, from the Unix epoch on, which is clearly no real time.
+/// Interval of the records of a source without times. They start at the Unix epoch, which is obviously not a real time.
 const MILLIS_PER_EVENT: u64 = 1000;
 
-/// The run's records, one per event, in order, made as they are asked for.
+/// Returns the run's records lazily, one per event, in order.
 pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> {
     let writer = Uuid::new_v5(&WRITERS, run.run_id.as_bytes());
     let mut pen = Pen {
@@ -46,29 +46,29 @@ pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> 
     run.events.iter().zip(0..).map(move |(event, index)| pen.write(index, event))
 }
 
-/// The run's writer, between two records.
+/// The state of the run's writer between two records.
 struct Pen<'a> {
     run: &'a ImportedRun,
     writer: Uuid,
     /// The content hash of the last record.
     prev_hash: Option<PrevHash>,
-    /// The last that was given.
+    /// The last assigned `journal_seq`.
     journal_seq: JournalSeq,
     saved: Saved,
-    /// Calls that came back.
+    /// Number of answered calls.
     answered: u64,
     /// Tool rounds before the last checkpoint.
     rounds: u64,
-    /// Whether a call came back since.
+    /// Whether a call was answered since the last checkpoint.
     in_round: bool,
 }
 
-/// What the last checkpoint had.
+/// The data of the last checkpoint.
 #[derive(Default)]
 struct Saved {
-    /// Its number.
+    /// The number of the checkpoint.
     seq: u64,
-    /// The hashes of its messages.
+    /// The hashes of the checkpoint's messages.
     hashes: Vec<Sha256>,
 }
 
@@ -97,7 +97,7 @@ impl Pen<'_> {
         record
     }
 
-    /// UUIDv5 of run id (through the writer's) and index.
+    /// Returns the UUIDv5 of run id (through the writer's) and index.
     fn record_id(&self, index: impl ToString) -> RecordId {
         id(Uuid::new_v5(&self.writer, index.to_string().as_bytes()))
     }
@@ -141,14 +141,14 @@ impl Pen<'_> {
         }
     }
 
-    /// The record id of the request that is answered.
+    /// Records that the request is answered. Returns its record id.
     fn answer(&mut self, request: usize) -> RecordId {
         self.answered += 1;
         self.in_round = true;
         self.record_id(request)
     }
 
-    /// A run's messages only grow: each checkpoint builds on the previous checkpoint and adds the new messages.
+    /// Builds a checkpoint. A run's messages only grow, so each checkpoint has the previous one as its base and adds messages.
     fn checkpoint(&mut self, count: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
         let base = (self.saved.seq > 0).then(|| checkpoint_id(self.saved.seq));
         self.saved.seq += 1;
@@ -179,7 +179,7 @@ impl Pen<'_> {
     }
 }
 
-/// A UUID as an id, which it always is: not empty, and far below the limit.
+/// Converts a UUID to an id. It is always valid: not empty, and far below the length limit.
 fn id<T: FromStr<Err = Illegal>>(uuid: Uuid) -> T {
     uuid.to_string().parse().expect("a UUID is an id")
 }

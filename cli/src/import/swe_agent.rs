@@ -1,8 +1,7 @@
-//! SWE-agent's trajectory files: one run each, in two lists. `history` contains the model's input, `trajectory` the
-//! steps that were executed, which may be more (a last `submit` that never went back to the model) or absent
-//! (demonstrations).
+//! Converts SWE-agent's trajectory files: one run each, in two lists. `history` contains the model's input, `trajectory` the
+//! executed steps. There may be more steps (a last `submit` whose result the model never got) or none (demonstrations).
 //!
-//! Turns come from `history`, calls from `trajectory`, and an equal `action` joins a step to its message:
+//! Turns come from `history` and calls from `trajectory`. A step belongs to the message with an equal `action`:
 //!
 //! ```text
 //!  history     s  u  a₁ u  a₂ u            a: assistant, with an action
@@ -42,7 +41,7 @@ struct Message<'a> {
     content: Value<'a>,
     is_demo: bool,
     action: Option<Action<'a>>,
-    /// The first of its `tool_calls`.
+    /// The first element of its `tool_calls`.
     tool_call: Option<Value<'a>>,
 }
 
@@ -60,7 +59,7 @@ impl<'a> Message<'a> {
         self.role == "assistant"
     }
 
-    /// Whether a call may come from it.
+    /// Returns whether the message may request a call.
     fn may_act(&self) -> bool {
         self.is_assistant() && !self.is_demo
     }
@@ -79,13 +78,13 @@ impl<'a> Action<'a> {
     }
 
     fn shell_call(&self) -> Result<Call, Malformed> {
-        // The string as the file spells it, white space at its end included.
+        // The string in the file's spelling, including white space at its end.
         let arguments = format!("{{\"command\":{}}}", self.value.text());
         Call::new(None, "shell".to_owned(), &arguments, &self.value)
     }
 }
 
-/// A call, with its result unless that is still to come.
+/// A call, with its result if it has one already.
 struct Step<'a> {
     call: Call,
     result: Option<Value<'a>>,
@@ -98,18 +97,18 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Which calls were made where in `history`.
+/// The calls by their places in `history`.
 #[derive(Default)]
 struct Work<'a> {
-    /// By the index of the assistant message that asked for it.
+    /// Calls by the index of the assistant message that requested them.
     asked: HashMap<usize, Step<'a>>,
-    /// Steps that no message asked for, with their indices in the trajectory, by the index of the message that they
-    /// come before.
+    /// Steps without a message that requested them, with their indices in the trajectory. The key is the index of the message
+    /// after them.
     unasked: HashMap<usize, Vec<(usize, Step<'a>)>>,
 }
 
 impl<'a> Work<'a> {
-    /// Without a trajectory each action is a call, and what follows it is its result.
+    /// Finds the calls without a trajectory: each action is a call, and the message after it is its result.
     fn of_history(history: &[Message<'a>]) -> Result<Self, Malformed> {
         let mut work = Self::default();
         for (at, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
@@ -129,7 +128,7 @@ impl<'a> Work<'a> {
             }
         }
         let mut work = Self::default();
-        // A step without a message comes after the rounds of all steps before it, and never among demonstrations.
+        // A step without a message follows the rounds of all earlier steps. It never precedes the end of the demonstrations.
         let mut next_round = history.iter().position(Message::may_act).unwrap_or(history.len());
         for (index, step) in trajectory.array()?.iter().enumerate() {
             let fields = step.object()?;
@@ -147,7 +146,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A round ends before the next assistant message, or with the history.
+/// Returns the end of a round: the next assistant message, or the end of the history.
 fn round_end(history: &[Message<'_>], start: usize) -> usize {
     let next = history.iter().skip(start + 1).position(Message::is_assistant);
     next.map_or(history.len(), |distance| start + 1 + distance)
@@ -177,7 +176,7 @@ fn answer(calls: Vec<Requested>, result: Option<Value<'_>>, recorder: &mut Recor
     calls.into_iter().try_for_each(|call| recorder.complete(call, &result))
 }
 
-/// A round ends, and the steps that come before the next have rounds of their own.
+/// Ends a round. Steps between it and the next round get their own rounds.
 fn close(is_complete: bool, unasked: Option<Vec<(usize, Step<'_>)>>, recorder: &mut Recorder) -> Result<(), Malformed> {
     if is_complete {
         recorder.checkpoint();

@@ -1,7 +1,7 @@
-//! tau-bench's results: an array of runs, each the messages of one OpenAI chat, with a reward.
+//! Converts tau-bench's results: an array of runs, each with the messages of one OpenAI chat and a reward.
 //!
-//! A round is an assistant message with calls and the tool messages that answer them, in the order of the calls: what
-//! ids they carry is not looked at, since providers repeat those.
+//! A round is an assistant message with calls and the tool messages that answer them, in the order of the calls. Their ids are
+//! ignored, because providers repeat them.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ fn plan_run(run: &Value<'_>) -> Result<ImportedRun, Malformed> {
     let reward = fields.required("reward")?.number()?;
     let mut recorder = Recorder::start("tau-bench", run_id, run)?;
     let mut round = None;
-    // A run whose agent failed before the first message has none.
+    // A run whose agent failed at the start has no messages.
     for message in fields.required("traj")?.array()? {
         take(&message, &mut recorder, &mut round)?;
     }
@@ -30,7 +30,7 @@ fn plan_run(run: &Value<'_>) -> Result<ImportedRun, Malformed> {
     Ok(recorder.finish())
 }
 
-/// A whole number or a string, as it is spelled.
+/// Reads a whole number or a string in the file's spelling.
 fn id(fields: &Object<'_>, key: &str) -> Result<String, Malformed> {
     let value = fields.required(key)?;
     if value.is_string() {
@@ -42,7 +42,7 @@ fn id(fields: &Object<'_>, key: &str) -> Result<String, Malformed> {
     }
 }
 
-/// The calls of the last assistant message that had any, as far as their results are still to come.
+/// The unanswered calls of the last assistant message with calls.
 type Round = Option<VecDeque<Requested>>;
 
 fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Result<(), Malformed> {
@@ -52,7 +52,7 @@ fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Resu
     match role_name.as_str() {
         "assistant" => {
             close(round.take(), recorder);
-            // Beside calls some writers leave it out.
+            // Some writers omit the content beside calls.
             recorder.turn(&role_name, message, &fields.or_null("content"))?;
             let calls = calls(&fields)?;
             if calls.is_empty() {
@@ -77,13 +77,13 @@ fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Resu
 
 fn calls(message: &Object<'_>) -> Result<Vec<Call>, Malformed> {
     if let Some(legacy) = message.optional("function_call") {
-        return Err(legacy.malformed("a function_call: only tool_calls are understood"));
+        return Err(legacy.malformed("a function_call is not supported, only tool_calls"));
     }
     message.elements("tool_calls")?.iter().map(Call::from_tool_call).collect()
 }
 
 fn answer(call: Requested, content: &Value<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
-    // One with a lone surrogate can be recorded as a result, which is JSON text, but not as an error's message.
+    // A string with a lone surrogate can be recorded as a result, which is JSON text, but not as an error's message.
     let failed = content.text().starts_with("\"Error") || content.string().is_ok_and(|text| text.starts_with("Error"));
     if failed {
         recorder.fail(call, content.string()?);
@@ -93,8 +93,8 @@ fn answer(call: Requested, content: &Value<'_>, recorder: &mut Recorder) -> Resu
     }
 }
 
-/// A round ends before the next assistant message or with the run. One with a call left is not complete: what an agent
-/// saved there would be the middle of a tool's work.
+/// Ends a round, before the next assistant message or at the end of the run. A round with an unanswered call gets no checkpoint,
+/// because an agent would not save its state during a call.
 fn close(round: Round, recorder: &mut Recorder) {
     if round.is_some_and(|left| left.is_empty()) {
         recorder.checkpoint();

@@ -6,7 +6,7 @@ use runlog_schemas::{
 
 mod recorded;
 
-/// A run's events, one per line, for a test to compare.
+/// Formats a run's events for comparison, one per line.
 pub(super) fn trace(run: &ImportedRun) -> Vec<String> {
     run.events.iter().map(line).collect()
 }
@@ -29,7 +29,7 @@ fn line(event: &Event) -> String {
 
 const GOOD: &str = r#"[{"task_id": 1, "trial": 0, "reward": 1.0, "traj": []}]"#;
 
-/// Files in a folder that lasts as long as the test, and the plan of them.
+/// Writes the files to a temporary folder and plans their import.
 fn plan_of(format: Format, files: &[(&str, &str)], prefix: Option<&str>) -> Result<Vec<ImportedRun>, Error> {
     let folder = tempfile::tempdir().unwrap();
     let paths: Vec<_> = files.iter().map(|(name, _)| folder.path().join(name)).collect();

@@ -1,4 +1,4 @@
-//! A customer at the desk's counter.
+//! The client of the desk.
 
 use super::protocol::{Booking, LINE_BYTES_MAX, Moment, Reply, Request, Totals};
 use crate::Error;
@@ -11,10 +11,10 @@ use tokio::{
     sync::Semaphore,
 };
 
-/// Connections at once, so that hundreds of agents in one process stay within its file descriptors.
+/// Largest number of concurrent connections, so that hundreds of agents in one process stay within its file descriptors.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The desk, as seen from outside.
+/// A handle to the desk.
 #[derive(Clone, Debug)]
 pub(in crate::demo) struct Desk {
     address: SocketAddr,
@@ -22,7 +22,7 @@ pub(in crate::demo) struct Desk {
 }
 
 impl Desk {
-    /// Connects to nothing yet.
+    /// Creates a handle without connecting.
     pub(in crate::demo) fn new(address: SocketAddr) -> Self {
         Self { address, connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
@@ -31,7 +31,7 @@ impl Desk {
         self.address
     }
 
-    /// Asks, and waits for the answer. An error means that the desk may or may not have done it.
+    /// Sends a request and waits for the answer. After an error it is unknown whether the desk did it.
     pub(in crate::demo) async fn ask(&self, request: &Request, wait: Duration) -> io::Result<Reply> {
         let exchange = async {
             let _connection = self.connections.acquire().await.map_err(io::Error::other)?;
@@ -49,7 +49,7 @@ impl Desk {
         tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Everything that a customer has booked.
+    /// Returns all bookings of a customer.
     pub(in crate::demo) async fn bookings_of(&self, customer: &str, wait: Duration) -> Result<Vec<Booking>, Error> {
         self.expect(Request::Of { customer: customer.to_owned() }, wait).await
     }
@@ -62,12 +62,12 @@ impl Desk {
         self.expect(Request::Totals, wait).await
     }
 
-    /// The customer's next booking is held back.
+    /// Makes the desk hold back the customer's next booking.
     pub(in crate::demo) async fn hold(&self, customer: &str, moment: Moment, wait: Duration) -> Result<(), Error> {
         self.expect(Request::Hold { customer: customer.to_owned(), moment }, wait).await
     }
 
-    /// Waits until that booking is held.
+    /// Waits until the desk holds that booking.
     pub(in crate::demo) async fn held(&self, customer: &str, wait: Duration) -> Result<(), Error> {
         self.reached(Request::Held { customer: customer.to_owned() }, wait).await
     }
@@ -87,7 +87,7 @@ impl Desk {
     async fn expect<T: DeserializeOwned>(&self, request: Request, wait: Duration) -> Result<T, Error> {
         match self.ask(&request, wait).await {
             Ok(Reply::Ok(value)) => serde_json::from_value(value).map_err(|error| {
-                unexpected(format!("the desk answered {request:?} with something else")).because(error)
+                unexpected(format!("the desk answered {request:?} with another type of answer")).because(error)
             }),
             Ok(refused) => Err(unexpected(format!("the desk answered {request:?} with {refused:?}"))),
             Err(error) => {

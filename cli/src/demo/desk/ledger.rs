@@ -1,7 +1,7 @@
-//! The desk's ledger: one line of JSON per booking, on disk before it is confirmed.
+//! The desk's ledger: one line of JSON per booking, written to disk before the booking is confirmed.
 //!
-//! One thread has the file. It takes what waits, writes it, syncs once, and only then answers; that it is one thread is
-//! why two requests under one key cannot both be booked.
+//! One thread owns the file. It takes all waiting requests, writes their bookings, syncs once, and only then answers. Because it
+//! is the only thread, two requests with one key cannot both be booked.
 
 use super::protocol::{Booking, Line};
 use std::{
@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// What can be asked of the ledger.
+/// A request to the ledger's thread.
 enum Task {
     Book { item: String, date: String, customer: String, key: Option<String>, done: oneshot::Sender<Booking> },
     ByKey { key: String, found: oneshot::Sender<Option<Booking>> },
@@ -21,12 +21,12 @@ enum Task {
     Count { found: oneshot::Sender<u64> },
 }
 
-/// The way to the thread that has the file.
+/// A handle to the thread that owns the file.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger(mpsc::Sender<Task>);
 
 impl Ledger {
-    /// Starts a new ledger; there must be none.
+    /// Creates a new ledger. The file must not exist.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
         let (sender, tasks) = mpsc::channel();
@@ -35,7 +35,7 @@ impl Ledger {
         Ok(Self(sender))
     }
 
-    /// Books, or finds what is booked under the key. Resolves once it is on disk; an error means that it may be.
+    /// Books, or finds the booking with the key. Resolves when the booking is on disk. After an error it may be on disk.
     pub(super) async fn book(
         &self,
         item: String,
@@ -73,7 +73,7 @@ struct Books {
 }
 
 impl Books {
-    /// Works until all handles are dropped, or the disk fails: then waiting requests get no answer.
+    /// Serves requests until all handles are dropped or the disk fails. After a disk failure, waiting requests get no answer.
     fn keep(mut self, tasks: &mpsc::Receiver<Task>) {
         while let Ok(first) = tasks.recv() {
             let group: Vec<Task> = std::iter::once(first).chain(tasks.try_iter()).collect();
@@ -95,7 +95,7 @@ impl Books {
                 }
                 Task::ByKey { key, found } => {
                     let booking = self.by_key.get(&key).map(|at| self.lines[*at].booking.clone());
-                    // A closed receiver means that the client hung up; so below.
+                    // A closed receiver, here and below, means that the client hung up.
                     let _ = found.send(booking);
                 }
                 Task::Of { customer, found } => {
@@ -140,7 +140,7 @@ impl Books {
     }
 }
 
-/// Five letters and digits, another one for each of the first 2^25 bookings.
+/// Returns five letters and digits, which are unique among the first 2^25 bookings.
 fn confirmation(at: usize) -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
     // An odd factor permutes the numbers below a power of two.
@@ -148,7 +148,7 @@ fn confirmation(at: usize) -> String {
     (0..5).map(|digit| char::from(LETTERS[(number >> (5 * digit)) & 31])).collect()
 }
 
-/// Reads a ledger from its file alone.
+/// Reads all lines of a ledger's file.
 pub(in crate::demo) fn read(path: &Path) -> io::Result<Vec<Line>> {
     let text = std::fs::read_to_string(path)?;
     text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()

@@ -6,43 +6,43 @@ use serde_json::Value;
 /// The longest line, bytes.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the desk is asked.
+/// A request to the desk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(in crate::demo) enum Request {
-    /// What flies.
+    /// Lists flights.
     Flights { from: String, to: String, date: String },
-    /// Where one can sleep.
+    /// Lists hotel rooms.
     Rooms { city: String, date: String },
-    /// What a flight costs now.
+    /// Returns the current price of a flight.
     Price { item: String, date: String },
-    /// Sell.
+    /// Books a flight or a room.
     Book { item: String, date: String, customer: String, key: Option<String> },
-    /// The booking under an idempotency key.
+    /// Returns the booking with an idempotency key.
     ByKey { key: String },
-    /// All of a customer's bookings.
+    /// Returns all of a customer's bookings.
     Of { customer: String },
-    /// How much there was to do.
+    /// Returns the counts of bookings and price queries.
     Totals,
-    /// Hold the customer's next booking back.
+    /// Holds back the customer's next booking.
     Hold { customer: String, moment: Moment },
-    /// Answers once that booking is held.
+    /// Answers when that booking is held.
     Held { customer: String },
-    /// Answers once the client that asked for it has hung up.
+    /// Answers when the client of that booking has hung up.
     HungUp { customer: String },
 }
 
-/// Where a booking is held back.
+/// The point at which a booking is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::demo) enum Moment {
-    /// Nothing is in the ledger yet, and nothing will be.
+    /// Before the booking is written to the ledger. It will not be written.
     BeforeBooking,
-    /// It is in the ledger, and not confirmed.
+    /// After the booking is in the ledger. It will not be confirmed.
     AfterBooking,
 }
 
-/// What the desk answers.
+/// An answer of the desk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::demo) enum Reply {
@@ -67,10 +67,10 @@ pub(in crate::demo) struct Line {
     pub(in crate::demo) key: Option<String>,
 }
 
-/// How much there was to do.
+/// Counts of bookings and price queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::demo) struct Totals {
     pub(in crate::demo) bookings: u64,
-    /// Prices given: one per question that arrived.
+    /// Returned prices: one per query that arrived.
     pub(in crate::demo) prices: u64,
 }

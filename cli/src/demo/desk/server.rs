@@ -1,4 +1,4 @@
-//! The desk's counter: connections, each a line of JSON and its answer, again and again.
+//! The desk's server. On each connection it answers one line of JSON after the other.
 
 use super::{
     hold::{Holds, Stage},
@@ -34,7 +34,7 @@ pub(super) async fn serve(listener: TcpListener, ledger: Ledger) -> io::Result<(
         let counter = Arc::clone(&counter);
         tokio::spawn(async move {
             if let Err(error) = counter.attend(stream).await {
-                // A customer that dies hangs up: that is what this demo is about.
+                // Expected: a killed agent closes its connection.
                 tracing::debug!("a connection broke off: {error}");
             }
         });
@@ -62,7 +62,7 @@ impl Counter {
         }
     }
 
-    /// None where the customer has hung up.
+    /// Answers a request. Returns `None` if the customer has hung up.
     async fn answer(&self, request: Request, customer: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Reply>> {
         let value = match request {
             Request::Flights { from, to, date } => stock::flights(&from, &to, &date),

@@ -1,21 +1,21 @@
-//! What the desk sells. It follows from the question alone, so that nothing has to be kept.
+//! The desk's stock. It is computed from the query alone, so that the desk stores no stock.
 
 use crate::demo::dice::Dice;
 use serde_json::{Value, json};
 
 const AIRLINES: [&str; 6] = ["AQ", "DK", "FJ", "KV", "NX", "TO"];
 const HOTELS: [&str; 6] = ["Aurora", "Bellevue", "Central", "Laguna", "Miramar", "Union"];
-/// Every so many flights one has no seat left. A search does not tell.
+/// One of so many flights is sold out. A search does not show that.
 const SOLD_OUT_EVERY: u32 = 6;
 
-/// Two to four flights; the last one has seats.
+/// Returns two to four flights. The last one has seats.
 pub(super) fn flights(from: &str, to: &str, date: &str) -> Value {
     let mut dice = Dice::of(&format!("{from}{to}{date}"));
     let count = 2 + dice.below(3);
     let flight = |at: u32| {
         let number = 100 + dice.below(150) * SOLD_OUT_EVERY;
         let number = number - number % SOLD_OUT_EVERY;
-        // Only what is divisible is sold out.
+        // Only flights with a number divisible by SOLD_OUT_EVERY are sold out.
         let seats = at + 1 == count || dice.below(SOLD_OUT_EVERY) != 0;
         let number = if seats { number + 1 + dice.below(SOLD_OUT_EVERY - 1) } else { number };
         let departs = format!("{:02}:{:02}", 5 + 3 * at + dice.below(3), dice.below(12) * 5);
@@ -24,7 +24,7 @@ pub(super) fn flights(from: &str, to: &str, date: &str) -> Value {
     (0..count).map(flight).collect()
 }
 
-/// Two rooms.
+/// Returns two rooms.
 pub(super) fn rooms(city: &str, date: &str) -> Value {
     let mut dice = Dice::of(&format!("{city}{date}"));
     let first = dice.below(HOTELS.len() as u32) as usize;
@@ -34,13 +34,13 @@ pub(super) fn rooms(city: &str, date: &str) -> Value {
         .collect()
 }
 
-/// Whether it cannot be sold any more.
+/// Returns whether an item is sold out.
 pub(super) fn sold_out(item: &str) -> bool {
     let Some((airline, number)) = item.split_once(' ') else { return false };
     AIRLINES.contains(&airline) && number.parse::<u32>().is_ok_and(|number| number % SOLD_OUT_EVERY == 0)
 }
 
-/// A price: it goes up a little with every question, by whomever.
+/// Returns a price. It changes a little with each query of any customer.
 pub(super) fn price(item: &str, date: &str, question: u64) -> Value {
     let base = 60 + u64::from(Dice::of(&format!("{item}{date}")).below(240));
     json!({"flight": item, "eur": base + question % 7, "question": question})

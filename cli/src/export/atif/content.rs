@@ -1,4 +1,4 @@
-//! Values of records in the forms that the format has for them: text, parts of text, objects.
+//! Converts values of records to the forms of the format: text, parts of text, objects.
 
 use runlog_schemas::json::{Json, members};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub(super) enum Text {
     Parts(Vec<Part>),
 }
 
-/// A part of a message. The format has images as files only, so what is not text stays JSON.
+/// A part of a message. The format allows images only as files, so content other than text stays JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Part {
     #[serde(rename = "type")]
@@ -23,7 +23,7 @@ pub(super) struct Part {
 struct GivenPart {
     #[serde(rename = "type")]
     kind: String,
-    /// As OpenAI names it; OpenTelemetry calls it `content`.
+    /// The text. OpenAI names it `text`, OpenTelemetry `content`.
     #[serde(alias = "content")]
     text: Option<String>,
 }
@@ -39,8 +39,8 @@ impl Text {
         Self::Plain(String::new())
     }
 
-    /// A message's content: a string, parts, or none. Anything else is its JSON text, and so is a string that is not
-    /// Unicode.
+    /// Converts a message's content: a string, parts, or none. Other content becomes its JSON text, and so does a string that is
+    /// not Unicode.
     pub(super) fn of(content: &Json) -> Self {
         let text = content.as_str();
         match text.as_bytes().first() {
@@ -51,7 +51,7 @@ impl Text {
         }
     }
 
-    /// A call's result: a string, or its JSON text. Unlike a message's content, null is a value.
+    /// Converts a call's result: to a string, or to its JSON text. Unlike in a message's content, null is a value.
     pub(super) fn of_result(result: Option<&Json>) -> Self {
         match result {
             None => Self::Plain("[not recorded]".to_owned()),
@@ -74,7 +74,7 @@ impl Text {
     }
 }
 
-/// Arguments as the object that the format wants, and whether they are one.
+/// Returns arguments as an object, which the format requires, and whether they were one.
 pub(super) fn arguments(arguments: Option<Json>) -> (Json, bool) {
     match arguments {
         None => (Json::from(serde_json::json!({})), true),
@@ -89,7 +89,7 @@ pub(super) fn message_of(message: &Json) -> Option<(String, Json, bool)> {
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
     let role: String = serde_json::from_str(member("role").or_else(|| member("type"))?).ok()?;
     let role = match role.as_str() {
-        // As LangChain names them.
+        // The role names of LangChain.
         "human" => "user".to_owned(),
         "ai" => "assistant".to_owned(),
         _ => role,

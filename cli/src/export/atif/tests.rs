@@ -5,7 +5,7 @@ use runlog_schemas::{
     refs::PrivacyClass,
 };
 
-/// A record with this payload, as the server shows it.
+/// Returns a record with this payload, as the server returns it.
 fn entry(number: u64, payload: Value) -> Entry {
     let payload = Payload::from_json(&serde_json::value::to_raw_value(&payload).unwrap()).unwrap();
     let position = Position { topic: "t".into(), partition: 0.into(), offset: Offset::new(number).unwrap(), index: 0 };
@@ -54,7 +54,7 @@ fn completed(request: &str, result: Value) -> Value {
     json!({"type": "tool_call_completed", "request_record_id": request, "result": result})
 }
 
-/// Source, message, tools and results of each step.
+/// Returns source, message, tools and results of each step.
 fn told(trajectory: &Value) -> Vec<(Value, Value, Vec<Value>, Vec<Value>)> {
     let list = |value: &Value, name: &str| -> Vec<Value> {
         value.as_array().into_iter().flatten().map(|item| item[name].clone()).collect()
@@ -187,7 +187,7 @@ fn content_takes_the_forms_that_the_format_has() {
     assert_eq!(of("null"), json!(""));
     assert_eq!(of(r#""a\u00e9""#), json!("aé"));
     assert_eq!(of(r#"[{"type":"text","content":"as traced"}]"#), json!([{"type": "text", "text": "as traced"}]));
-    // A lone surrogate is no text.
+    // A lone surrogate is not a valid text.
     assert_eq!(of(r#""\ud83d""#), json!(r#""\ud83d""#));
     assert_eq!(of(r#"[{"type":"image_url","image_url":"u"}]"#), json!(r#"[{"type":"image_url","image_url":"u"}]"#));
     let result = |text: &str| serde_json::to_value(Text::of_result(Some(&Json::parse(text).unwrap()))).unwrap();

@@ -1,6 +1,6 @@
-//! A Parquet file of a table with flat columns, written row group by row group.
+//! Writes a Parquet file of a table with flat columns, row group by row group.
 //!
-//! The same rows give the same bytes, which do not depend on the clock or on this machine.
+//! The same rows always result in the same bytes, independent of the clock and of this machine.
 
 use crate::Error;
 use parquet::{
@@ -16,14 +16,14 @@ use parquet::{
 use runlog_schemas::answer::ErrorKind;
 use std::{fmt::Write as _, fs::File, sync::Arc};
 
-/// Rows of a row group at the most.
+/// Largest number of rows of a row group.
 const ROWS_MAX: usize = 1 << 16;
-/// Bytes of a row group's texts, exceeded by at most one row.
+/// Bytes of a row group's texts at which the row group ends.
 const BYTES_MAX: usize = 32 << 20;
-/// What the files say that wrote them. Without a version: the same position gives the same bytes.
+/// The `created_by` of the files. It has no version, so that the same position results in the same bytes.
 const CREATED_BY: &str = "runlog";
 
-/// What a column has.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -60,7 +60,7 @@ impl From<Option<String>> for Value {
 }
 
 impl From<u64> for Value {
-    /// Numbers of a journal are below 2⁶³.
+    /// Converts a number of a journal, which is below 2⁶³.
     fn from(number: u64) -> Self {
         Self::Whole(Some(number.cast_signed()))
     }
@@ -84,7 +84,7 @@ impl From<bool> for Value {
     }
 }
 
-/// The values of a column that are not in the file yet.
+/// The values of a column that are not written yet.
 #[derive(Debug)]
 struct Column {
     /// 1 for a value, 0 for null.
@@ -102,7 +102,7 @@ pub(super) struct Table {
     writer: SerializedFileWriter<File>,
     rows: usize,
     bytes: usize,
-    /// Rows in all.
+    /// Number of all rows.
     pub(super) written: u64,
 }
 
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Every column may be null.
+    /// Creates the file. Every column may be null.
     pub(super) fn create(file: File, name: &'static str, columns: &[(&str, Kind)]) -> Result<Self, Error> {
         let mut text = format!("message {name} {{");
         for (column, kind) in columns {
@@ -123,7 +123,7 @@ impl Table {
                 Kind::Flag => ("BOOLEAN", ""),
                 Kind::Time => ("INT64", " (TIMESTAMP(MILLIS,true))"),
             };
-            // A text never fails to take another one.
+            // Writing to a String cannot fail.
             let _ = write!(text, "OPTIONAL {physical} {column}{logical};");
         }
         text.push('}');
@@ -147,7 +147,7 @@ impl Table {
         })
     }
 
-    /// Adds a row: a value for each column, of its kind.
+    /// Adds a row with a value for each column, of the column's kind.
     pub(super) fn row<const N: usize>(&mut self, values: [Value; N]) -> Result<(), Error> {
         debug_assert_eq!(N, self.columns.len(), "{}", self.name);
         for (column, value) in self.columns.iter_mut().zip(values) {
@@ -199,7 +199,7 @@ impl Column {
         Self { levels: Vec::new(), texts: Vec::new(), numbers: Vec::new(), flags: Vec::new() }
     }
 
-    /// Adds a value; its size in bytes.
+    /// Adds a value. Returns its size in bytes.
     fn push(&mut self, value: Value) -> usize {
         let is_some = !matches!(value, Value::Text(None) | Value::Whole(None));
         self.levels.push(i16::from(is_some));

@@ -1,4 +1,4 @@
-//! The calls and effects of one run, from its applied records.
+//! Collects the calls and effects of one run from its applied records.
 
 use super::{file::Table, number, time};
 use crate::{Error, export::source::Entry, value::LogPosition};
@@ -24,7 +24,7 @@ struct Call {
     observed: bool,
 }
 
-/// An effect: a call too.
+/// An effect. A call is one too.
 #[derive(Debug)]
 struct Effect {
     kind: EffectKind,
@@ -46,12 +46,12 @@ pub(super) struct RunRows {
     pending: HashMap<(EffectKind, RecordId), Pending>,
     effects: Vec<Effect>,
     by_id: HashMap<(EffectKind, RecordId), usize>,
-    /// Requests of each fingerprint.
+    /// Number of requests with each fingerprint.
     occurrences: BTreeMap<String, u64>,
 }
 
 impl RunRows {
-    /// `pending` contains the run's pending effects at the same position, as the server answers them.
+    /// Starts a run. `pending` contains its pending effects at the same position, as the server returns them.
     pub(super) fn new(pending: Vec<Pending>) -> Self {
         let known = |pending: Pending| Some(((*pending.kind.known()?, pending.id.clone()), pending));
         Self {
@@ -62,8 +62,8 @@ impl RunRows {
         }
     }
 
-    /// Takes the run's next record. If it decides to adopt evidence: the effect, and the position before it, at which
-    /// the server returns the evidence.
+    /// Adds the run's next record. If it decides to adopt evidence, returns the effect and the position before the decision. At
+    /// that position the server still returns the evidence.
     pub(super) fn take(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
         let facts = &entry.envelope.as_ref()?.facts;
         match facts.payload_type.known()? {
@@ -83,7 +83,7 @@ impl RunRows {
     fn requested(&mut self, entry: Entry) {
         let Entry { line, envelope: Some(envelope), payload, hidden } = entry else { return };
         let fingerprint = envelope.facts.fingerprint.as_ref().map(ToString::to_string);
-        // The journal numbers requests; an observed call has none.
+        // The journal numbers the occurrences of requests. An observed call has no request.
         let observed = envelope.facts.payload_type == PayloadType::ToolJournalEntry;
         let occurrence = fingerprint.as_ref().filter(|_| !observed).map(|fingerprint| {
             let count = self.occurrences.entry(fingerprint.clone()).or_default();
@@ -116,13 +116,13 @@ impl RunRows {
             _ => {}
         }
         if observed {
-            // It is its own end.
+            // The record is also the end of the call.
             effect.status = OrOther::of(envelope.facts.status.as_deref().unwrap_or("unknown"));
             effect.ended = true;
             effect.call.observed = true;
             effect.call.ended_by = Some(line.record_id.to_string());
             effect.call.ended_at = Some(line.timestamp);
-            // Nothing answers it, and it answers nothing.
+            // Neither does a later record answer it, nor does it answer a request.
             self.effects.push(effect);
             return;
         }
@@ -167,7 +167,7 @@ impl RunRows {
                 effect.call.ended_at = Some(line.timestamp);
                 return Some((id, before));
             }
-            // `not_done` does not end an effect: it only lets it run again.
+            // `not_done` does not end an effect. It only permits to run the effect again.
             _ => return None,
         };
         effect.status = status.into();
@@ -191,7 +191,7 @@ impl RunRows {
         None
     }
 
-    /// Ends an effect as the adopted evidence says.
+    /// Ends an effect with the status of the adopted evidence.
     pub(super) fn adopt(&mut self, id: &RecordId, status: Option<OrOther<LifecycleStatus>>) {
         if let Some(effect) = self.answered(id) {
             effect.ended = true;
@@ -199,7 +199,7 @@ impl RunRows {
         }
     }
 
-    /// A record on an effect of the run-journal contract.
+    /// Adds a record about an effect of the run-journal contract.
     fn reported(&mut self, entry: &Entry) {
         let Some(facts) = entry.envelope.as_ref().map(|envelope| &envelope.facts) else { return };
         let Some(family) = facts.payload_type.known().copied().and_then(Family::of) else { return };
@@ -234,7 +234,7 @@ impl RunRows {
         });
     }
 
-    /// Adds the rows of the run: of each table in the order of the requests.
+    /// Writes the rows of the run to both tables, in the order of the requests.
     pub(super) fn write(self, run_id: &RunId, calls: &mut Table, effects: &mut Table) -> Result<(), Error> {
         let Self { pending, effects: all, .. } = self;
         for effect in all {

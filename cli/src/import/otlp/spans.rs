@@ -1,6 +1,6 @@
-//! OTLP/JSON: a document per line, or one for the whole file, as the collector's file exporter writes them.
+//! Reads OTLP/JSON: one document per line, or one for the whole file, as the collector's file exporter writes them.
 //!
-//! <https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/>. Members that are not needed are passed over.
+//! <https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/>. Members that are not needed are ignored.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -24,13 +24,13 @@ struct ScopeSpans {
     spans: Vec<Span>,
 }
 
-/// A span, as far as an import needs it.
+/// The members of a span that an import needs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Span {
     pub(super) trace_id: String,
     pub(super) span_id: String,
-    /// Empty for a root.
+    /// Empty for a root span.
     #[serde(default)]
     pub(super) parent_span_id: String,
     #[serde(default)]
@@ -55,12 +55,12 @@ pub(super) struct Status {
 }
 
 impl Span {
-    /// A text attribute.
+    /// Returns a text attribute.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.attributes.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// What failed, if the span says so; perhaps without a message.
+    /// Returns the message of the failure, perhaps empty, or `None` if the span does not report one.
     pub(super) fn failure(&self) -> Option<&str> {
         let failed = self.status.code == 2 || self.status.code == "STATUS_CODE_ERROR";
         let kind = self.text("error.type");
@@ -71,7 +71,7 @@ impl Span {
     }
 }
 
-/// All spans of a file.
+/// Reads all spans of a file.
 pub(super) fn read(text: &str) -> Result<Vec<Span>, serde_json::Error> {
     let mut spans = Vec::new();
     for document in serde_json::Deserializer::from_str(text).into_iter::<TracesData>() {
@@ -81,7 +81,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Span>, serde_json::Error> {
     Ok(spans)
 }
 
-/// 64-bit numbers are decimal texts, as protobuf's JSON has them; some writers leave them numbers.
+/// Reads a 64-bit number: a decimal text, as in protobuf's JSON, or a number, as some writers write it.
 fn number<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     let value = Value::deserialize(d)?;
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
@@ -95,7 +95,7 @@ struct KeyValue {
     value: AnyValue,
 }
 
-/// `AnyValue`: one member, named by its type; none for an empty value.
+/// `AnyValue`: one member, named by its type. An empty value has no member.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct AnyValue {
@@ -126,7 +126,7 @@ impl AnyValue {
             Some(number) => number.into(),
             None => value,
         };
-        // Bytes stay the base64 that they are written as.
+        // Bytes stay in their base64 text.
         let text = self.string_value.or(self.bytes_value);
         text.map(Value::from)
             .or_else(|| self.bool_value.map(Value::from))

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::json;
 
-/// A span with these attributes; ids are made of small numbers, times are seconds.
+/// Returns a span with these attributes. Its ids contain small numbers; times are seconds.
 fn span(id: u8, parent: u8, operation: &str, (start, end): (u64, u64), more: &[(&str, Value)]) -> Value {
     let any = |value: &Value| match value {
         Value::String(text) => json!({ "stringValue": text }),
@@ -32,7 +32,7 @@ fn planned(lines: &[String]) -> Vec<ImportedRun> {
     plan_files(&[file.path().to_owned()], "").unwrap()
 }
 
-/// An agent that searches, books and reports; its model gets all messages each time.
+/// Returns the spans of an agent that searches, books and reports. Its model gets all messages each time.
 fn agent() -> Vec<Value> {
     let (ask, done) = (text("user", "book"), text("assistant", "booked"));
     let wants = json!({"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "book", "arguments": {"n": 1}}]});

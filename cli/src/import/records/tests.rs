@@ -11,13 +11,13 @@ use runlog_schemas::judge::{
 use super::*;
 use crate::import::{json::Value, tau_bench};
 
-/// What the judge needs of one run, kept as simply as can be.
+/// The simplest state of one run that the judge needs.
 #[derive(Default)]
 pub(in crate::import) struct Journal {
     pub(in crate::import) head: Head,
     seen: HashMap<RecordId, FirstJudgement>,
     calls: HashMap<RecordId, CallState>,
-    /// The length of each one's message list.
+    /// The length of each checkpoint's message list.
     checkpoints: HashMap<String, u64>,
 }
 
@@ -32,7 +32,7 @@ impl View for &Journal {
         Ok(self.seen.get(record_id.as_str()).cloned())
     }
 
-    /// Imports give no id twice.
+    /// Imports use no id twice.
     fn seen_conflict(&mut self, _: RecordId<&str>, _: ContentHash) -> Result<Option<FirstJudgement>, Infallible> {
         Ok(None)
     }
@@ -41,12 +41,12 @@ impl View for &Journal {
         Ok(self.calls.get(request.as_str()).cloned())
     }
 
-    /// Imports write nothing that has one.
+    /// Imports write no records with a lifecycle.
     fn state(&mut self, _: Family, _: &str) -> Result<Option<State>, Infallible> {
         Ok(None)
     }
 
-    /// Imports decide nothing.
+    /// Imports write no decisions.
     fn pending_effect(&mut self, _: RecordId<&str>) -> Result<Option<PendingEffect>, Infallible> {
         Ok(None)
     }
@@ -56,14 +56,14 @@ impl View for &Journal {
         Ok(known.map(|messages| CheckpointState { messages: *messages, pruned: false }))
     }
 
-    /// Their sizes are not what is looked at here.
+    /// These tests do not check sizes.
     fn message_bytes(&mut self, _: &str, _: u64, _: u64) -> Result<u64, Infallible> {
         Ok(0)
     }
 }
 
 impl Journal {
-    /// Judges a record as it would come off the log.
+    /// Judges a record like a record from the log.
     pub(in crate::import) fn take(&mut self, record: &JournalRecord) -> Verdict {
         let bytes = codec::encode(record);
         let envelope = codec::read(&bytes).unwrap();

@@ -6,7 +6,7 @@ fn run(file: &str) -> Result<ImportedRun, Malformed> {
     plan("stem", &Value::whole(&file))
 }
 
-/// The events between the run's start and its end.
+/// Returns the events between the run's start and its end.
 fn events(file: &str) -> Vec<String> {
     trace(&run(file).unwrap()).into_iter().filter(|line| line != "started" && !line.starts_with("ended")).collect()
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::import::tests::trace;
 
-/// The plan of one run with these messages.
+/// Returns the plan of one run with these messages.
 fn run(traj: &str) -> Result<ImportedRun, Malformed> {
     let file = format!(r#"[{{"task_id":7,"trial":2,"reward":0.5,"info":{{}},"traj":{traj}}}]"#);
     let file = runlog_schemas::canonical::compact(&file).unwrap();
@@ -17,7 +17,7 @@ fn complaint(traj: &str) -> (String, String) {
     (path, what)
 }
 
-/// An assistant message with these calls: (id, name, arguments as in the file).
+/// Returns an assistant message with these calls: (id, name, arguments in the file's spelling).
 fn asks(calls: &[(&str, &str, &str)]) -> String {
     let call = |(id, name, arguments): &(&str, &str, &str)| {
         format!(r#"{{"id":{id},"type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}"#)
@@ -71,7 +71,7 @@ fn a_result_that_starts_with_error_is_a_failure_with_the_whole_content_as_messag
         events(&traj)[4..8],
         ["failed 2 Error: no \"seat\"", "turn 1 tool", "completed 3 \"An Error\"", "turn 2 tool"]
     );
-    // However it is spelled.
+    // The spelling of the text does not matter.
     assert_eq!(events(&format!("[{},{}]", asks(&[ONE]), tool(r#""\u0045rror""#)))[3], "failed 2 Error");
 }
 

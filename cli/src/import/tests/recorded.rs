@@ -1,4 +1,4 @@
-//! The importers on recorded runs, compared with the files read a second time and more simply.
+//! Runs the importers on recorded runs, and compares their results with a second, simpler reading of the files.
 
 use runlog_schemas::json::Json;
 use runlog_schemas::judge::Verdict;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::*;
 use crate::import::records::tests::Journal;
 
-/// The sample files of a format. Panics where there are none: scripts/test.sh leaves these tests out then.
+/// Returns the sample files of a format. Panics without samples; scripts/test.sh skips these tests then.
 fn samples(format: &str) -> Vec<PathBuf> {
     let folder = std::env::var_os("RUNLOG_SAMPLES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
@@ -28,12 +28,12 @@ fn json(text: &Json) -> Value {
     serde_json::from_str(text.as_str()).unwrap()
 }
 
-/// The run's messages, as JSON values.
+/// Returns the run's messages as JSON values.
 fn messages(run: &ImportedRun) -> Vec<Value> {
     run.messages.iter().map(json).collect()
 }
 
-/// Each call's tool, arguments and result; a failed call's message counts as its result.
+/// Returns each call's tool, arguments and result. A failed call's message counts as its result.
 fn calls(run: &ImportedRun) -> Vec<(String, Value, Option<Value>)> {
     let answer = |asked: usize| {
         run.events.iter().find_map(|event| match event {
@@ -51,8 +51,8 @@ fn calls(run: &ImportedRun) -> Vec<(String, Value, Option<Value>)> {
     run.events.iter().enumerate().filter_map(call).collect()
 }
 
-/// What holds of any run: message and turn go together, checkpoints grow, each call is answered once and after it was
-/// asked for, and the judge applies every record.
+/// Checks properties of every run: each message has a turn, checkpoints grow, each call is answered once and after its request,
+/// and the judge applies every record.
 fn check_shape(run: &ImportedRun) {
     let mut turns = 0;
     let mut saved = 0;
@@ -130,7 +130,7 @@ fn every_swe_agent_run_is_planned_with_all_its_messages_calls_and_results() {
         assert_eq!(&messages(&run), source["history"].as_array().unwrap(), "{}", run.run_id);
         let results: Vec<_> = calls(&run).into_iter().map(|(_, _, result)| result).collect();
         if let Some(trajectory) = source["trajectory"].as_array() {
-            // In these files the steps are in the order of their messages.
+            // In these files, steps have the order of their messages.
             let observations: Vec<_> = trajectory.iter().map(|step| Some(step["observation"].clone())).collect();
             assert_eq!(results, observations, "{}", run.run_id);
         } else {

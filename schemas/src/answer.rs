@@ -1,6 +1,6 @@
 //! A server's answers as JSON. The server, the client and the command line share these types.
 //!
-//! Fields may be added, and none is renamed. An absent value is null.
+//! Later versions may add fields and never rename a field. An absent value is null.
 
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
@@ -73,7 +73,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position, as the subject of an error.
+    /// Converts the position to the subject of an error.
     pub fn subject(&self) -> Subject {
         let Self { topic, partition, offset, .. } = self;
         Subject { topic: Some(topic.clone()), partition: Some(*partition), offset: Some(*offset), ..Subject::default() }
@@ -81,8 +81,8 @@ impl Position {
 }
 
 symbols! {
-    /// The outcome of an appended record. A repeat is a record that was judged before, with the same content: it has no
-    /// effect of its own. A record that is only appended is in the log and not judged yet: it may be refused.
+    /// The outcome of an appended record. `repeat`: the record was judged before with the same content, and has no further
+    /// effect. `appended`: the record is in the log but not judged yet, and may be refused.
     Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused", Appended = "appended" }
 }
 
@@ -90,11 +90,11 @@ symbols! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Outcome {
-    /// Its position; for a repeat, the position of the first one.
+    /// The record's position; for a repeat, the position of the first record.
     pub position: Position,
     /// Applied, repeat or refused; appended if the answer did not wait for the judgement.
     pub outcome: OrOther<Disposition>,
-    /// Why it was refused; for a repeat, why the first one was.
+    /// The reason of a refusal; for a repeat, the first record's reason.
     pub reason: Option<OrOther<Reason>>,
     /// The record's id.
     #[serde(default)]
@@ -103,28 +103,28 @@ pub struct Outcome {
     /// null.
     #[serde(default)]
     pub journal_seq: Option<JournalSeq>,
-    /// Who wrote the record at `position`: for a repeat, the writer of the first one. Null if the record is not judged yet,
-    /// or belongs to a partition.
+    /// The writer of the record at `position`; for a repeat, the writer of the first record. Null if the record is not judged
+    /// yet, or is about a partition.
     #[serde(default)]
     pub record_writer: Option<Writer>,
 }
 
 /// The outcome of an appended record and the run's writer, both read at one log position.
 ///
-/// A record can be applied although its writer has lost the run: a later claim gave the run to another writer. And a record that
-/// was applied can be another writer's, under the same id: `record_writer` says whose it is.
+/// A record can be applied although its writer has lost the run since, by a later claim. And the applied record with this id can
+/// be another writer's: `record_writer` names its writer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadBack {
     /// The record's outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// The run's epoch; 0 when never claimed.
+    /// The run's epoch; 0 if never claimed.
     pub epoch: Epoch,
-    /// The epoch's writer; empty when never claimed.
+    /// The epoch's writer; empty if never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// The outcomes of the run's records at the positions `also`, in that order; null where there is none under the position: it
-    /// repeats an applied record, or was skipped.
+    /// The outcomes of the run's records at the positions `also`, in that order. Null for a position without an outcome: its
+    /// record repeats an applied record, or was skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Option<Outcome>>,
 }
@@ -155,13 +155,13 @@ pub struct Line {
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
-    /// The log's time of the record, RFC 3339; absent if the log gave it none.
+    /// The log's timestamp of the record, RFC 3339; absent if the log has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     pub logged_at: Option<String>,
     /// The payload. Its content is masked by privacy class, and a payload in the content store is shown as its claim
     /// check, `stored_payload`, unless raw was asked for. If a retention horizon deleted it, it is `{"dropped":
-    /// POSITION}` alone, the horizon's position; if it nests too deep to be shown, `{"unreadable": WHY}` alone.
+    /// POSITION}` alone, the horizon's position. If it nests too deeply to be shown, it is `{"unreadable": WHY}` alone.
     #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
     /// On decisions, if the server has tokens and their file a `receipt_key`: the principal that the record names. Absent
@@ -169,17 +169,17 @@ pub struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// On decisions, if the server has tokens and their file a `receipt_key`: whether a server with that key authenticated
-    /// the principal. If false, anybody who can write to the topic may have decided. Absent if the content was deleted.
+    /// the principal. If false, any client that can write to the topic may have decided. Absent if the content was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_verified: Option<bool>,
-    /// Set if raw was asked for and the payload could not be read: its claim check is shown.
+    /// Set if the query has `raw=true` and the payload could not be read. `payload` is then its claim check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
-    /// Why the record cannot be shown: it nests deeper than a writer may nest today.
+    /// The reason why the record cannot be shown: it nests deeper than current writers may nest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// If the whole record was asked for: the record as its writer gave it, with its sequence numbers, in the form in
-    /// which it is appended. Absent if its content could not be read, was deleted or cannot be shown.
+    /// If the query asks for whole records: the record as its writer sent it, with its sequence numbers, in the form for an
+    /// append. Absent if its content could not be read, was deleted or cannot be shown.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Record>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Json>,
@@ -189,32 +189,32 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Lines {
-    /// The page, in log order unless asked otherwise.
+    /// The page, in log order by default.
     pub records: Vec<Line>,
-    /// Where the next page starts; null at the end.
+    /// The cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
 symbols! {
-    /// Why content could not be read: the store does not have it, has something else under its name, or did
-    /// not answer (retry).
+    /// The reason why content could not be read: the store does not have it, has other content under its name, or did not
+    /// answer (retry).
     ContentLoss { Missing = "missing", Corrupt = "corrupt", Unavailable = "unavailable" }
 }
 
-/// Content that a record names and that could not be read. What the record did is known without it.
+/// Content of a record that could not be read. The record's effect does not depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct MissingContent {
     /// The record's id.
     pub record_id: RecordId,
-    /// The type of the payload that is missing.
+    /// The type of the missing payload.
     pub payload_type: OrOther<PayloadType>,
     /// The content's SHA-256, hexadecimal: its name in the content store.
     #[cfg_attr(feature = "openapi", schemars(with = "crate::datum::Sha256"))]
     pub sha256: String,
-    /// Its length, bytes.
+    /// The content's length, bytes.
     pub bytes: u64,
-    /// Why it could not be read.
+    /// The reason why it could not be read.
     pub reason: OrOther<ContentLoss>,
     /// The record's position.
     pub position: Position,

@@ -2,16 +2,16 @@
 //! ([`Fingerprint::of_call`](crate::id::Fingerprint::of_call)).
 //!
 //! [`canonicalize`] is RFC 8785 (JCS) over JSON *text*, with one extension: integer literals keep their exact digits.
-//! JCS itself sends every number through a double, which would make one call out of two that differ in a 64-bit id
-//! only. It works on text because a parsed tree has already lost those digits, and the duplicate keys that are refused.
+//! JCS itself converts every number to a double. Two calls that differ only in a 64-bit id would then be one call. The
+//! function works on text, because a parsed tree has already lost those digits and the duplicate keys, which are refused.
 //!
 //! ```text
-//!  JSON text ──scan──▶ tokens ──┬──▶ compact: written as they come
+//!  JSON text ──scan──▶ tokens ──┬──▶ compact: written in order
 //!           (grammar, depth)    └──▶ canonical: a tree, its keys sorted, then written
 //! ```
 //!
-//! One pass over the input, with a depth limit. For any input, the cost is linear in the text, and n log n in the keys
-//! of one object.
+//! It makes one pass over the input, with a depth limit. The cost is always linear in the text, and n log n in the keys of one
+//! object.
 
 use std::borrow::Cow;
 
@@ -22,20 +22,20 @@ mod scan;
 mod tests;
 mod write;
 
-/// How deep arrays and objects may nest: a text with this many open at once is accepted, one more is refused.
+/// The most arrays and objects that may be open at once (inclusive).
 pub const DEPTH_MAX: usize = 128;
 
-/// Why a text was refused, and where in it.
+/// The reason why a text was refused, and its place.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{problem} at {}", place(pointer))]
 pub struct Error {
-    /// RFC 6901 pointer to the innermost value that was being read; empty for the text itself.
+    /// RFC 6901 pointer to the innermost value at the error; empty for the text itself.
     pub pointer: String,
-    /// What is wrong there.
+    /// The problem at this place.
     pub problem: Problem,
 }
 
-/// What a text was refused for.
+/// The problem of a refused text.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// Not JSON (RFC 8259).
@@ -43,16 +43,16 @@ pub enum Problem {
     Syntax {
         /// The expected token.
         expected: &'static str,
-        /// From the start of the text, 0-based.
+        /// The offset from the start of the text, 0-based.
         offset: usize,
     },
     /// More than [`DEPTH_MAX`] arrays and objects are open at once.
     #[error("nested deeper than {DEPTH_MAX} levels")]
     TooDeep,
-    /// Canonical form only: which of the two counts depends on the reader.
+    /// Canonical form only: readers differ in which of the two values they use.
     #[error("duplicate key {0:?}")]
     DuplicateKey(String),
-    /// Canonical form only: it has no UTF-8 spelling.
+    /// Canonical form only: a lone surrogate has no UTF-8 spelling.
     #[error("a lone surrogate in a string")]
     LoneSurrogate,
     /// Canonical form only: a fraction or exponent beyond the range of a double.
@@ -64,31 +64,29 @@ fn place(pointer: &str) -> Cow<'_, str> {
     if pointer.is_empty() { "the top level".into() } else { pointer.into() }
 }
 
-/// A name as a segment of a JSON pointer.
+/// Escapes a name as a segment of a JSON pointer.
 pub(crate) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The canonical form of a JSON text.
+/// Returns the canonical form of a JSON text.
 ///
-/// Differs from RFC 8785 in this: a literal without fraction and exponent keeps its digits, however many, and only
-/// `-0` becomes `0`. Within ±(2^53−1) that is the same text as RFC 8785 gives. Every other number is read as a double
-/// and written as ECMAScript does.
+/// Differs from RFC 8785 in one rule: a literal without fraction and exponent keeps all its digits, and only `-0` becomes `0`.
+/// Within ±(2^53−1) the result equals RFC 8785. Every other number is read as a double and written as in ECMAScript.
 ///
 /// # Errors
-/// Besides what is not JSON: duplicate keys (compared after unescaping), lone surrogates, numbers that overflow a
-/// double, more than [`DEPTH_MAX`] levels.
+/// Invalid JSON, duplicate keys (compared after unescaping), lone surrogates, numbers that overflow a double, and more than
+/// [`DEPTH_MAX`] levels.
 pub fn canonicalize(json: &str) -> Result<String, Error> {
     let mut tree = write::Builder::default();
     scan::scan(json, |token| tree.take(token))?;
     Ok(tree.finish(json.len()))
 }
 
-/// The same text without insignificant white space: every number and string keeps its spelling, keys their order and
-/// their repetitions.
+/// Removes insignificant white space. Numbers and strings keep their spelling. Keys keep their order and repetitions.
 ///
 /// # Errors
-/// What is not JSON, and more than [`DEPTH_MAX`] levels.
+/// Invalid JSON, and more than [`DEPTH_MAX`] levels.
 pub fn compact(json: &str) -> Result<String, Error> {
     let mut out = String::with_capacity(json.len());
     scan::scan(json, |token| {
@@ -98,8 +96,8 @@ pub fn compact(json: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// A JSON pointer to a member whose object has another member of the same name, compared after unescaping. `None` if every name
-/// is unique, and for a text that is not JSON or nests too deep.
+/// Returns a JSON pointer to a member whose object has another member of the same name, compared after unescaping. `None` if
+/// every name is unique, and for a text that is not JSON or nests too deeply.
 pub fn repeated_member(json: &str) -> Option<String> {
     let (mut open, mut names) = (Vec::new(), Vec::<Cow<'_, str>>::new());
     let scanned = scan::scan(json, |token| {
@@ -126,12 +124,12 @@ pub fn repeated_member(json: &str) -> Option<String> {
     }
 }
 
-/// Whether a JSON text nests no deeper than [`DEPTH_MAX`].
+/// Returns whether a JSON text nests no deeper than [`DEPTH_MAX`].
 pub(crate) fn nests_within_bounds(json: &str) -> bool {
     scan::scan(json, |_| Ok(())).is_ok()
 }
 
-/// Lower-case hex of the SHA-256 of the canonical form of arguments.
+/// Returns the SHA-256 of the canonical form of arguments, in lower-case hex.
 pub(crate) fn args_sha256(arguments: &str) -> Result<String, Error> {
     Ok(Sha256::of(canonicalize(arguments)?.as_bytes()).to_string())
 }

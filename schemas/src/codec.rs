@@ -27,7 +27,7 @@ use framing::{SINGLE_OBJECT_BYTES, single_object};
 /// The largest framed record that a producer may append and a reader accepts, bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
-/// The reason why bytes are not a record, and the projector's reaction.
+/// The reason why bytes are not a record. Each reason has one reaction of the projector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Unknown framing: a dead letter.
@@ -45,7 +45,7 @@ pub enum Unreadable {
     /// The registry has not answered for this schema id yet: read again later.
     #[error("schema {what}")]
     Unresolved {
-        /// Which id, and why there is no answer.
+        /// The id, and the reason why there is no answer.
         what: String,
         /// Whether the request failed, so that an operator may have to act; otherwise it is in flight.
         failing: bool,
@@ -56,12 +56,12 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// Whether the partition stops here; otherwise the record is a dead letter and the partition continues.
+    /// Returns whether the partition stops here. Otherwise the record is a dead letter and the partition continues.
     pub fn stops(&self) -> bool {
         matches!(self, Self::UnknownSchema(_) | Self::UnknownBranch(_))
     }
 
-    /// The dead letter's `reason`.
+    /// Returns the dead letter's `reason`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotFramed => "not_framed",
@@ -105,14 +105,14 @@ pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Vec<u8> {
 /// The last of the facts that version 2 added, a proof, encoded: its branch and 32 bytes.
 const PROOF_BYTES: usize = 33;
 
-/// A record's envelope, borrowed from its datum; the fields that judging, projecting and numbering need.
+/// A record's envelope, borrowed from its datum: the fields for judging, projecting and numbering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<'a> {
-    /// The writer; none on records that need no claim, and before the first claim.
+    /// The writer. `None` on records that need no claim, and before the first claim.
     pub writer_id: Option<WriterId<&'a str>>,
-    /// Its epoch.
+    /// The writer's epoch.
     pub writer_epoch: Epoch,
-    /// Its sequence number within the epoch.
+    /// The writer's sequence number within the epoch.
     pub writer_seq: WriterSeq,
     /// The run's sequence number.
     pub journal_seq: JournalSeq,
@@ -122,7 +122,7 @@ pub struct Envelope<'a> {
     pub record_id: RecordId<&'a str>,
     /// The kind.
     pub kind: RecordKind,
-    /// The run; none on a partition's records, and on no other.
+    /// The run. `None` only on records about a partition.
     pub run_id: Option<RunId<&'a str>>,
     /// The payload's privacy.
     pub privacy: PrivacyClass,
@@ -137,7 +137,7 @@ pub struct Envelope<'a> {
     stored: Option<StoredPayload>,
     event_at: usize,
     content_at: usize,
-    /// Where the facts of version 1, 2 and 3 end. A version that the datum does not have adds none.
+    /// The ends of the facts of version 1, 2 and 3. A version that the datum lacks adds no facts.
     facts_end: [usize; 3],
     payload_at: usize,
     version: &'static Version,
@@ -217,9 +217,9 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same whether the payload is inline or stored. The body
-    /// counts as in the lowest version that expresses it, so that a record which is numbered again has the same hash, and
-    /// `principal_proof` as null, so that a decision which is sent again has it after the server's key changed.
+    /// Returns the SHA-256 over the body and [`Envelope::payload_hash`], which does not depend on whether the payload is inline or
+    /// stored. The body is hashed in the lowest version that expresses it, so that a renumbered record has the same hash.
+    /// `principal_proof` is hashed as null, so that a resent decision has the same hash after a change of the server's key.
     pub fn content_hash(&self) -> ContentHash {
         let [_, second, last] = self.facts_end;
         let version = self.facts.version_of_content();
@@ -233,13 +233,13 @@ impl<'a> Envelope<'a> {
         ContentHash(Sha256::of_parts(&[before, null, between, after, &self.payload_hash().0]))
     }
 
-    /// SHA-256 of the whole datum: the input of the run hash.
+    /// Returns the SHA-256 of the whole datum, the input of the run hash.
     pub fn record_hash(&self) -> Sha256 {
         Sha256::of(self.datum)
     }
 
-    /// SHA-256 of the payload's encoding, inline or stored. Equal completions have equal hashes. A batch's is over the
-    /// content hashes of its records, so that it does not depend on their numbers.
+    /// Returns the SHA-256 of the payload's encoding, inline or stored. Equal completions have equal hashes. A batch's hash covers
+    /// the content hashes of its records, so that it does not depend on their numbers.
     pub fn payload_hash(&self) -> Sha256 {
         if self.kind == RecordKind::Batch
             && let Ok(records) = self.records()
@@ -249,17 +249,17 @@ impl<'a> Envelope<'a> {
         self.stored.as_ref().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
 
-    /// The claim check, if the payload is in the content store.
+    /// Returns the claim check, if the payload is in the content store.
     pub fn stored(&self) -> Option<&StoredPayload> {
         self.stored.as_ref()
     }
 
-    /// Decodes the payload, or its claim check where it is in the content store.
+    /// Decodes the payload, or its claim check if it is in the content store.
     pub fn payload(&self) -> Result<Payload, Malformed> {
         whole(self.payload_input())
     }
 
-    /// The records of a batch, each as a record of its own.
+    /// Returns the records of a batch.
     ///
     /// Errors: the payload is not a readable batch.
     pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
@@ -281,7 +281,7 @@ impl<'a> Envelope<'a> {
         Batch::spans(&mut input, |at| visit(Envelope::read(Unframed { version: self.version, datum: &payload[at] })?))
     }
 
-    /// The record as an Avro single object.
+    /// Returns the record as an Avro single object.
     pub fn framed(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + self.datum.len());
         single_object(self.version, &mut out);
@@ -289,7 +289,7 @@ impl<'a> Envelope<'a> {
         out
     }
 
-    /// The summary for event streams.
+    /// Reads the summary for event streams.
     pub fn event(&self) -> Result<Event<'a>, Malformed> {
         Event::read(&mut Input::of_version(&self.datum[self.event_at..], self.version.number))
     }
@@ -298,25 +298,25 @@ impl<'a> Envelope<'a> {
         Input::of_version(&self.datum[self.payload_at..], self.version.number)
     }
 
-    /// The version of the schema that it was written with.
+    /// Returns the schema version of the record's datum.
     pub fn version(&self) -> &'static Version {
         self.version
     }
 
-    /// The datum that it was read from.
+    /// Returns the datum of the record.
     pub fn datum(&self) -> &'a [u8] {
         self.datum
     }
 }
 
-/// The claim check, if the payload that comes next is one.
+/// Reads the claim check, if the next payload is one.
 fn claim_check(input: &mut Input<'_>) -> Option<StoredPayload> {
     let branch = input.branch(PayloadType::ALL.len()).ok()?;
     (PayloadType::ALL[branch] == PayloadType::StoredPayload).then(|| StoredPayload::take(input).ok())?
 }
 
-/// Unframes `bytes` and reads the envelope and the payload's branch. [`read`] may still find that the record is a dead
-/// letter, but no longer that it stops its partition.
+/// Unframes `bytes` and reads the envelope and the payload's branch. [`read`] may still find that the record is a dead letter. It
+/// can no longer find a reason to stop the partition.
 pub fn read_envelope(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = Envelope::read(unframe(bytes)?)?;
     let branch = envelope.payload_input().long()?;
@@ -326,7 +326,7 @@ pub fn read_envelope(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     Ok(envelope)
 }
 
-/// Unframes `bytes`, reads the envelope and checks the payload to the last byte.
+/// Unframes `bytes`, reads the envelope and checks the whole payload.
 pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = read_envelope(bytes)?;
     let mut input = envelope.payload_input();
@@ -347,7 +347,7 @@ fn branch_type(branch: i64) -> Option<PayloadType> {
     usize::try_from(branch).ok().and_then(|branch| PayloadType::ALL.get(branch).copied())
 }
 
-/// Checks that kind and facts agree with the payload: a reader judges by kind and facts alone.
+/// Checks that kind and facts match the payload, because the judge reads only kind and facts.
 fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     let malformed = |what| Malformed { what, at: envelope.payload_at };
     if let Some(stored) = envelope.stored()
@@ -372,7 +372,7 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Decodes a datum whole.
+/// Decodes a whole datum.
 pub fn decode(datum: Unframed<'_>) -> Result<JournalRecord, Malformed> {
     let Unframed { version, datum } = datum;
     whole(Input::of_version(datum, version.number))

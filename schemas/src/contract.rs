@@ -1,4 +1,4 @@
-//! How types of another SDK's contract are declared: `contract!` for records, `variants!` for enums that hold data.
+//! Macros that declare the types of another SDK's contract: `contract!` for records, `variants!` for enums with data.
 //!
 //! ```text
 //!   contract! { A { b: String, maybe c: u64, null d: String, many e: F } }
@@ -6,24 +6,24 @@
 //!   variants! { V: internal("type") { 1 X(Y) = "x" } }      branch 0 keeps a variant that this build does not know
 //! ```
 //!
-//! The JSON is what serde writes for the contract's own type: `schemas/contracts/` has the list that a test holds these
-//! to.
+//! The JSON equals serde's output for the contract's own type. A test compares these types with the list in
+//! `schemas/contracts/`.
 
 use crate::{datum, json::Json};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// A variant that this build does not know, whole.
+/// A variant that this build does not know, kept unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unrecognized {
     /// The variant's name.
     pub variant: String,
-    /// JSON text: the content if it is separate from the name, otherwise the whole value.
+    /// The JSON text of the content if it is separate from the name, otherwise of the whole value.
     pub content: Json,
 }
 datum!(Unrecognized { variant, content });
 
-/// How serde writes an enum that holds data.
+/// Serde's representation of an enum with data.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// The variant's name is a member among its fields.
@@ -35,7 +35,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The name of the variant in `raw`, and the JSON of its content.
+    /// Returns the name of the variant in `raw` and the JSON of its content.
     pub fn open<'a, E: serde::de::Error>(self, raw: &'a RawValue) -> Result<(String, &'a RawValue), E> {
         let text = raw.get();
         if matches!(self, Self::External) && text.starts_with('"') {
@@ -56,15 +56,15 @@ impl Form {
         }
     }
 
-    /// The part of an unknown variant that is kept.
+    /// Keeps the content of an unknown variant, or the whole value.
     pub fn keep<E: serde::de::Error>(
         self,
         variant: String,
         raw: &RawValue,
         content: &RawValue,
     ) -> Result<Unrecognized, E> {
-        let kept = if matches!(self, Self::Adjacent(..)) { content } else { raw };
-        Ok(Unrecognized { variant, content: Json::parse(kept.get()).map_err(E::custom)? })
+        let content_text = if matches!(self, Self::Adjacent(..)) { content } else { raw };
+        Ok(Unrecognized { variant, content: Json::parse(content_text.get()).map_err(E::custom)? })
     }
 }
 
@@ -77,7 +77,7 @@ macro_rules! contract {
     (@ $doc:tt $name:ident [$($done:tt)*] [$($names:ident)*] maybe $field:ident: $type:ty, $($rest:tt)*) => {
         $crate::contract!(@ $doc $name [
             $($done)*
-            #[doc = concat!("The contract's `", stringify!($field), "`, where it has one.")]
+            #[doc = concat!("The contract's `", stringify!($field), "`, if it has one.")]
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub $field: Option<$type>,
         ] [$($names)* $field] $($rest)*);
@@ -85,7 +85,7 @@ macro_rules! contract {
     (@ $doc:tt $name:ident [$($done:tt)*] [$($names:ident)*] null $field:ident: $type:ty, $($rest:tt)*) => {
         $crate::contract!(@ $doc $name [
             $($done)*
-            #[doc = concat!("The contract's `", stringify!($field), "`; written as null where there is none.")]
+            #[doc = concat!("The contract's `", stringify!($field), "`; written as null if absent.")]
             #[serde(default)]
             pub $field: Option<$type>,
         ] [$($names)* $field] $($rest)*);

@@ -1,26 +1,25 @@
-//! Avro's binary encoding, written by hand: the format of log records and index rows.
+//! Avro's binary encoding, implemented by hand: the format of log records and index rows.
 //!
 //! The format is the Avro 1.12 specification's "Binary Encoding": zigzag varints, length-prefixed strings, arrays in
-//! blocks, unions as a branch index and its value, records as their fields in order. By hand because the projector
-//! reads an envelope in place, hashes a suffix of the same bytes and does not decode the payload;
-//! `tests/claims/oracle.rs` proves it equal to `apache-avro` on generated values, and the `.avsc` file stays the
-//! contract.
+//! blocks, unions as a branch index and its value, records as their fields in order. It is implemented by hand, because the
+//! projector reads an envelope in place, hashes a suffix of the same bytes and does not decode the payload.
+//! `tests/claims/oracle.rs` compares it with `apache-avro` on generated values. The `.avsc` file stays the contract.
 //!
-//! Every length is checked against the remaining bytes *before* anything is allocated for it. Caps: a datum's size
-//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types are
-//! not recursive, except that a batch holds records, one level deep.
+//! Every length is checked against the remaining bytes *before* an allocation. Caps: a datum's size
+//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); Types are
+//! not recursive, except that a batch contains records, one level deep.
 
 mod sha256;
 
 pub use sha256::{Sha256, hex};
 
-/// Bytes that are not valid Avro of the schema. `at` is the byte offset within the datum.
+/// The error for bytes that are not valid Avro of the schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {at}")]
 pub struct Malformed {
-    /// What is wrong.
+    /// The problem.
     pub what: &'static str,
-    /// Where, in bytes from the start of the datum.
+    /// The byte offset from the start of the datum.
     pub at: usize,
 }
 
@@ -34,7 +33,7 @@ pub struct NoSymbol {
     pub known: String,
 }
 
-/// The most items of one array, all blocks together: an item of one encoded byte can be large in memory.
+/// Largest number of items of one array, in all blocks together. An item of one encoded byte can be large in memory.
 pub const ITEMS_MAX: usize = 1 << 16;
 
 /// A cursor over one datum.
@@ -42,7 +41,7 @@ pub const ITEMS_MAX: usize = 1 << 16;
 pub struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Whether a batch's records are being read. A batch within a batch is refused.
+    /// Whether the cursor is within a batch. A batch within a batch is refused.
     pub(crate) in_batch: bool,
     version: u16,
 }
@@ -58,29 +57,29 @@ impl<'a> Input<'a> {
         Self { bytes, at: 0, in_batch: false, version }
     }
 
-    /// The version of the schema that the datum was written with.
+    /// Returns the schema version of the datum.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Bytes consumed so far.
+    /// Returns the number of consumed bytes.
     #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes left.
+    /// Returns the number of remaining bytes.
     #[inline]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The error for `what` at the current position.
+    /// Creates the error `what` at the current position.
     pub fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { what, at: self.at }
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     #[inline]
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         if n > self.left() {
@@ -91,10 +90,10 @@ impl<'a> Input<'a> {
         Ok(out)
     }
 
-    /// An Avro `int` or `long`.
+    /// Reads an Avro `int` or `long`.
     #[inline]
     pub fn long(&mut self) -> Result<i64, Malformed> {
-        // Most are lengths and branches of one byte.
+        // Most numbers are lengths and branches of one byte.
         match self.bytes.get(self.at) {
             Some(&byte) if byte & 0x80 == 0 => {
                 self.at += 1;
@@ -121,7 +120,7 @@ impl<'a> Input<'a> {
         Err(self.malformed("number longer than 64 bits"))
     }
 
-    /// Steps over a zero byte if one comes next: the null of an optional value, the end of an array.
+    /// Skips the next byte if it is zero: the null of an optional value, or the end of an array.
     #[inline]
     fn zero(&mut self) -> bool {
         let there = self.bytes.get(self.at) == Some(&0);
@@ -129,31 +128,31 @@ impl<'a> Input<'a> {
         there
     }
 
-    /// A length or count: a `long` that is not negative.
+    /// Reads a length or count: a `long` that is not negative.
     #[inline]
     pub fn length(&mut self) -> Result<usize, Malformed> {
         let at = self.at;
         usize::try_from(self.long()?).map_err(|_| Malformed { what: "negative length", at })
     }
 
-    /// An Avro `string`, borrowed.
+    /// Reads an Avro `string`, borrowed.
     pub fn str(&mut self) -> Result<&'a str, Malformed> {
         let n = self.length()?;
         let at = self.at;
         std::str::from_utf8(self.bytes(n)?).map_err(|_| Malformed { what: "string is not UTF-8", at })
     }
 
-    /// An Avro `string` or null, borrowed.
+    /// Reads an Avro `string` or null, borrowed.
     pub fn optional_str(&mut self) -> Result<Option<&'a str>, Malformed> {
         if self.zero() || self.branch(2)? == 0 { Ok(None) } else { self.str().map(Some) }
     }
 
-    /// Steps over an Avro `string`.
+    /// Checks and skips an Avro `string`.
     pub fn skip_str(&mut self) -> Result<(), Malformed> {
         let n = self.length()?;
         let at = self.at;
         let bytes = self.bytes(n)?;
-        // Most are ASCII, and proving that is quicker than proving UTF-8.
+        // Most strings are ASCII, and this check is faster than the check for UTF-8.
         let is_text = is_ascii(bytes) || std::str::from_utf8(bytes).is_ok();
         if is_text { Ok(()) } else { Err(Malformed { what: "string is not UTF-8", at }) }
     }
@@ -167,7 +166,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Faster than the standard library's for short strings: most have fewer than 40 bytes.
+/// Returns whether all bytes are ASCII. Faster than the standard library for short strings; most have fewer than 40 bytes.
 #[inline]
 fn is_ascii(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().fold(0, |all, byte| all | byte) < 0x80 };
@@ -192,7 +191,7 @@ pub fn put_bytes(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Bytes that most encodings on their own fit in.
+/// Capacity that suffices for most encodings.
 const ENCODING_BYTES: usize = 64;
 
 /// A value with an Avro encoding.
@@ -201,12 +200,12 @@ pub trait Datum: Sized {
     fn put(&self, out: &mut Vec<u8>);
     /// Reads one value.
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed>;
-    /// Checks one value and steps over it without keeping it.
+    /// Checks and skips one value.
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
         Self::take(input).map(drop)
     }
 
-    /// The encoding on its own.
+    /// Returns the encoding.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(ENCODING_BYTES);
         self.put(&mut out);
@@ -250,7 +249,7 @@ macro_rules! integers {
     ($($t:ty as $avro:ty),*) => {$(
         impl Datum for $t {
             fn put(&self, out: &mut Vec<u8>) {
-                // Avro's numbers are signed. Constructors refuse larger ones; here they saturate.
+                // Avro's numbers are signed. Constructors refuse larger numbers; here they saturate.
                 put_long(<$avro>::try_from(*self).unwrap_or(<$avro>::MAX).into(), out);
             }
             fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
@@ -283,7 +282,7 @@ impl<T: Datum> Datum for Option<T> {
     }
 }
 
-/// Walks the blocks of an array, calling `item` once per item.
+/// Reads the blocks of an array, and calls `item` once per item.
 pub(crate) fn blocks<'a>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
@@ -340,7 +339,7 @@ impl<T: Datum> Datum for Vec<T> {
     }
 }
 
-/// Steps over one field; the accessor only names its type.
+/// Skips one field. The accessor only determines the field's type.
 #[doc(hidden)]
 pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result<(), Malformed> {
     T::skip(input)
@@ -348,8 +347,8 @@ pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result
 
 /// Implements [`Datum`] for a struct: its fields, in the schema's order.
 ///
-/// A field added in a later schema version names that version: `note since 2`. Read from an older datum, it has its
-/// type's [`Default`], which must be the schema's default.
+/// A field of a later schema version names that version: `note since 2`. In an older datum it has its type's [`Default`], which
+/// must be the schema's default.
 #[macro_export]
 macro_rules! datum {
     ($name:ident {}) => {
@@ -384,10 +383,10 @@ macro_rules! datum {
     };
 }
 
-/// An Avro `enum`: its symbols in the schema's order, spelled in JSON as in Avro.
+/// Declares an Avro `enum`: its symbols in the schema's order, with the same spelling in JSON and Avro.
 ///
-/// With `open`, the first symbol is `unrecognized`, the schema's default: an unknown symbol in JSON becomes that, and
-/// its text is kept in the record's unknown fields.
+/// With `open`, the first symbol is `unrecognized`, the schema's default: an unknown symbol in JSON becomes
+/// `unrecognized`, and its text is kept in the record's unknown fields.
 #[macro_export]
 macro_rules! symbols {
     ($(#[$doc:meta])* open $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {

@@ -1,4 +1,4 @@
-//! Limits how deep JSON in a record may nest, so that JSON parsers accept the whole record with its content.
+//! Limits the nesting of JSON in a record, so that JSON parsers accept the whole record with its content.
 //!
 //! ```text
 //!   { "payload": { "arguments": ··· } }       2 levels, and 125 for the arguments
@@ -14,19 +14,19 @@ pub const RECORD_LEVELS_MAX: usize = 127;
 /// Levels that a batch adds around each of its records.
 const OF_BATCH: usize = 3;
 
-/// A member of a record nests too deep.
+/// The error for a member of a record that nests too deeply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{member} nests {levels} levels deep, more than the {max} that a record has room for there")]
 pub struct TooDeep {
     /// A JSON pointer to the member.
     pub member: String,
-    /// What it has.
+    /// The member's number of levels.
     pub levels: usize,
-    /// What it may have there.
+    /// The largest number of levels at this place.
     pub max: usize,
 }
 
-/// The nesting depth of a JSON text: the most arrays and objects open at once.
+/// Returns the nesting depth of a JSON text: the most arrays and objects open at once.
 pub fn levels(text: &str) -> usize {
     let (mut open, mut most, mut in_string, mut escaped) = (0usize, 0, false, false);
     for byte in text.bytes() {
@@ -45,15 +45,15 @@ pub fn levels(text: &str) -> usize {
     most
 }
 
-/// Whether a text nests deeper than `max`. Fast for a text with at most `max` opening brackets.
+/// Returns whether a text nests deeper than `max`. Fast for a text with at most `max` opening brackets.
 pub fn exceeds(text: &str, max: usize) -> bool {
     let brackets = || text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     text.len() > 2 * max && brackets() > max && levels(text) > max
 }
 
-/// Checks the depth of a record's JSON, of a batch's records too.
+/// Checks the depth of a record's JSON, including the records of a batch.
 ///
-/// Errors: the first member that nests too deep.
+/// Errors: the first member that nests too deeply.
 pub fn check(record: &JournalRecord) -> Result<(), TooDeep> {
     check_payload(&record.payload)
 }

@@ -1,5 +1,4 @@
-//! Reads records as JSON, as scripts and HTTP clients write them: the contract's fields and Runlog's own, with
-//! defaults.
+//! Parses records in JSON, as scripts and HTTP clients write them: the contract's fields and Runlog's own, with defaults.
 
 use crate::{
     canonical::escape,
@@ -20,13 +19,13 @@ mod batch;
 mod new;
 mod warnings;
 
-/// Why a JSON record was refused. `pointer` is a JSON pointer into it.
+/// The reason why a JSON record was refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}, at {pointer:?}")]
 pub struct Invalid {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// Where.
+    /// JSON pointer to the problem.
     pub pointer: String,
 }
 
@@ -59,8 +58,8 @@ fn invalid(what: impl ToString, pointer: &str) -> Invalid {
 impl Draft {
     /// Parses one JSON object. For a new record, use [`Self::parse_new`].
     ///
-    /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has
-    /// a default; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
+    /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Other members
+    /// have defaults; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
     /// too. Unknown members are kept in `unknown_fields`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
@@ -92,7 +91,7 @@ impl Draft {
         let record_id = record_id.unwrap_or_else(|| UNNAMED.to_owned());
         let run_id = run_id.as_ref().map(RunId::borrow);
         let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone());
-        // `facts` are present only on a record that was written before: it keeps the keys that it has, or none.
+        // Only a record that was written before has `facts`. It keeps its keys, or its lack of keys.
         let body = if members.contains_key("facts") { body } else { body.with_keys_of(&payload) };
         let defaults = JournalRecord { place: Sequencing::default(), body, payload };
         let mut record = overlay(defaults, &members)?;
@@ -100,7 +99,7 @@ impl Draft {
         if matches!(record.payload, Payload::Encrypted(_))
             && let Some(facts) = members.get("facts")
         {
-            // Nothing can be derived from an encrypted payload: the writer states the facts.
+            // Facts cannot be derived from an encrypted payload, so the writer states them.
             record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
         }
         if redacted
@@ -139,7 +138,7 @@ impl Draft {
         })
     }
 
-    /// Sets the id of a record without one; otherwise does nothing.
+    /// Sets the id of a record without one. Does not change an existing id.
     pub fn name(&mut self, id: RecordId) {
         if std::mem::replace(&mut self.has_record_id, true) {
             return;
@@ -175,7 +174,7 @@ fn check_depth(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<
     ))
 }
 
-/// Checks that `record` is what [`Draft::parse`] would make of `payload`, the content of its claim check.
+/// Checks that `record` equals the result of [`Draft::parse`] for `payload`, the content of its claim check.
 pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if matches!(payload, Payload::Encrypted(_)) {
         // Kind and facts of an encrypted payload cannot be checked.
@@ -197,7 +196,7 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The facts of a redacted payload. Hashes of redacted content come from the writer: a tool journal entry keeps the
+/// Returns the facts of a redacted payload. The writer provides hashes of redacted content: a tool journal entry keeps the
 /// fingerprint of its original arguments.
 fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
     match payload {
@@ -234,7 +233,7 @@ fn kind_and_facts(
     Ok((kind, facts))
 }
 
-/// Fills in the hashes that follow from a payload's content, and checks given ones. Redacted arguments are not hashed.
+/// Fills in hashes of a payload's content and checks given hashes. Redacted arguments are not hashed.
 fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
     match payload {
         Payload::ToolCallRequested(call) => {
@@ -264,7 +263,7 @@ fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
     }
 }
 
-/// Fills in or checks `state_hash`. That of a checkpoint with a base must be given: only its writer has the whole list.
+/// Fills in or checks `state_hash`. A checkpoint with a base must have it, because only the writer has the whole list.
 fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Invalid> {
     if checkpoint.base.is_some() {
         if Sha256::parse(&checkpoint.state_hash).is_some_and(|hash| hash.to_string() == checkpoint.state_hash) {
@@ -288,7 +287,7 @@ fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Inv
 /// The members of a record's sequencing.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
 
-/// The record's defaults, overridden by the given members.
+/// Overrides the record's defaults by the given members.
 fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -> Result<JournalRecord, Invalid> {
     let fields = |part| match part {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -324,7 +323,7 @@ fn number<T: DeserializeOwned>(all: &Map<String, Value>, name: &str) -> Result<(
     serde_json::from_value::<T>(value).map(drop).map_err(|e| invalid(e, &format!("/{name}")))
 }
 
-/// Members that the schema has no field for, as a JSON object from pointer to value; none if there are none.
+/// Returns the members without a field in the schema, as a JSON object from pointer to value. `None` without such members.
 fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
     let taken = serde_json::to_string(record).map_err(|e| invalid(e, ""))?;
     let taken: BTreeMap<String, &str> = json::members(&taken).map_err(|e| invalid(e, ""))?.into_iter().collect();
@@ -333,20 +332,20 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
         let at = format!("/{}", escape(name));
         let given = json::value(raw.get()).map_err(|e| invalid(e, &at))?;
         let there = taken.get(name).copied();
-        // A member equal to its own serialisation has nothing unknown.
+        // A member that equals its own serialisation has no unknown members.
         if name != "unknown_fields" && there != Some(raw.get()) {
             let there = there.map(json::value).transpose().map_err(|e| invalid(e, &at))?;
             let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
             let mut found = Map::new();
             diff(&given, there.as_ref(), &mut at.clone(), &mut found)?;
-            // Facts follow from the payload, whatever was given.
+            // Facts are derived from the payload; given facts are ignored.
             if name != "facts" {
                 left.extend(found);
             }
         }
     }
     if let Some(raw) = members.get("unknown_fields") {
-        // Runlog printed this record: its unknown members stay.
+        // Runlog printed this record. Its unknown members are kept.
         let text: String = serde_json::from_str(raw.get()).map_err(|e| invalid(e, "/unknown_fields"))?;
         let kept: Map<String, Value> = serde_json::from_str(&text).map_err(|e| invalid(e, "/unknown_fields"))?;
         left.extend(kept);
@@ -361,7 +360,7 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
     Ok(left)
 }
 
-/// The symbol that replaces unknown ones.
+/// The symbol that replaces unknown symbols.
 const UNRECOGNIZED: &str = "unrecognized";
 
 /// Removes a batch's records, which keep their own unknown members.

@@ -6,12 +6,12 @@
 //!   new ─┘                      └─▶ in_place     for journal records: can *our* reader read it?
 //! ```
 //!
-//! Our reader does not resolve schemas: it reads the bytes of every released version in place, and `datum!` names the
-//! version that added each field. So old records keep their hashes, at no cost; but the rules are stricter than Avro's:
-//! see [`in_place`]. Compatibility with *every* released version is what registries call `BACKWARD_TRANSITIVE`.
+//! Our reader does not resolve schemas. It reads the bytes of every released version in place, and `datum!` names the version that
+//! added each field. So old records keep their hashes without a conversion, but the rules are stricter than Avro's: see
+//! [`in_place`]. Compatibility with *every* released version is what registries call `BACKWARD_TRANSITIVE`.
 //!
-//! Written here because the verdicts of `apache-avro` 0.22's `SchemaCompatibility` are not the specification's on seven
-//! rows of `tests/claims/evolution.json`. It compares references to named types by name only, and so misses a changed
+//! Implemented here, because `SchemaCompatibility` of `apache-avro` 0.22 deviates from the specification in seven rows of
+//! `tests/claims/evolution.json`. It compares references to named types by name only, and so misses a changed
 //! type; it treats a definition and a reference to the same type as different; it ignores type aliases; it accepts
 //! defaults that most readers refuse; and it reports only the first error.
 
@@ -40,27 +40,27 @@ pub enum Rule {
 /// One reason why the new schema cannot read data of the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Incompatibility {
-    /// Where: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
+    /// The place: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
     pub path: String,
     /// The rule set.
     pub rule: Rule,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// A text that is not a schema.
+/// The error for a text that is not a schema.
 #[derive(Debug, thiserror::Error)]
 #[error("the {which} schema is not an Avro schema: {reason}")]
 pub struct Unparsable {
     /// `old` or `new`.
     pub which: &'static str,
-    /// What is wrong with it.
+    /// The problem of the text.
     pub reason: String,
 }
 
-/// Checks that `new` reads all data of `old`. Empty: compatible.
+/// Checks that `new` can read all data of `old`. Returns an empty list if the schemas are compatible.
 ///
-/// Where `old` is a version of the journal's record, the rules of [`in_place`] are checked as well.
+/// If `old` is a version of the journal's record, also checks the rules of [`in_place`].
 pub fn check(old: &str, new: &str) -> Result<Vec<Incompatibility>, Unparsable> {
     let parse = |which, text| Schema::parse(text).map_err(|reason| Unparsable { which, reason });
     let (old, new) = (parse("old", old)?, parse("new", new)?);
@@ -76,7 +76,7 @@ fn broken(rule: Rule, path: &str, reason: impl Into<String>) -> Incompatibility 
     Incompatibility { path: path.to_owned(), rule, reason: reason.into() }
 }
 
-/// Reasons to fail the build: a released version was changed, is not compiled in, or cannot be read by the last of
+/// Returns reasons to fail the build: a released version was changed, is not compiled in, or cannot be read by the last of
 /// `versions` (number and schema, oldest first). `list` is `avsc/RELEASED`.
 pub fn gate(list: &'static str, versions: &[(u16, &str)]) -> Vec<String> {
     let Some((_, current)) = versions.last() else { return vec!["there is no version".to_owned()] };

@@ -1,4 +1,4 @@
-//! The headers of a log record: kind, schema version, and trace.
+//! The headers of a log record: kind, schema version and trace.
 
 use crate::{
     record::JournalRecord,
@@ -6,15 +6,15 @@ use crate::{
     trace::{TRACEPARENT, is_traceparent},
 };
 
-/// A header's name and value, as a log entry holds them.
+/// A header's name and value in the form of a log entry.
 pub type Header = (String, Vec<u8>);
 
-/// The headers of every record: its kind and its schema's version.
+/// Returns the headers of a record: its kind and its schema version.
 pub fn of(record: &JournalRecord) -> Vec<Header> {
     of_version(record, record.version())
 }
 
-/// The same of a record that is written in a certain version.
+/// Returns the headers of a record that is written in this version.
 pub fn of_version(record: &JournalRecord, version: &Version) -> Vec<Header> {
     vec![
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
@@ -22,7 +22,7 @@ pub fn of_version(record: &JournalRecord, version: &Version) -> Vec<Header> {
     ]
 }
 
-/// The header that names the trace of a record; `None` if the text is not a `traceparent`.
+/// Returns the header with the trace of a record, or `None` if the text is not a `traceparent`.
 pub fn trace(traceparent: Option<&str>) -> Option<Header> {
     let traceparent = traceparent.filter(|text| is_traceparent(text))?;
     Some((TRACEPARENT.into(), traceparent.into()))

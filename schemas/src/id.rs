@@ -1,9 +1,9 @@
-//! Ids, numbers and hashes, each a type of its own, so that the compiler finds exchanged values.
+//! Ids, numbers and hashes. Each has its own type, so that the compiler finds exchanged values.
 //!
 //! ```text
 //!   text    RunId RecordId WriterId Fingerprint     not empty, bounded; borrowed in an envelope, owned elsewhere
-//!   number  Epoch WriterSeq JournalSeq Offset       what an Avro long holds
-//!           PartitionId                             what an Avro int holds
+//!   number  Epoch WriterSeq JournalSeq Offset       the range of an Avro long
+//!           PartitionId                             the range of an Avro int
 //!   hash    ContentHash RunHash PrevHash            SHA-256
 //! ```
 //!
@@ -44,8 +44,8 @@ pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};
 /// RocksDB, which may contain several. Real ids are far shorter.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids
-/// are.
+/// The longest fingerprint, bytes. Runlog's fingerprints have 67. A host's own fingerprint is kept unchanged. Fingerprints are
+/// parts of keys, like ids.
 pub const FINGERPRINT_BYTES_MAX: usize = 1024;
 
 /// Returns `.` or `..` if the text is one of them. URL parsers remove such a path segment, percent-encoded or not. A
@@ -70,7 +70,7 @@ pub enum Illegal {
         what: &'static str,
         /// The limit, bytes.
         max: usize,
-        /// What it has.
+        /// The id's length, bytes.
         bytes: usize,
     },
     /// An id that URL parsers remove from a path.
@@ -91,7 +91,7 @@ pub enum Illegal {
         /// The number.
         number: u64,
     },
-    /// Text that is no number.
+    /// A text that is not a number.
     #[error("{what} must be a whole number from 0 to {max}, not {text:?}")]
     NotANumber {
         /// The type, for people.

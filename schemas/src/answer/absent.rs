@@ -1,4 +1,4 @@
-//! A default that stands for null.
+//! A value that is null in JSON if it equals its default.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! The answer to an append over HTTP: the outcome, and what a client needs to continue or to correct the record.
+//! The answer to an append over HTTP: the outcome, and the data to continue or to correct the record.
 
 use super::{Disposition, OrOther, Outcome};
 use crate::{
@@ -11,17 +11,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Appended {
-    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 if its kind has none; null if the record
-    /// was refused.
+    /// The outcome. Its `journal_seq` is the number of the record at `position`: 0 if its kind has no number, null if the
+    /// record was refused.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the journal has applied this record, now or before; null if it is not judged yet.
     #[serde(default)]
     pub applied: Option<bool>,
-    /// A sentence for people: why it was refused and what to do; null if it was applied now, or is not judged yet.
+    /// A sentence for people with the reason of a refusal and the remedy. Null if the record was applied now, or is not judged
+    /// yet.
     #[serde(default)]
     pub detail: Option<String>,
-    /// The run's writer after this record was judged; at `latest`, after every claim that was in the log then. Null if the
+    /// The run's writer after this record was judged; at `latest`, after all claims that were in the log then. Null if the
     /// record is not judged yet.
     #[cfg_attr(feature = "openapi", schemars(with = "Writer"))]
     #[serde(default)]
@@ -29,19 +30,19 @@ pub struct Appended {
     /// Unknown members, statuses and kinds of the record, which have no effect.
     #[serde(default)]
     pub warnings: Vec<Warning>,
-    /// The outcomes of the run's records at the positions `also`, in that order; null where there is none under the position: it
-    /// repeats an applied record, or was skipped.
+    /// The outcomes of the run's records at the positions `also`, in that order. Null for a position without an outcome: its
+    /// record repeats an applied record, or was skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Option<Outcome>>,
 }
 
-/// A writer: of a run's last claim, or of a record.
+/// The writer of a run's last claim or of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Writer {
-    /// Its id; empty if the run was never claimed, or the record needs no writer.
+    /// The writer's id; empty if the run was never claimed, or if the record needs no writer.
     pub writer_id: OrEmpty<WriterId>,
-    /// Its epoch; 0 if it claimed nothing.
+    /// The writer's epoch; 0 without a claim.
     pub epoch: Epoch,
 }
 
@@ -51,12 +52,12 @@ pub struct Writer {
 pub struct Warning {
     /// JSON pointer into the record.
     pub pointer: String,
-    /// What is wrong there.
+    /// The defect of this part.
     pub message: String,
 }
 
 impl Appended {
-    /// An answer without warnings.
+    /// Creates an answer without warnings.
     pub fn new(outcome: Outcome, writer: Option<Writer>) -> Self {
         let refused = outcome.reason.as_ref();
         let applied = (outcome.outcome != Disposition::Appended).then_some(refused.is_none());
@@ -74,7 +75,7 @@ impl Appended {
     }
 }
 
-/// Why a record was refused, and what to do.
+/// Returns the reason of a refusal and the remedy.
 fn why(reason: &OrOther<Reason>) -> &'static str {
     let Some(reason) = reason.known() else { return "a rule of a newer version refused it; see `reason`" };
     match reason {

@@ -1,4 +1,4 @@
-//! Tool calls and other effects: their status, and which of them may have happened.
+//! Tool calls and other effects: their status, and whether they may have happened.
 
 use super::{Dropped, MissingContent, OrOther, Position, absent};
 #[cfg(feature = "openapi")]
@@ -14,7 +14,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Why a call failed.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CallError {
@@ -25,7 +25,7 @@ pub struct CallError {
 }
 
 symbols! {
-    /// The status of a call that was asked for. `unknown`: the run has no such call.
+    /// The status of the looked-up call. `unknown`: the run has no such call.
     LookupStatus { Completed = "completed", Failed = "failed", Pending = "pending", Unknown = "unknown" }
 }
 
@@ -43,9 +43,9 @@ impl From<CallStatus> for LookupStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Lookup {
-    /// Its status.
+    /// The call's status.
     pub status: OrOther<LookupStatus>,
-    /// The fingerprint asked for.
+    /// The looked-up fingerprint.
     pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
@@ -62,11 +62,10 @@ pub struct Lookup {
     pub error: Option<CallError>,
     /// The record that set the status.
     pub position: Option<Position>,
-    /// Arguments, result or failure that could not be read. The status does not depend on them.
+    /// Arguments, result or failure that could not be read. The status is valid without them.
     #[serde(default)]
     pub missing_content: Vec<MissingContent>,
-    /// Records whose arguments, result or failure retention has deleted: those are null. The status does not depend on
-    /// them.
+    /// Records whose arguments, result or failure retention has deleted; these are null. The status is valid without them.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
     /// Whether a result that arrived after the call had ended contradicts its end: the effect may have happened twice, or
@@ -101,49 +100,48 @@ pub struct Done {
     pub idempotency_key: Option<String>,
 }
 
-/// A refused result, kept as evidence for a decision, or because it contradicts the end of its effect.
+/// A refused result, which is kept as evidence for a decision or because it contradicts the end of its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Evidence {
     /// The refused record.
     pub record_id: RecordId,
-    /// The status that it reports, which is one of an ended effect.
+    /// The reported status: a status of an ended effect.
     #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
     /// Why it was refused.
     pub reason: OrOther<Reason>,
     /// The refused record's position.
     pub position: Position,
-    /// Its content hash, by which results under one record id differ. Null, like the members below, from a server that does not
-    /// know them.
+    /// The record's content hash, by which results with one record id differ. Null, like the members below, from an older server.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<crate::datum::Sha256>"))]
     #[serde(default)]
     pub content_hash: Option<ContentHash>,
-    /// When the log received it, RFC 3339.
+    /// The time at which the log received the record, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     #[serde(default)]
     pub logged_at: Option<String>,
-    /// Its writer's epoch.
+    /// The writer's epoch.
     #[serde(default)]
     pub epoch: Option<Epoch>,
-    /// Its writer; empty on a record of a run that was never claimed.
+    /// The writer; empty if the run was never claimed.
     #[serde(default)]
     pub writer_id: Option<OrEmpty<WriterId>>,
-    /// Whether a decision with the effect's `basis` to adopt the evidence adopts this piece. At most one piece of an effect is
-    /// adoptable, and none once the effect ended.
+    /// Whether an `adopt` decision with the effect's `basis` adopts this piece of evidence. At most one piece of a pending effect is
+    /// adoptable, and no piece of an ended effect.
     #[serde(default)]
     pub adoptable: bool,
-    /// The payload, which has the result or the error, in the form that a timeline's line has. `recovery` shows it unmasked, and
-    /// reads it from the content store unless `content=false` was asked for.
+    /// The payload with the result or the error, in the form of a timeline's line. `recovery` returns it unmasked, and reads it
+    /// from the content store unless the query has `content=false`.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::LinePayload>"))]
     #[serde(default)]
     pub payload: Option<Json>,
-    /// Set if the payload could not be read from the content store: its claim check is shown.
+    /// Set if the payload could not be read from the content store. `payload` is then its claim check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
 }
 
-/// An effect without a recorded end: it may have happened.
+/// An effect without a recorded end. It may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Pending {
@@ -159,22 +157,21 @@ pub struct Pending {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
-    /// Whether a process is running it. Null as of a position, and from a server that does not know it.
+    /// Whether a process is running it. Null as of a position, and from an older server.
     #[serde(default)]
     pub state: Option<OrOther<PendingState>>,
-    /// Whether it may run again without a decision. If that is unknown, it may not.
+    /// Whether it may run again without a decision. With an unknown class it may not.
     pub class: OrOther<Class>,
-    /// Why it has that class.
+    /// The reason for the class.
     pub reason: String,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
-    /// Number of records applied to it or stored as its evidence: a decision names it. 0 from a server that does not
-    /// know revisions.
+    /// Number of records that were applied to it or kept as its evidence. A decision names this number. 0 from an older server.
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: u64,
-    /// Its state, to be sent back with an attempt or a decision, which is refused if the state changed since. Opaque; absent
-    /// from a server that does not know it.
+    /// Its state, which an attempt or a decision must repeat. That is refused if the state has changed since. Opaque; absent from
+    /// an older server.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     #[serde(default)]
     pub basis: Option<ContentHash>,
@@ -191,8 +188,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The evidence that a decision to adopt adopts, and must name. A decision that the effect did not happen must name
-    /// it too, if it says that the effect happened.
+    /// Returns the evidence that an `adopt` decision adopts and must name. A `not_done` decision must name it too, if it says that
+    /// the effect happened.
     pub fn adoptable(&self) -> Option<&Evidence> {
         let happened = |evidence: &&Evidence| evidence.happened();
         self.evidence.iter().rfind(happened).or_else(|| self.evidence.last())
@@ -200,45 +197,45 @@ impl Pending {
 }
 
 impl Evidence {
-    /// Whether it says that the effect happened.
+    /// Returns whether the evidence says that the effect happened.
     pub fn happened(&self) -> bool {
         self.status.known().is_some_and(|status| status.happened())
     }
 }
 
 symbols! {
-    /// What a pending effect is doing. `running`: the process that started it last claimed the run, still has it and wrote to it
-    /// within 30 s. `waiting`: for a decision, or for a process that runs it again.
+    /// The state of a pending effect. `running`: the process that started it last claimed the run, still has it and wrote to it
+    /// within 30 s. `waiting`: it waits for a decision, or for a process that runs it again.
     PendingState { Running = "running", Waiting = "waiting" }
 }
 
-/// One effect, across all runs. The members after `contradictions` are null from a server without the feature `effect_facts`.
+/// An effect in the list of all runs' effects. The members after `contradictions` are null from a server without the feature `effect_facts`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Effect {
     /// The run.
     pub run_id: RunId,
-    /// The effect; class and reason are null once it ended.
+    /// The effect. Class and reason are null after its end.
     #[serde(flatten)]
     pub pending: EffectState,
-    /// The request.
+    /// The position of the request.
     pub position: Position,
-    /// Refused results that arrived while it was pending, oldest first.
+    /// Refused results that arrived while the effect was pending, oldest first.
     pub evidence: Vec<Evidence>,
-    /// Refused results that arrived after it had ended and contradict its end, oldest first; 16 at most. Empty from a server
-    /// without the feature `contradictions`.
+    /// Refused results that arrived after the effect's end and contradict it, oldest first; at most 16. Empty from a server without
+    /// the feature `contradictions`.
     #[serde(default)]
     pub contradicting: Vec<Evidence>,
-    /// Number of such results, with those that are no longer kept.
+    /// Number of all such results, also of results that are no longer kept.
     #[serde(default)]
     pub contradictions: u64,
-    /// When the log received the record that started it last, RFC 3339: the request or an attempt, of a contract's effect the last
-    /// step. Null if that is unknown.
+    /// The time at which the log received the record that started the effect last, RFC 3339: the request or an attempt, or the
+    /// last step of a contract's effect. Null if unknown.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     #[serde(default)]
     pub since: Option<String>,
-    /// The age of that record when this was answered, milliseconds; null if that is unknown. By the clock that timestamps the log
-    /// if the server has it, otherwise by the server's own.
+    /// The age of that record at the time of this answer, milliseconds; null if unknown. Measured by the clock that timestamps the
+    /// log, or by the server's own if the server does not have that clock.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// The agent of that record.
@@ -253,18 +250,18 @@ pub struct Effect {
     /// How many times the effect was started.
     #[serde(default)]
     pub attempts: Option<u32>,
-    /// The idempotency key that the effect was requested with.
+    /// The idempotency key of the request.
     #[serde(default)]
     pub idempotency_key: Option<String>,
     /// The dedupe key of a contract's effect.
     #[serde(default)]
     pub dedupe_key: Option<String>,
-    /// The arguments of a tool call; null if its request has none. In their place stand `{"masked": CLASS}`, `{"dropped": POSITION}`
-    /// if retention deleted them, `{"unreadable": REASON}` if they nest too deep, and the claim check of arguments in the content
-    /// store, which `lookup` reads.
+    /// The arguments of a tool call; null if its request has none. Masked arguments are `{"masked": CLASS}`, deleted ones
+    /// `{"dropped": POSITION}`, and too deeply nested ones `{"unreadable": REASON}`. Arguments in the content store are replaced by
+    /// their claim check; `lookup` reads them.
     #[serde(default)]
     pub arguments: Option<Json>,
-    /// The run, as far as it says whether a process still runs the effect.
+    /// The data of the run that shows whether a process still runs the effect.
     #[serde(default)]
     pub run: Option<EffectRun>,
 }
@@ -273,18 +270,18 @@ pub struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EffectRun {
-    /// Its status.
+    /// The run's status.
     pub status: OrOther<RunStatus>,
-    /// Its epoch; 0 if it was never claimed.
+    /// The run's epoch; 0 if it was never claimed.
     pub epoch: Epoch,
     /// The epoch's writer; empty if it was never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// The age of the last applied record of the run's writer, milliseconds; null if that is unknown. An operator's records do not
-    /// count.
+    /// The age of the last applied record of the run's writer, milliseconds; null if unknown. Operators' records do not count.
     pub age_millis: Option<u64>,
 }
 
-/// As in [`Pending`], for effects that may have ended. No member holds [`Json`], which a flattened struct cannot be read with.
+/// Like [`Pending`], for effects that may have ended. No member has the type [`Json`], because serde cannot read it in a flattened
+/// struct.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EffectState {
@@ -303,12 +300,12 @@ pub struct EffectState {
     /// `pending`, `completed`, `failed`; for the contract's effects also its other terminal statuses.
     #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
-    /// While pending: whether a process is running it. Absent from a server that does not know it.
+    /// While pending: whether a process is running it. Absent from an older server.
     #[serde(default)]
     pub state: Option<OrOther<PendingState>>,
     /// While pending: whether it may run again without a decision.
     pub class: Option<OrOther<Class>>,
-    /// Why it has that class.
+    /// The reason for the class.
     pub reason: Option<String>,
     /// While pending: as in [`Pending`].
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
@@ -328,6 +325,6 @@ pub struct Effects {
     pub effects: Vec<Effect>,
     /// Partitions that did not answer.
     pub unavailable_partitions: Vec<PartitionId>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }

@@ -7,11 +7,11 @@ use crate::{id::RunId, json::Json, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// What a record did to a row.
+    /// The change of a row by a record.
     Operation { Insert = "insert", Update = "update", Delete = "delete" }
 }
 
-/// A row of an index that a record changed.
+/// A change of a row of an index by a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Change {
@@ -22,14 +22,14 @@ pub struct Change {
     pub index: String,
     /// The position of the record that changed the row; for a record of a batch, the batch's position.
     pub position: Position,
-    /// What it did to the row.
+    /// The type of the change.
     pub operation: OrOther<Operation>,
-    /// The record's run; null for a record that belongs to a partition.
+    /// The record's run; null for a record about a partition.
     pub run_id: Option<RunId>,
     /// The row's key, by its parts; `rows` names the row family.
     #[cfg_attr(feature = "openapi", schemars(with = "form::RowKey"))]
     pub key: Json,
-    /// The row before the change; null if there was none.
+    /// The row before the change; null if it was inserted.
     pub old: Option<Json>,
     /// The row after the change; null if it was deleted.
     pub new: Option<Json>,

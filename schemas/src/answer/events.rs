@@ -1,4 +1,4 @@
-//! Records that carry a summary for event streams.
+//! Records with a summary for event streams.
 
 use super::{OrOther, Position};
 #[cfg(feature = "openapi")]
@@ -10,7 +10,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A record that carries a summary for event streams.
+/// A record with a summary for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Event {
@@ -27,18 +27,18 @@ pub struct Event {
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
-    /// The summary, as it was recorded.
+    /// The recorded summary.
     pub event: EventIndexProjection,
 }
 
-/// A page of events. It may hold fewer than the limit although a next page exists.
+/// A page of events. It may contain fewer events than the limit although there is a next page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Events {
-    /// The page, ordered by partition, then by the index that answered.
+    /// The page, ordered by partition, then by the index that the query used.
     pub events: Vec<Event>,
     /// Partitions that did not answer.
     pub unavailable_partitions: Vec<PartitionId>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }

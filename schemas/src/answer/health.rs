@@ -1,4 +1,4 @@
-//! The health of a journal's indices, and what to do about a problem.
+//! The health of a journal's indices, with remedies for problems.
 
 use super::OrOther;
 #[cfg(feature = "openapi")]
@@ -15,7 +15,7 @@ symbols! {
 }
 
 symbols! {
-    /// How bad a finding is. An error makes a deployment unhealthy.
+    /// The severity of a finding. An error makes a deployment unhealthy.
     Severity { Error = "error", Warning = "warning" }
 }
 
@@ -29,21 +29,21 @@ pub struct PartitionHealth {
     pub applied: Offset,
     /// The high watermark; null if the log did not answer.
     pub end: Option<Offset>,
-    /// Whether its index follows the log.
+    /// Whether the partition's index follows the log.
     pub state: OrOther<PartitionState>,
-    /// Why it stopped.
+    /// The reason why it stopped.
     pub error: Option<String>,
 }
 
-/// A problem, and what to do about it.
+/// A problem and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity of the problem.
     pub severity: OrOther<Severity>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub fix: String,
 }
 
@@ -55,9 +55,9 @@ pub struct Doctor {
     pub healthy: bool,
     /// Every partition.
     pub partitions: Vec<PartitionHealth>,
-    /// What is wrong.
+    /// All findings.
     pub findings: Vec<Finding>,
-    /// Effects that must not run again before someone decides; at most 10,000 of a partition are counted.
+    /// Effects that must not run again before a decision; at most 10,000 of a partition are counted.
     #[serde(default)]
     pub waiting_decisions: u64,
     /// Records that were refused; at most 10,000 of a partition are counted.
@@ -76,7 +76,7 @@ pub struct IndexDigest {
     /// `sha256:…` over the live rows, in any order.
     #[cfg_attr(feature = "openapi", schemars(with = "form::IndexHash"))]
     pub live_digest: String,
-    /// The same, rebuilt from the log.
+    /// The digest of the index rebuilt from the log.
     #[cfg_attr(feature = "openapi", schemars(with = "form::IndexHash"))]
     pub rebuilt_digest: String,
 }
@@ -87,7 +87,7 @@ pub struct IndexDigest {
 pub struct PartitionDigest {
     /// The partition.
     pub partition: PartitionId,
-    /// Both were built from the records below this offset.
+    /// Both indices contain the records below this offset.
     pub offset: Offset,
     /// Every index.
     pub indices: Vec<IndexDigest>,
@@ -103,7 +103,7 @@ pub struct Verification {
     pub records: u64,
     /// Every partition.
     pub partitions: Vec<PartitionDigest>,
-    /// How long it took.
+    /// Duration of the verification.
     #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
     pub seconds: f64,
 }

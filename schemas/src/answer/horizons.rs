@@ -9,15 +9,15 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Content of a record that a retention horizon deleted. What the record did is known without it.
+/// Content of a record that a retention horizon deleted. The record's effect does not depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Dropped {
     /// The record.
     pub record_id: RecordId,
-    /// The type of its payload.
+    /// The type of the record's payload.
     pub payload_type: OrOther<PayloadType>,
-    /// Its position.
+    /// The record's position.
     pub position: Position,
     /// The horizon's position.
     pub dropped: Position,
@@ -29,30 +29,30 @@ pub struct Dropped {
 pub struct Horizon {
     /// The payload type whose content it deletes, from records before it in the log.
     pub family: String,
-    /// It covers records appended before this time (exclusive): RFC 3339, within the years 1970 to 9999.
+    /// The horizon covers records appended before this time (exclusive): RFC 3339, within the years 1970 to 9999.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub until: String,
-    /// The same, milliseconds since the Unix epoch.
+    /// The same time, milliseconds since the Unix epoch.
     pub until_millis: i64,
-    /// Who decided.
+    /// The author of the decision.
     pub who: String,
-    /// Why.
+    /// The reason of the decision.
     pub why: String,
-    /// Its position.
+    /// The horizon's position.
     pub position: Position,
 }
 
-/// A page of horizons: by partition, then by family and in log order. A horizon whose deletions another one covers is
-/// left out.
+/// A page of horizons: by partition, then by family and in log order. A horizon is left out if another
+/// one covers its deletions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizons {
     /// The page.
     pub horizons: Vec<Horizon>,
-    /// Stopped partitions: their part of the answer is as of the stop.
+    /// Stopped partitions. Their part of the answer is as of the stop.
     #[serde(default)]
     pub unavailable_partitions: Vec<PartitionId>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client needs to know of a journal and of the server that answers for it.
+//! The data of a journal and of its server that clients need.
 
 use super::OrOther;
 use crate::symbols;
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 symbols! {
-    /// What a server understands beyond the first version of this interface. A client checks it before it sends a
-    /// request that an older server would misunderstand.
+    /// A feature of a server beyond the first version of this interface. A client checks it before it sends a request that an
+    /// older server would misinterpret.
     ///
-    /// * `Revisions`: pending effects have a `revision`; a decision may name what it was based on (`revision`,
-    /// `evidence`, `epoch`, `principal`), and the journal refuses one that is out of date.
-    /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` appends nothing.
-    /// * `Force`: a skip of a record that can be read is refused without `force=true`.
-    /// * `Strict`: `strict=true` of an append refuses records that otherwise get a warning.
-    /// * `Order`: `order=desc` of a run's records is newest first.
-    /// * `Correlations`: `correlation` may be repeated, and records match all of them.
-    /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
-    /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
-    /// * `RecordWriter`: outcomes have the writer of the record, as `record_writer`.
-    /// * `ClaimIds`: a claim takes a `record_id` and a `writer_id`, and is found by its id when it is sent again.
-    /// * `OnlyIf`: a claim takes `only_if`, the head that the run must have.
-    /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
-    /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
-    /// * `AnswerAtAck`: `return=ack` of an append answers before the record is judged, and `also=` asks later for the outcome.
-    /// * `Bases`: schema version 3 is written: attempts and decisions may name the state that they were made at (`basis`),
-    /// and requests what they need (`unresolved`, `repeatable`). The server fills `basis` in where it is absent.
+    /// * `Revisions`: pending effects have a `revision`. A decision may name the state that it was made at (`revision`, `evidence`,
+    /// `epoch`, `principal`), and the journal refuses a stale decision.
+    /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` returns the plan without appending.
+    /// * `Force`: a skip of a readable record is refused without `force=true`.
+    /// * `Strict`: `strict=true` of an append refuses records instead of warning.
+    /// * `Order`: `order=desc` returns a run's records newest first.
+    /// * `Correlations`: `correlation` may be repeated; records must match all values.
+    /// * `Checkpoints`: a run's checkpoints can be listed newest first, and read by id.
+    /// * `ReadBack`: at `consistency=latest` the answer to an append contains the run's current writer.
+    /// * `RecordWriter`: outcomes contain the writer of the record, `record_writer`.
+    /// * `ClaimIds`: a claim may have a `record_id` and a `writer_id`, and is recognised by its id when it is sent again.
+    /// * `OnlyIf`: a claim may have `only_if`, the required head of the run.
+    /// * `Copies`: a run's checkpoints, messages and host payloads can be copied into another run.
+    /// * `Base64`: requests may contain bytes as base64, and answers contain them so with `bytes=base64`.
+    /// * `AnswerAtAck`: with `return=ack` an append is answered before the record is judged. `also=` returns the outcome later.
+    /// * `Bases`: the server writes schema version 3. Attempts and decisions may name the state that they were made at (`basis`); the
+    /// server fills in an absent `basis`. Requests may have `unresolved` and `repeatable`.
     /// * `Contradictions`: results that contradict the end of their effect are kept and listed: `contradicted=true` of
     /// `/v1/effects`, and `contradicted` of a call.
-    /// * `EffectFacts`: `/v1/effects` says of each effect since when it runs, by whom, with which arguments, and how old its run's
-    /// last record is; pending effects of a recovery have their `state`.
-    /// * `WhoAmI`: `/v1/whoami` answers what the caller's credential allows.
-    /// * `Overview`: `/v1/overview` answers the figures of a dashboard.
+    /// * `EffectFacts`: `/v1/effects` returns each effect's start time, process and arguments, and the age of its run's last record.
+    /// Pending effects of a recovery have a `state`.
+    /// * `WhoAmI`: `/v1/whoami` returns the permissions of the caller's credential.
+    /// * `Overview`: `/v1/overview` returns the figures of a dashboard.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -57,7 +57,7 @@ symbols! {
     }
 }
 
-/// What a producer needs to know of a journal.
+/// The data of a journal for clients and producers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Journal {
@@ -70,8 +70,8 @@ pub struct Journal {
     pub partitions: u32,
     /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
     pub schemas: Vec<String>,
-    /// The ids that the journal's schema registry assigned, by fingerprint; empty without a registry. A producer whose
-    /// schema is among them frames its records with the id.
+    /// The ids in the journal's schema registry, by fingerprint; empty without a registry. A producer must frame its records with
+    /// the id of its schema, if there is one.
     #[serde(default)]
     pub schema_ids: BTreeMap<String, u32>,
     /// The longest accepted payload, bytes of its Avro encoding: the limit of a record, or of the content store if
@@ -79,14 +79,13 @@ pub struct Journal {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default = "inline_only")]
     pub payload_bytes_max: u64,
-    /// What this server understands beyond the first version of this interface. Empty from a server that is older than
-    /// this list.
+    /// The features of this server beyond the first version of this interface. Empty from a server without this list.
     #[serde(default)]
     pub features: Vec<OrOther<Feature>>,
 }
 
 impl Journal {
-    /// Whether the server has a feature.
+    /// Returns whether the server has a feature.
     pub fn has(&self, feature: Feature) -> bool {
         self.features.iter().any(|has| *has == feature)
     }

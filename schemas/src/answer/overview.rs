@@ -4,7 +4,7 @@ use super::{OrOther, PartitionState};
 use crate::id::{Offset, PartitionId};
 use serde::{Deserialize, Serialize};
 
-/// How far a partition's index is.
+/// The progress of a partition's index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PartitionProgress {
@@ -24,9 +24,9 @@ pub struct PartitionProgress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PendingByState {
-    /// The process that started them last claimed the run, still has it and wrote to it within 30 s.
+    /// Effects whose starting process claimed the run, still has it and wrote to it within 30 s.
     pub running: u64,
-    /// The others.
+    /// The other effects.
     pub waiting: u64,
 }
 
@@ -34,13 +34,14 @@ pub struct PendingByState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PendingByClass {
-    /// May run again without a decision.
+    /// Effects that may run again without a decision.
     pub retry_safe: PendingByState,
-    /// Must not run again before a decision.
+    /// Effects that must not run again before a decision.
     pub reconcile_required: PendingByState,
 }
 
-/// A journal and its server at a glance. Of effects, refused records and dead letters at most 10,000 of a partition are counted.
+/// An overview of a journal and its server. At most 10,000 effects, refused records and dead letters each are counted per
+/// partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Overview {
@@ -56,15 +57,15 @@ pub struct Overview {
     pub lag: Option<u64>,
     /// Partitions that are stopped.
     pub stopped: Vec<PartitionId>,
-    /// Partitions of which the counts may lack records: stopped, rebuilt or unreadable, or the log did not tell their end. A partition
-    /// that is behind is not among them; its `lag` tells.
+    /// Partitions whose counts may lack records, because they are stopped, rebuilt or unreadable, or because the log did not return
+    /// their end. Does not contain partitions that only lag; see `lag`.
     pub unavailable_partitions: Vec<PartitionId>,
-    /// Pending effects of the runs that the credential is for.
+    /// Pending effects of the runs that the credential allows.
     pub pending: PendingByClass,
     /// Ended effects of these runs that a later result contradicts.
     pub contradicted: u64,
-    /// Refused records; null if the credential is not for all runs.
+    /// Refused records; null if the credential does not allow all runs.
     pub refused: Option<u64>,
-    /// Unreadable records; null if the credential is not for all runs.
+    /// Unreadable records; null if the credential does not allow all runs.
     pub dead_letters: Option<u64>,
 }

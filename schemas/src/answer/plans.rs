@@ -1,4 +1,4 @@
-//! Answers to dry runs: what a request that voids or deletes something would do.
+//! Answers to dry runs: the plans of requests that void or delete data.
 
 use super::{OrOther, Position};
 #[cfg(feature = "openapi")]
@@ -11,40 +11,40 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// What a skip points at: bytes that cannot be read, a record at which its partition stopped, or a record that can
-    /// be read, which is skipped only by force.
+    /// The target of a skip: bytes that cannot be read, a record at which its partition stopped, or a readable record, which only
+    /// `force` skips.
     SkipTarget { Unreadable = "unreadable", Stop = "stop", Readable = "readable" }
 }
 
-/// What a skip would void.
+/// The data that a skip would void.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SkipPlan {
-    /// Always true: nothing was changed.
+    /// Always true: a dry run changes no data.
     pub dry_run: bool,
     /// The position to skip.
     pub position: Position,
-    /// What is at that position.
+    /// The target at this position.
     pub target: OrOther<SkipTarget>,
-    /// Why it cannot be read, or why the partition stopped.
+    /// The reason why it cannot be read, or why the partition stopped.
     pub detail: Option<String>,
-    /// The run of a record that can be read.
+    /// The run of a readable record.
     pub run_id: Option<RunId>,
-    /// Its id.
+    /// The id of a readable record.
     pub record_id: OrEmpty<RecordId>,
-    /// Its payload's type.
+    /// The payload type of a readable record.
     pub payload_type: Option<OrOther<PayloadType>>,
 }
 
-/// What a retention horizon would delete.
+/// The content that a retention horizon would delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RetentionPlan {
-    /// Always true: nothing was changed.
+    /// Always true: a dry run changes no data.
     pub dry_run: bool,
     /// The payload type.
     pub family: String,
-    /// It deletes the content of records with a log timestamp before this time, RFC 3339.
+    /// The horizon deletes the content of records with a log timestamp before this time, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub until: String,
     /// Each partition.
@@ -55,7 +55,7 @@ pub struct RetentionPlan {
     pub complete: bool,
 }
 
-/// What a retention horizon would delete in one partition.
+/// The content that a retention horizon would delete in one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RetentionOfPartition {

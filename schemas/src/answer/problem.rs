@@ -1,4 +1,4 @@
-//! An error in place of an answer.
+//! The error that a server returns instead of an answer.
 
 use crate::{
     id::{Offset, PartitionId, RecordId},
@@ -20,33 +20,33 @@ pub struct Problem {
     /// The HTTP status.
     #[cfg_attr(feature = "openapi", schemars(range(min = 400, max = 599)))]
     pub status: u16,
-    /// What, where, and what to do.
+    /// The problem, its place and the remedy.
     pub detail: String,
-    /// What callers act on.
+    /// The kind, which determines the caller's reaction.
     pub kind: ErrorKind,
-    /// Which of its reasons it has, if callers tell them apart.
+    /// The reason, for kinds with several reasons that need different reactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<OrOther<ProblemReason>>,
     /// On `stale`: records not yet applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,
-    /// The topic that the error is about; absent if the error is about none.
+    /// The topic of the error, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// The partition that the error is about.
+    /// The partition of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionId>,
-    /// The offset that the error is about. On `stale`, the offset below which every record must be applied (exclusive); on
-    /// `partition_stopped`, the one at which the partition stopped.
+    /// The offset of the error. On `stale`, the offset below which every record must be applied (exclusive). On
+    /// `partition_stopped`, the offset at which the partition stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<Offset>,
-    /// The record that the error is about; for a call, its request.
+    /// The record of the error; for a call, its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_id: Option<RecordId>,
 }
 
 impl Problem {
-    /// The record or log position that the error is about.
+    /// Returns the record or log position of the error.
     pub fn subject(&self) -> Subject {
         Subject {
             run_id: None,
@@ -59,7 +59,7 @@ impl Problem {
 }
 
 crate::symbols! {
-    /// What callers act on.
+    /// The kind of an error, which determines the caller's reaction.
     ErrorKind {
         Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
         ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
@@ -70,12 +70,12 @@ crate::symbols! {
 }
 
 crate::symbols! {
-    /// Why a request was refused. `active`: a decision about an effect whose process may still be running it.
+    /// The reason of a refused request. `active`: a process may still be running the effect of the decision.
     ProblemReason { Active = "active" }
 }
 
 impl ErrorKind {
-    /// The HTTP status that carries it.
+    /// Returns the HTTP status of the kind.
     pub fn http_status(self) -> u16 {
         match self {
             Self::Usage | Self::Invalid => 400,
@@ -90,12 +90,12 @@ impl ErrorKind {
         }
     }
 
-    /// Whether a server that answers so has done nothing and never accepts the same record from this client.
+    /// Returns whether the request had no effect and the server will never accept the same record from this client.
     pub fn never_accepted(self) -> bool {
         matches!(self, Self::Forbidden | Self::Invalid | Self::MissingContent | Self::TooLarge | Self::Usage)
     }
 
-    /// The exit code of a command that ends with it.
+    /// Returns the exit code of a command with this error.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::NotFound => 1,
@@ -113,8 +113,8 @@ impl ErrorKind {
     }
 }
 
-/// An error and its causes in one line: the detail of a problem. A cause that the text already ends with is not
-/// repeated: some libraries print their source themselves.
+/// Formats an error and its causes in one line, the detail of a problem. Omits a cause if the text already ends with it, because
+/// some libraries print their source themselves.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

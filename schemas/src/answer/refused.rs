@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Anomaly {
-    /// Its position.
+    /// The record's position.
     pub position: Position,
-    /// Its run.
+    /// The record's run.
     pub run_id: RunId,
     /// The record.
     pub record_id: RecordId,
-    /// Why it was refused.
+    /// The reason of the refusal.
     pub reason: OrOther<Reason>,
-    /// Its writer.
+    /// The record's writer.
     pub writer_id: OrEmpty<WriterId>,
-    /// Its writer's epoch.
+    /// The writer's epoch.
     pub epoch: Epoch,
 }
 
@@ -40,7 +40,7 @@ pub struct Anomalies {
 }
 
 symbols! {
-    /// Why bytes are no record: they have no frame, do not decode by the schema that they name, or are too large.
+    /// The reason why bytes are not a record: they have no frame, do not decode by their schema, or are too large.
     DeadLetterReason { NotFramed = "not_framed", Undecodable = "undecodable", TooLarge = "too_large" }
 }
 
@@ -48,14 +48,14 @@ symbols! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DeadLetter {
-    /// Their position.
+    /// The position of the bytes.
     pub position: Position,
-    /// Why they could not be read.
+    /// The reason why they could not be read.
     pub reason: OrOther<DeadLetterReason>,
-    /// Their SHA-256, hexadecimal.
+    /// SHA-256 of the bytes, hexadecimal.
     #[cfg_attr(feature = "openapi", schemars(with = "crate::datum::Sha256"))]
     pub sha256: String,
-    /// Their length.
+    /// The number of bytes.
     pub bytes: u64,
 }
 

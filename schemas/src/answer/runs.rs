@@ -1,4 +1,4 @@
-//! Runs, their checkpoints, and what a process needs to resume one.
+//! Runs, their checkpoints, and the data to resume a run.
 
 use super::{Done, MissingContent, OrOther, Pending, Position, Standing};
 #[cfg(feature = "openapi")]
@@ -33,11 +33,11 @@ pub struct Run {
     pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// The log's timestamp of its last record, RFC 3339.
+    /// The log's timestamp of the run's last record, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
-    /// The age of that record when this was answered, milliseconds: by the clock that timestamps the log if the server has it,
-    /// otherwise by the server's own. Null if it is unknown, because the log's time of the record is in the future.
+    /// The age of that record at the time of this answer, milliseconds. Measured by the clock that timestamps the log, or by the
+    /// server's own if the server does not have that clock. Null if the record's timestamp is in the future.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// Its last applied record.
@@ -52,7 +52,7 @@ pub struct Run {
 pub struct Runs {
     /// The page.
     pub runs: Vec<Run>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }
 
@@ -84,10 +84,10 @@ pub struct Checkpoint {
     pub checkpoint_seq: u64,
     /// The source's schema version.
     pub schema_version: u32,
-    /// The source's messages; absent from a recovery that was not asked for in full.
+    /// The source's messages; absent from a recovery without `full=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<Json>>,
-    /// The rest of the agent's state.
+    /// The other state of the agent.
     pub state: Option<Json>,
     /// Record ids of covered requests that were unanswered.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub struct Checkpoint {
     pub position: Position,
 }
 
-/// A checkpoint in a list, without its content. Whether it is valid is known once it is read by its id.
+/// A checkpoint in a list, without its content. Its validity is checked when it is read by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CheckpointSummary {
@@ -106,12 +106,12 @@ pub struct CheckpointSummary {
     pub covers_journal_seq: JournalSeq,
     /// Its number within the run.
     pub checkpoint_seq: u64,
-    /// When it was made, by the writer's clock, RFC 3339.
+    /// The time of its creation by the writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub created_at: String,
     /// The length of its whole message list.
     pub message_count: u64,
-    /// Bytes of those messages.
+    /// Bytes of these messages.
     pub message_bytes: u64,
     /// Its position.
     pub position: Position,
@@ -123,29 +123,29 @@ pub struct CheckpointSummary {
 pub struct Checkpoints {
     /// The run.
     pub run_id: RunId,
-    /// The page, newest first: by what they cover, then by number.
+    /// The page, newest first: by covered `journal_seq`, then by number.
     pub checkpoints: Vec<CheckpointSummary>,
-    /// Where the next page starts; null at the end.
+    /// The cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
-/// What a copy of a run came to.
+/// The result of copying a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Copied {
-    /// The run that it was copied into.
+    /// The target run.
     pub run_id: RunId,
-    /// The run that it was copied from.
+    /// The source run.
     pub from: RunId,
-    /// The last record of that run when it was copied; later ones are not in the copy.
+    /// The last record of the source run at the time of the copy. The copy contains no later record.
     pub as_of: Position,
-    /// Records that the copy has of it, those that were copied before included.
+    /// Records of the source run in the copy, including earlier copied records.
     pub records: u64,
-    /// Records that no copy has: claims, calls, effects and whatever else has a state.
+    /// Records that are not copied: claims, calls, effects and other records with a state.
     pub left_out: u64,
 }
 
-/// A run at one log position: everything that a process needs to resume it.
+/// A run at one log position, with all data that a process needs to resume it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Recovery {
@@ -159,9 +159,9 @@ pub struct Recovery {
     pub checkpoint: Option<Checkpoint>,
     /// The number of records after the checkpoint; of all records if there is none.
     pub records_after: u64,
-    /// Calls that ended and that the checkpoint does not cover, in request order.
+    /// Ended calls that the checkpoint does not cover, in request order.
     pub completed: Vec<Done>,
-    /// Calls that did not end, in request order, wherever they were requested.
+    /// Calls and other effects without an end, in request order, also from before the checkpoint.
     pub pending: Vec<Pending>,
     /// Approvals that are not decided, by id.
     pub approvals: Vec<Standing>,
@@ -171,10 +171,10 @@ pub struct Recovery {
     pub messages: Vec<Standing>,
     /// Write-backs that are staged and neither committed nor rejected, by transaction.
     pub write_backs: Vec<Standing>,
-    /// Content of the run that is missing, as far as this page looked. Checkpoints older than the one above are not
-    /// checked: resuming does not need them.
+    /// Missing content of the run, as far as this page checked. Checkpoints older than `checkpoint` are not checked, because
+    /// resuming does not need them.
     pub missing_content: Vec<MissingContent>,
-    /// Completed calls after the checkpoint that were not requested again, as far as the log tells.
+    /// Number of completed calls after the checkpoint without a later request of the same call.
     pub unclaimed: u64,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,
@@ -189,10 +189,10 @@ pub struct Recovery {
     pub writer_id: OrEmpty<WriterId>,
     /// The run hash.
     pub hash: RunHash,
-    /// Whether an agent can resume the run without a decision, as far as this page looked.
+    /// Whether an agent can resume the run without a decision, as far as this page checked.
     pub resumable: bool,
-    /// Why it is not resumable.
+    /// The reason why it is not resumable.
     pub reason: Option<String>,
-    /// Where the next page starts: of `completed`, of the four lists of open items, then of `missing_content`.
+    /// The cursor of the next page: of `completed`, of the four lists of open items, then of `missing_content`.
     pub next_cursor: Option<String>,
 }

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Standing {
-    /// Its id within the run; the transaction of a write-back.
+    /// The id within the run; for a write-back, the transaction.
     pub id: String,
     /// The epoch that staged a write-back.
     pub epoch: Option<Epoch>,
-    /// The state, as the record that set it has it.
+    /// The state, as the record that set it reports it.
     pub status: OrOther<LifecycleStatus>,
     /// The first record's `journal_seq`; 0 if it is not numbered.
     pub journal_seq: JournalSeq,
-    /// The position of its first record.
+    /// The position of the first record.
     pub since: Position,
     /// The record that set the state.
     pub record_id: RecordId,
-    /// That record's position.
+    /// The position of the record that set the state.
     pub position: Position,
 }
 
@@ -30,6 +30,6 @@ pub struct Standing {
 pub struct Standings {
     /// The page, by id.
     pub standing: Vec<Standing>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }

@@ -1,25 +1,25 @@
-//! What a record has to have in place of a payload that was uploaded.
+//! The members of a record that replace an uploaded payload.
 
 use crate::json::Json;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use serde::{Deserialize, Serialize};
 
-/// A payload that was uploaded to the content store. Its record is appended with these members in place of its own, and where
-/// the server asks for tokens with the receipt as the header `Runlog-Receipt`.
+/// A payload that was uploaded to the content store. Append its record with these members instead of its own. If the server
+/// requires tokens, send the receipt as the header `Runlog-Receipt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Uploaded {
     /// The record's kind.
     pub record_kind: String,
-    /// The record's facts, which are those of the whole payload.
+    /// The record's facts, derived from the whole payload.
     pub facts: Json,
     /// The record's payload: a `stored_payload`, which names the content.
     pub payload: Json,
-    /// Says that the caller uploaded this content for this run. Absent where the server asks for no tokens: it needs none.
+    /// The proof that the caller uploaded this content for this run. Absent from a server without tokens, which needs no receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
-    /// Until when the receipt is taken, RFC 3339.
+    /// The end of the receipt's validity, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,

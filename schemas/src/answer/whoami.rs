@@ -1,4 +1,4 @@
-//! What a client's credential allows.
+//! The permissions of a client's credential.
 
 use super::OrOther;
 #[cfg(feature = "openapi")]
@@ -7,11 +7,11 @@ use crate::symbols;
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// What a request authenticates with. `none`: the server asks for no credentials, and everybody may do everything.
+    /// The kind of a request's credential. `none`: the server requires no credentials, and every client may do everything.
     CredentialKind { Absent = "none", Token = "token", Jwt = "jwt", Certificate = "certificate" }
 }
 
-/// The caller of a request, and what its credential allows.
+/// The caller of a request, and the permissions of its credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WhoAmI {
@@ -19,15 +19,15 @@ pub struct WhoAmI {
     pub kind: OrOther<CredentialKind>,
     /// The principal; null without credentials.
     pub principal: Option<String>,
-    /// Its scopes; without credentials all of them.
+    /// The scopes; without credentials all scopes.
     pub scopes: Vec<String>,
-    /// The runs that the scopes are for, as patterns: `*` is all runs, `acme/*` those whose id starts with `acme/`, `acme` that one
+    /// The runs of the scopes, as patterns: `*` means all runs, `acme/*` all runs whose id starts with `acme/`, and `acme` only this
     /// run.
     pub runs: Vec<String>,
     /// Whether content is masked in all answers, because the scope `read_content` is missing. With the scope, answers still mask
-    /// content by its privacy class unless they are asked not to.
+    /// content by its privacy class unless the query asks for unmasked content.
     pub masked: bool,
-    /// When the credential expires, RFC 3339; null if it does not.
+    /// The time at which the credential expires, RFC 3339; null if it does not expire.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     pub expires: Option<String>,
 }

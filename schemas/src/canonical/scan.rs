@@ -1,11 +1,10 @@
-//! The JSON grammar (RFC 8259) in one pass. Tokens are slices of the text, without a copy or a conversion.
+//! Scans JSON (RFC 8259) in one pass. Tokens are slices of the text, without a copy or a conversion.
 //!
-//! The meaning of a token (escapes, ranges, repetitions) is up to the visitor: it may refuse a token, and the scanner
-//! adds the position.
+//! The visitor interprets tokens (escapes, ranges, repetitions). It may refuse a token; the scanner adds the position.
 
 use super::{DEPTH_MAX, Error, Problem};
 
-/// A piece of the text, in its order. Insignificant white space is left out.
+/// A token of the text. Insignificant white space is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Token<'a> {
     OpenObject,
@@ -46,7 +45,7 @@ pub(super) fn scan<'a>(json: &'a str, take: impl FnMut(Token<'a>) -> Result<(), 
     done.map_err(|problem| Error { pointer: pointer(&scanner.path), problem })
 }
 
-/// The path to the value being read. If the scan fails it is left as it is, to tell where.
+/// A step of the path to the current value. After a failed scan, the path is the place of the error.
 enum Step<'a> {
     Key(&'a str),
     Index(usize),
@@ -56,14 +55,14 @@ fn pointer(path: &[Step<'_>]) -> String {
     path.iter().fold(String::new(), |out, step| match step {
         Step::Index(index) => format!("{out}/{index}"),
         Step::Key(raw) => {
-            // A key with a lone surrogate is named by its escaped spelling.
+            // For a key with a lone surrogate, the pointer has the escaped spelling.
             let key = unescape(raw).unwrap_or_else(|_| raw[1..raw.len() - 1].into());
             format!("{out}/{}", super::escape(&key))
         }
     })
 }
 
-/// The value of a raw string token. The grammar was checked, so only a lone surrogate can be invalid.
+/// Returns the value of a raw string token. The grammar is already checked, so only a lone surrogate is an error.
 pub(super) fn unescape(raw: &str) -> Result<std::borrow::Cow<'_, str>, Problem> {
     if raw.contains('\\') {
         serde_json::from_str(raw).map(std::borrow::Cow::Owned).map_err(|_| Problem::LoneSurrogate)

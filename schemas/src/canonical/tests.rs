@@ -6,7 +6,7 @@ use crate::id::Fingerprint;
 
 mod meaning;
 
-/// The vectors that `tests/python/canonical.py` runs, too.
+/// The vectors. `tests/python/canonical.py` runs them too.
 const VECTORS: &str = include_str!("../../vectors/canonical.json");
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ const NUMBERS: [(u64, &str); 24] = [
 #[test]
 fn the_number_samples_of_the_rfc_are_written_as_it_says() {
     for (bits, text) in NUMBERS {
-        // The exponent makes it a double, however whole it is.
+        // A literal with an exponent is a double, even if its value is whole.
         let json = format!("{:e}", f64::from_bits(bits));
         assert_eq!(canonicalize(&json).as_deref(), Ok(text), "{bits:016x}");
     }
@@ -130,7 +130,7 @@ enum Value {
 }
 
 impl Value {
-    /// As canonical form should be, or with keys reversed, strings escaped throughout and white space everywhere.
+    /// Spells the value in canonical form, or with reversed keys, escaped strings and white space everywhere.
     fn spell(&self, plainly: bool) -> String {
         let (space, join) = if plainly { ("", ",") } else { ("\n ", " ,\t") };
         match self {

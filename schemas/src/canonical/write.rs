@@ -1,4 +1,4 @@
-//! Writes the canonical form from tokens: objects are sorted as they close, and the tree is written at the end.
+//! Writes the canonical form from tokens. Sorts each object when it closes, and writes the tree at the end.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::Problem;
 use super::scan::{Token, unescape};
 
 enum Node<'a> {
-    /// A number or word, as it is written.
+    /// A number or word in its final spelling.
     Plain(Cow<'a, str>),
     String(Cow<'a, str>),
     Array(Vec<Node<'a>>),
@@ -19,13 +19,13 @@ struct Member<'a> {
     value: Node<'a>,
 }
 
-/// An array or object that is still open, with the key whose value comes next.
+/// An open array or object. An object has the key of its next value.
 enum Open<'a> {
     Array(Vec<Node<'a>>),
     Object(Vec<Member<'a>>, Cow<'a, str>),
 }
 
-/// Takes the tokens of one text, in order.
+/// Collects the tokens of one text, in order.
 #[derive(Default)]
 pub(super) struct Builder<'a> {
     open: Vec<Open<'a>>,
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The canonical text; its length is expected to be about `capacity`.
+    /// Returns the canonical text, whose length is about `capacity`.
     pub(super) fn finish(self, capacity: usize) -> String {
         let mut out = String::with_capacity(capacity);
         if let Some(root) = &self.root {
@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// RFC 8785 §3.2.3: by UTF-16 code units, which is not the order of UTF-8 bytes beyond the basic plane.
+/// Sorts members by UTF-16 code units (RFC 8785 §3.2.3). Beyond the basic plane this is not the order of UTF-8 bytes.
 fn sorted(mut members: Vec<Member<'_>>) -> Result<Vec<Member<'_>>, Problem> {
     members.sort_by(|a, b| a.key.encode_utf16().cmp(b.key.encode_utf16()));
     match members.windows(2).find(|pair| pair[0].key == pair[1].key) {
@@ -82,12 +82,12 @@ fn sorted(mut members: Vec<Member<'_>>) -> Result<Vec<Member<'_>>, Problem> {
     }
 }
 
-/// RFC 8785 §3.2.2.3 for what is not an integer literal; an integer keeps its digits.
+/// Writes a number by RFC 8785 §3.2.2.3. An integer literal keeps its digits.
 fn number(raw: &str) -> Result<Cow<'_, str>, Problem> {
     if !raw.contains(['.', 'e', 'E']) {
         return Ok(if raw == "-0" { "0" } else { raw }.into());
     }
-    // JSON's numbers are a subset of what Rust parses, and it rounds as IEEE 754 asks.
+    // Rust parses every JSON number, and rounds by IEEE 754.
     match raw.parse::<f64>() {
         Ok(double) if double.is_finite() => Ok(ryu_js::Buffer::new().format_finite(double).to_owned().into()),
         _ => Err(Problem::NotFinite),
@@ -123,7 +123,8 @@ fn write(node: &Node<'_>, out: &mut String) {
     }
 }
 
-/// RFC 8785 §3.2.2.2: only what must be escaped is, the short way where there is one, lower-case hex otherwise.
+/// Writes a string by RFC 8785 §3.2.2.2: escapes only the required characters, with the short escape if there is one, otherwise
+/// with lower-case hex.
 fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {

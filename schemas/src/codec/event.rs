@@ -12,9 +12,9 @@ pub struct Event<'a> {
     pub family: &'a str,
     /// The event's kind within its family.
     pub kind: &'a str,
-    /// What it is about.
+    /// The event's subject.
     pub subject: Entity<'a>,
-    /// What else it touches.
+    /// Other related entities.
     pub related: Vec<Entity<'a>>,
     /// Correlation entries: key and value.
     pub correlation: Vec<(&'a str, &'a str)>,

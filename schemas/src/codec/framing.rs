@@ -1,4 +1,4 @@
-//! The bytes in front of a datum: which schema version it was written with.
+//! The framing of a datum: the bytes before it, which name its schema version.
 
 use super::{RECORD_BYTES_MAX, Unreadable};
 use crate::{
@@ -7,13 +7,13 @@ use crate::{
 };
 use std::borrow::Cow;
 
-/// How a writer frames its records.
+/// The framing of a writer's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Avro's single-object encoding.
     #[default]
     SingleObject,
-    /// Confluent's, with the registry's id of the schema version.
+    /// Confluent's framing, with the registry's id of the schema version.
     Confluent(u32),
 }
 
@@ -45,19 +45,19 @@ pub(super) const SINGLE_OBJECT_BYTES: usize = 10;
 const CONFLUENT: u8 = 0x00;
 const CONFLUENT_BYTES: usize = 5;
 
-/// A schema registry: which version an id names, and how records are framed.
+/// A schema registry: maps ids to versions and determines the framing of records.
 pub trait Schemas: std::fmt::Debug + Send + Sync {
-    /// The version of an id. Does not block: [`Unreadable::Unresolved`] while the registry has not answered.
+    /// Returns the version with this id. Does not block: [`Unreadable::Unresolved`] until the registry has answered.
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
 
-    /// How to frame records of a version. Does not block: the error says why it is not known yet.
+    /// Returns the framing for records of a version. Does not block: the error contains the reason why it is not known yet.
     fn framing(&self, version: &'static Version) -> Result<Framing, String>;
 
-    /// Blocks until an answer may have arrived, at most for `longest`. May return early.
+    /// Blocks until an answer arrives, at most for `longest`. May return early.
     fn wait(&self, longest: std::time::Duration);
 }
 
-/// No registry: ids cannot be looked up, and none are written.
+/// The absence of a registry: ids cannot be looked up and are not written.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRegistry;
 
@@ -73,7 +73,7 @@ impl Schemas for NoRegistry {
     fn wait(&self, _: std::time::Duration) {}
 }
 
-/// The id of a record in the Confluent framing.
+/// Returns the id of a record in the Confluent framing.
 pub fn confluent_id(framed: &[u8]) -> Option<u32> {
     match framed {
         [CONFLUENT, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -81,7 +81,7 @@ pub fn confluent_id(framed: &[u8]) -> Option<u32> {
     }
 }
 
-/// The same record as an Avro single object, which names its schema without a registry. Copies only other framings.
+/// Converts a record to an Avro single object, which names its schema without a registry. Copies only other framings.
 pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
     if size(framed) > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(framed.len()));
@@ -90,7 +90,7 @@ pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u
     Ok(reframe_as(framed, schemas.version(id)?))
 }
 
-/// As [`reframe`], of a record that was written with this version of the schema.
+/// Like [`reframe`], for a record of a known schema version.
 pub fn reframe_as<'a>(framed: &'a [u8], version: &'static Version) -> Cow<'a, [u8]> {
     if confluent_id(framed).is_none() {
         return Cow::Borrowed(framed);
@@ -102,7 +102,7 @@ pub fn reframe_as<'a>(framed: &'a [u8], version: &'static Version) -> Cow<'a, [u
     Cow::Owned(out)
 }
 
-/// A datum and the version of the schema that it was written with.
+/// A datum and its schema version.
 #[derive(Clone, Copy, Debug)]
 pub struct Unframed<'a> {
     /// The version.
@@ -111,7 +111,7 @@ pub struct Unframed<'a> {
     pub datum: &'a [u8],
 }
 
-/// Strips the framing of a single object. An id is unknown here: see [`reframe`].
+/// Removes the framing of a single object. Does not support ids; see [`reframe`].
 pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(bytes.len()));

@@ -1,10 +1,10 @@
-//! SHA-256, as the journal writes it.
+//! SHA-256 in the journal's encodings.
 
 use super::{Datum, Input, Malformed};
 use ring::digest::{self, Context, Digest};
 use std::fmt;
 
-/// Lower-case hexadecimal.
+/// Formats bytes in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
@@ -17,19 +17,19 @@ pub fn hex(bytes: &[u8]) -> String {
 pub struct Sha256(pub [u8; 32]);
 
 impl Sha256 {
-    /// The hash of `bytes`.
+    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_digest(&digest::digest(&digest::SHA256, bytes))
     }
 
-    /// The hash of the concatenated parts.
+    /// Hashes the concatenated parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut context = Context::new(&digest::SHA256);
         parts.iter().for_each(|part| context.update(part));
         Self::from_digest(&context.finish())
     }
 
-    /// The hash of the parts, each prefixed with its length in bytes (8 bytes, big-endian).
+    /// Hashes the parts, each prefixed with its length in bytes (8 bytes, big-endian).
     pub fn of_prefixed<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut context = Context::new(&digest::SHA256);
         for part in parts {
@@ -45,7 +45,7 @@ impl Sha256 {
         hash
     }
 
-    /// SHA-256(self ‖ next): how the run hash grows.
+    /// Returns SHA-256(self ‖ next), the next run hash.
     #[must_use]
     pub fn chain(&self, next: &Self) -> Self {
         let mut both = [0u8; 64];

@@ -1,4 +1,4 @@
-//! Reads a batch as JSON: each of its records has the form of a single record.
+//! Parses a batch in JSON. Each of its records has the form of a single record.
 
 use super::Draft;
 use crate::{

@@ -1,4 +1,4 @@
-//! Parses new records, with stricter checks than readers. Records in the log that violate them stay readable.
+//! Parses new records, with stricter checks than readers. Records in the log that violate these checks stay readable.
 
 use super::{Draft, Invalid, invalid};
 use crate::{
@@ -12,15 +12,15 @@ use crate::{
     record::{JournalRecord, RecordKind},
 };
 
-/// The longest tool name, bytes. A lookup has the name in its URL, where each byte can take three.
+/// The longest tool name, bytes. A lookup has the name in its URL, where each byte can need three bytes.
 const TOOL_NAME_BYTES_MAX: usize = 1024;
 
 impl Draft {
     /// Like [`Self::parse`], for a new record.
     ///
-    /// Errors: also an object with two members of one name, since readers differ in which of them counts; a number without a
-    /// successor; a tool name over 1024 bytes; a blank author or reason; a result of a decision that has none. The
-    /// same for the records of a batch.
+    /// Errors: also an object with two members of one name, because readers differ in which member they use; a number without a
+    /// successor; a tool name over 1024 bytes; a blank author or reason; a result on a decision other than `done`. The same
+    /// errors apply to the records of a batch.
     pub fn parse_new(text: &str) -> Result<Self, Invalid> {
         if let Some(pointer) = canonical::repeated_member(text) {
             return Err(invalid("two members of one object have this name", &pointer));
@@ -59,7 +59,7 @@ fn check(record: &JournalRecord, at: &str) -> Result<(), Invalid> {
     }
 }
 
-/// The pointer to a number of the record that is the largest of its kind.
+/// Returns the pointer to a number of the record that has no successor.
 fn largest_number(record: &JournalRecord) -> Option<&'static str> {
     let (place, checkpoint_seq) = (&record.place, record.body.facts.checkpoint_seq);
     let numbers = [
@@ -79,7 +79,7 @@ fn largest_number(record: &JournalRecord) -> Option<&'static str> {
     numbers.into_iter().find_map(|(member, is_largest)| is_largest.then_some(member))
 }
 
-/// Author and reason of a payload that must have both.
+/// Returns author and reason of a payload that must have both.
 fn attribution(payload: &Payload) -> Option<[(&'static str, &str); 2]> {
     match payload {
         Payload::EffectResolution(EffectResolution { who, why, .. })

@@ -1,21 +1,21 @@
-//! Warns of unknown members and values of a posted record, and of empty keys: they are kept and have no effect, and most are
+//! Warns of unknown members and values of a posted record, and of empty keys. They are kept and have no effect; most are
 //! mistakes.
 
 use super::{Draft, UNRECOGNIZED};
 use crate::{answer::Warning, payload::Payload, record::JournalRecord};
 use serde_json::{Map, Value};
 
-/// Warnings of one record; more are left out.
+/// Largest number of warnings of one record. Further warnings are omitted.
 const WARNINGS_MAX: usize = 64;
 /// The statuses of a run lifecycle.
 const RUN_STATUSES: [&str; 4] = ["started", "completed", "failed", "cancelled"];
-/// The same in the contract's terminal markers.
+/// The statuses of the contract's terminal markers.
 const TERMINAL_STATUSES: [&str; 3] = ["run_completed", "run_failed", "run_cancelled"];
 /// The kinds of a conversation turn.
 const TURN_KINDS: [&str; 5] = ["user", "assistant", "system", "sysinfo", "tool"];
 
 impl Draft {
-    /// Unknown members, statuses and kinds, and empty keys, in the order of their pointers, at most 64.
+    /// Returns warnings of unknown members, statuses and kinds, and empty keys, in the order of their pointers, at most 64.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         collect(&self.record, "", &mut warnings);

@@ -1,7 +1,7 @@
 //! Checks that each default of a schema is a value of its field's type. Some parsers accept a wrong default, which then
 //! fails at the first read of an old record.
 //!
-//! The default of a union is a value of its *first* branch: Avro before 1.12 knows no other, nor do most readers.
+//! The default of a union must be a value of its *first* branch. Avro before 1.12 and most readers support no other branch.
 
 use super::{
     Incompatibility, Rule, broken,
@@ -9,7 +9,7 @@ use super::{
 };
 use serde_json::Value;
 
-/// The defaults that are none.
+/// Returns the invalid defaults.
 pub(super) fn check(schema: &Schema) -> Vec<Incompatibility> {
     let mut found = Vec::new();
     for (name, named) in &schema.named {
@@ -68,7 +68,7 @@ fn fits(schema: &Schema, of: &Type, value: &Value) -> bool {
     }
 }
 
-/// Whether `text` spells bytes in JSON: the characters U+0000 to U+00FF.
+/// Returns whether `text` can be bytes in JSON: it has only the characters U+0000 to U+00FF.
 fn is_bytes(text: &str) -> bool {
     text.chars().all(|c| u32::from(c) <= 0xff)
 }

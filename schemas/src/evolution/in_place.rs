@@ -3,13 +3,13 @@
 //!
 //! | allowed | refused |
 //! |---|---|
-//! | a field added anywhere in a record, with the default null, empty, 0 or false | a field taken away, renamed, moved, retyped; a default changed |
-//! | a symbol added at the end of an enum | a symbol taken away, moved, renamed |
-//! | a branch added at the end of a union | a branch taken away, moved, retyped; a union where there was none |
+//! | a field added anywhere in a record, with the default null, empty, 0 or false | a field removed, renamed, moved, retyped; a default changed |
+//! | a symbol added at the end of an enum | a symbol removed, moved, renamed |
+//! | a branch added at the end of a union | a branch removed, moved, retyped; a union in place of another type |
 //! | docs and aliases | names of types, sizes of fixed, logical types |
 //!
-//! In `JournalRecord` itself, the fields before [`CONTENT_BEGINS`] must not change, since content hashes begin after
-//! them. [`LAST`] stays last, since payload hashes extend to the end.
+//! In `JournalRecord` itself, the fields before [`CONTENT_BEGINS`] must not change, because content hashes begin after
+//! them. [`LAST`] stays last, because payload hashes extend to the end.
 
 use super::{
     Incompatibility, Rule, broken,
@@ -18,14 +18,14 @@ use super::{
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The record that these rules are for.
+/// The name of the record for these rules.
 pub const JOURNAL_RECORD: &str = "runlog.journal.v1.JournalRecord";
-/// Its first field that the content hash covers.
+/// The record's first field that the content hash covers.
 pub const CONTENT_BEGINS: &str = "journal_schema_version";
-/// Its last field.
+/// The record's last field.
 pub const LAST: &str = "payload";
 
-/// Changes that our reader cannot read in place.
+/// Returns the changes that our reader cannot read in place.
 pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     let mut walk = Walk { old, new, seen: HashSet::new(), found: Vec::new() };
     walk.types(&old.root, &new.root, &new.root.to_string());
@@ -115,7 +115,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The parts of the envelope that hashes begin and end at.
+    /// Checks the fields of the envelope at which hashes begin and end.
     fn envelope(&mut self) {
         let fields = |schema: &'s Schema| match schema.of(JOURNAL_RECORD).map(|named| &named.body) {
             Some(Body::Record(fields)) => fields.iter().map(|field| field.name.as_str()).collect(),
@@ -134,7 +134,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// What `Default` gives the codec's type of such a field.
+/// Returns whether the default equals the `Default` of the field's type in the codec.
 fn absent(default: &Value) -> bool {
     match default {
         Value::Null | Value::Bool(false) => true,

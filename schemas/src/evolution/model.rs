@@ -1,5 +1,5 @@
-//! A parsed schema as its comparison needs it: named types by full name, so that recursion is a name, and references
-//! and definitions look alike.
+//! A parsed schema for comparisons. Named types are referenced by full name, so that recursion needs no special case and
+//! references and definitions look alike.
 
 use apache_avro::{
     Schema as Avro,
@@ -8,7 +8,7 @@ use apache_avro::{
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 
-/// Avro's types without a name and without parts.
+/// Avro's primitive types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Primitive {
     Null,
@@ -21,18 +21,18 @@ pub(super) enum Primitive {
     String,
 }
 
-/// A type where it is used.
+/// The use of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
     Primitive(Primitive, Logical),
     Array(Box<Type>),
     Map(Box<Type>),
     Union(Vec<Type>),
-    /// Its full name.
+    /// A named type, by its full name.
     Named(String),
 }
 
-/// What an annotation makes of a type. Avro's resolution looks at decimals only.
+/// The logical type of a type. Avro's resolution checks only decimals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Logical {
     pub(super) name: Option<&'static str>,
@@ -43,7 +43,7 @@ pub(super) struct Logical {
 /// A named type.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
-    /// Full names that it is known by as well.
+    /// Other full names of the type.
     pub(super) aliases: Vec<String>,
     pub(super) body: Body,
 }
@@ -78,12 +78,12 @@ impl Schema {
         Ok(Self { root, named })
     }
 
-    /// The full name of the type that the schema as a whole is, if it has one.
+    /// Returns the full name of the schema's top-level type, if it has a name.
     pub(super) fn root_name(&self) -> Option<&str> {
         if let Type::Named(name) = &self.root { Some(name) } else { None }
     }
 
-    /// The type of that name; the parser has seen to it that there is one.
+    /// Returns the type with this name. The parser ensures that it exists.
     pub(super) fn of(&self, name: &str) -> Option<&Named> {
         self.named.get(name)
     }
@@ -123,7 +123,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// The name after the last dot.
+/// Returns the name after the last dot.
 pub(super) fn unqualified(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

@@ -1,9 +1,9 @@
-//! Avro 1.12's "Schema Resolution" on schemas instead of data: is there a value of the writer's schema that the
-//! reader's schema cannot read?
+//! Applies Avro 1.12's "Schema Resolution" to schemas instead of data: searches values of the writer schema that the reader schema
+//! cannot read.
 //!
-//! [`Resolver::matches`] answers, [`Resolver::explain`] says where and why. Types may be recursive: a pair of named
-//! types that is being compared is taken to match meanwhile. An answer that leans on such an assumption is kept only
-//! once the assumption is settled.
+//! [`Resolver::matches`] decides, [`Resolver::explain`] returns place and reason. Types may be recursive: during the comparison of
+//! a pair of named types, the pair is assumed to match. A result that depends on such an assumption is kept only after the
+//! assumption is decided.
 
 use super::{
     Incompatibility, Rule, broken,
@@ -11,7 +11,7 @@ use super::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// What `new` (the reader's schema) cannot read of `old` (the writer's).
+/// Returns the parts of `old` (the writer schema) that `new` (the reader schema) cannot read.
 pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     let mut resolver = Resolver { old, new, settled: HashMap::new(), open: Vec::new() };
     let mut found = Vec::new();
@@ -21,21 +21,21 @@ pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     found
 }
 
-/// A pair of named types: the writer's, the reader's.
+/// A pair of named types: the writer's and the reader's.
 type Pair<'s> = (&'s str, &'s str);
 
 struct Resolver<'s> {
     old: &'s Schema,
     new: &'s Schema,
     settled: HashMap<Pair<'s>, bool>,
-    /// Pairs that are being compared, outermost first.
+    /// Pairs under comparison, outermost first.
     open: Vec<Pair<'s>>,
 }
 
 #[derive(Clone, Copy)]
 struct Answer {
     holds: bool,
-    /// The outermost open pair that was taken to match on the way; `usize::MAX` for none.
+    /// The outermost open pair that was assumed to match; `usize::MAX` for none.
     leans_on: usize,
 }
 
@@ -90,7 +90,7 @@ impl<'s> Resolver<'s> {
         if answer.leans_on >= depth {
             answer.leans_on = usize::MAX;
         }
-        // A failure under favourable assumptions is final. A success is final once it depends on no assumption.
+        // A failure despite assumed matches is final. A success is final if it depends on no assumption.
         if !answer.holds || answer.leans_on == usize::MAX {
             self.settled.insert(pair, answer.holds);
         }
@@ -115,7 +115,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// Says what is wrong with a pair that does not match. A pair of named types is explained where it comes first.
+    /// Explains why a pair does not match. A pair of named types is explained at its first occurrence.
     fn explain(
         &mut self,
         writer: &'s Type,
@@ -180,7 +180,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// Whether `branch` of a union is meant for `writer`.
+    /// Returns whether `branch` of a union corresponds to `writer`.
     fn akin(&self, writer: &Type, branch: &Type) -> bool {
         match (writer, branch) {
             (Type::Named(from), Type::Named(to)) => {
@@ -193,18 +193,18 @@ impl<'s> Resolver<'s> {
     }
 }
 
-/// The writer's field that a reader's field is read from: by name, then by alias.
+/// Finds the writer's field for a reader's field: by name, then by alias.
 fn written<'f>(fields: &'f [Field], reader: &Field) -> Option<&'f Field> {
     let mut names = std::iter::once(&reader.name).chain(&reader.aliases);
     names.find_map(|name| fields.iter().find(|field| field.name == *name))
 }
 
-/// Names match without their namespaces, or by an alias of the reader's type.
+/// Returns whether names match without their namespaces, or by an alias of the reader's type.
 fn same_name(writer: &str, reader: &str, aliases: &[String]) -> bool {
     unqualified(writer) == unqualified(reader) || aliases.iter().any(|alias| alias == writer)
 }
 
-/// What is wrong between two named types that have no parts of other types.
+/// Returns the mismatch of two named types without parts, if any.
 fn leaf(old: &Body, new: &Body) -> Option<String> {
     match (old, new) {
         (Body::Enum { symbols: from, .. }, Body::Enum { symbols: to, default }) => {

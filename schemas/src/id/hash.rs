@@ -1,4 +1,4 @@
-//! Hashes by what they cover. All are SHA-256; the plain type is for hashes of a record's or a payload's bytes.
+//! A type for each kind of hash. All are SHA-256; hashes of a record's or a payload's bytes have the plain type.
 
 use crate::datum::{Datum, Input, Malformed, Sha256};
 use std::fmt;
@@ -28,8 +28,8 @@ macro_rules! hashes {
 }
 
 hashes! {
-    /// The hash of a record without its sequencing: over the body and the payload's own hash, wherever the payload is
-    /// stored. Two records with equal hashes are one record sent twice.
+    /// The hash of a record without its sequencing: over the body and the payload's own hash, inline or stored. Two records with
+    /// equal hashes are one record that was sent twice.
     ContentHash;
     /// The chained hash of a run's applied records. Zero before the first.
     RunHash;
@@ -39,7 +39,7 @@ hashes! {
 }
 
 impl ContentHash {
-    /// The payload hash of a batch whose records have these content hashes.
+    /// Computes the payload hash of a batch from the content hashes of its records.
     pub(crate) fn of_batch(records: impl Iterator<Item = Self>) -> Sha256 {
         let hashes: Vec<Self> = records.collect();
         let parts: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.0.as_slice()).collect();
@@ -48,7 +48,7 @@ impl ContentHash {
 }
 
 impl RunHash {
-    /// The chained hash after one more record: SHA-256(self ‖ the record's own hash).
+    /// Returns the run hash after one more record: SHA-256(self ‖ the record's own hash).
     #[must_use]
     pub fn behind(self, record: &Sha256) -> Self {
         Self(self.0.chain(record))

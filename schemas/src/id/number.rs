@@ -1,4 +1,4 @@
-//! Ids that are numbers.
+//! Numeric ids.
 
 use super::Illegal;
 use crate::datum::{Datum, Input, Malformed};
@@ -11,12 +11,12 @@ macro_rules! numbers {
         pub struct $name($number);
 
         impl $name {
-            /// The smallest.
+            /// The smallest number.
             pub const ZERO: Self = Self(0);
-            /// The largest: the schema's number is signed.
+            /// The largest number. The schema's number is signed.
             pub const MAX: Self = Self(<$avro>::MAX.cast_unsigned());
 
-            /// The number, unless it exceeds the schema's range.
+            /// Creates the id. Refuses a number beyond the schema's range.
             pub fn new(number: $number) -> Result<Self, Illegal> {
                 if number <= Self::MAX.0 {
                     return Ok(Self(number));
@@ -24,40 +24,40 @@ macro_rules! numbers {
                 Err(Illegal::TooLarge { what: $what, max: Self::MAX.0.into(), number: number.into() })
             }
 
-            /// The plain number.
+            /// Returns the plain number.
             pub fn get(self) -> $number {
                 self.0
             }
 
-            /// The number as the Avro schema and Kafka have it: signed.
+            /// Returns the number signed, as in the Avro schema and in Kafka.
             pub fn signed(self) -> $avro {
                 self.0.cast_signed()
             }
 
-            /// From a signed number. An error if negative, which Kafka and the schema use for no number.
+            /// Converts a signed number. Refuses a negative number, which Kafka and the schema use for a missing number.
             pub fn from_signed(number: $avro) -> Result<Self, Illegal> {
                 let negative = |_| Illegal::NotANumber { what: $what, max: Self::MAX.0.into(), text: number.to_string() };
                 <$number>::try_from(number).map(Self).map_err(negative)
             }
 
-            /// The next number; none after the largest.
+            /// Returns the next number, or `None` after the largest.
             pub fn next(self) -> Option<Self> {
                 Self::new(self.0 + 1).ok()
             }
 
-            /// The number `count` further, at most the largest.
+            /// Adds `count`, up to the largest number.
             #[must_use]
             pub fn saturating_add(self, count: $number) -> Self {
                 Self(self.0.saturating_add(count).min(Self::MAX.0))
             }
 
-            /// The number `count` lower, at least 0.
+            /// Subtracts `count`, down to 0.
             #[must_use]
             pub fn saturating_sub(self, count: $number) -> Self {
                 Self(self.0.saturating_sub(count))
             }
 
-            /// The distance from `earlier`; 0 if `earlier` is greater.
+            /// Returns the distance from `earlier`, or 0 if `earlier` is greater.
             pub fn since(self, earlier: Self) -> $number {
                 self.0.saturating_sub(earlier.0)
             }
@@ -90,7 +90,7 @@ macro_rules! numbers {
             }
         }
 
-        /// As the number's.
+        /// Prints the plain number.
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
@@ -122,7 +122,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// A run's claims, counted from 1; 0 before any.
+    /// The number of a run's claim, from 1; 0 before the first claim.
     Epoch(u64 as i64, any u32) = "writer epoch";
     /// A writer's records within its epoch: 1, 2, 3 …; 0 for claims and for records that need none.
     WriterSeq(u64 as i64, any u32) = "writer_seq";
@@ -135,17 +135,17 @@ numbers! {
 }
 
 impl PartitionId {
-    /// The partition, of `count`, of a key with this hash, as Kafka's default partitioner assigns it.
+    /// Returns the partition, of `count`, of a key with this hash, as Kafka's default partitioner assigns it.
     pub(crate) fn of_hash(hash: u32, count: u32) -> Self {
         Self((hash & Self::MAX.0) % count.max(1))
     }
 
-    /// All partitions of a journal of `count`.
+    /// Returns all partitions of a journal with `count` partitions.
     pub fn all(count: u32) -> impl DoubleEndedIterator<Item = Self> + Clone {
         (0..count.min(Self::MAX.0)).map(Self)
     }
 
-    /// The index into a list of all partitions.
+    /// Returns the index into a list of all partitions.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -22,7 +22,7 @@ fn an_illegal_id_is_refused_by_every_way_in() {
         assert_eq!(RunId::from_bytes(&bytes).unwrap_err().what, malformed);
         assert_eq!(<RunId as Datum>::skip(&mut Input::new(&bytes)).unwrap_err().what, malformed);
         assert_eq!(RunId::take_borrowed(&mut Input::new(&bytes)).unwrap_err().what, malformed);
-        // Where there may be none, that is said by the empty string, and the limit holds all the same.
+        // An optional id is absent as the empty string. The limit holds for it too.
         assert_eq!(RunId::take_or_empty(&mut Input::new(&bytes)).is_ok(), text.is_empty());
         assert_eq!(OrEmpty::<RunId>::from_bytes(&bytes).is_ok(), text.is_empty());
         assert_eq!(serde_json::from_str::<OrEmpty<RunId>>(&json).is_ok(), text.is_empty());

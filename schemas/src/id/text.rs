@@ -1,5 +1,4 @@
-//! Ids that are text. Each is generic over the type that holds the text, so that an envelope borrows its ids from its
-//! bytes.
+//! Text ids. Each is generic over the type of its text, so that an envelope borrows its ids from its bytes.
 
 use super::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
 use crate::{
@@ -10,11 +9,11 @@ use std::{borrow::Borrow, cmp, fmt, hash, ops::Deref, str::FromStr};
 
 /// The common part of the owned ids, for [`OrEmpty`].
 pub trait Text: Sized {
-    /// The id of a text, unless the text is not a valid id.
+    /// Parses a text. Refuses an invalid id.
     fn parse(text: String) -> Result<Self, Illegal>;
-    /// The text.
+    /// Returns the text.
     fn text(&self) -> &str;
-    /// The same for an id read from a record at byte `at`, which the error names.
+    /// Parses an id of a record at byte `at`, which the error contains.
     fn take(text: &str, at: usize) -> Result<Self, Malformed>;
     /// Refuses the texts that [`Text::take`] refuses, without allocating.
     fn check(text: &str, at: usize) -> Result<(), Malformed>;
@@ -27,7 +26,7 @@ macro_rules! texts {
         pub struct $name<S = String>(S);
 
         impl<S: AsRef<str>> $name<S> {
-            /// The id of a text, unless that is empty or over the limit.
+            /// Creates an id. Refuses an empty text and a text over the limit.
             pub fn new(text: S) -> Result<Self, Illegal> {
                 match text.as_ref().len() {
                     0 => Err(Illegal::Empty { what: $what }),
@@ -36,35 +35,35 @@ macro_rules! texts {
                 }
             }
 
-            /// The text.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 self.0.as_ref()
             }
 
-            /// The same, borrowed: what functions take.
+            /// Borrows the id. Functions take borrowed ids.
             pub fn borrow(&self) -> $name<&str> {
                 $name(self.0.as_ref())
             }
 
-            /// The same, owned.
+            /// Copies the id into an owned one.
             pub fn to_owned(&self) -> $name {
                 $name(self.0.as_ref().to_owned())
             }
 
-            /// The text's bytes, as a message key has them.
+            /// Returns the text's bytes, as in a message key.
             pub fn as_bytes(&self) -> &[u8] {
                 self.as_str().as_bytes()
             }
         }
 
         impl<'a> $name<&'a str> {
-            /// An id made by Runlog, known to be valid.
+            /// Creates an id of Runlog's own, known to be valid.
             #[allow(dead_code, reason = "not every id has a value of our own")]
             pub(crate) const fn ours(text: &'a str) -> Self {
                 Self(text)
             }
 
-            /// Reads one from a datum, borrowed.
+            /// Reads an id from a datum, borrowed.
             pub fn take_borrowed(input: &mut Input<'a>) -> Result<Self, Malformed> {
                 let at = input.position();
                 let text = input.str()?;
@@ -118,7 +117,7 @@ macro_rules! texts {
         }
 
         impl OrEmpty<$name> {
-            /// The borrowed id, if present.
+            /// Borrows the id, if present.
             pub fn borrow(&self) -> Option<$name<&str>> {
                 self.0.as_ref().map(|id| id.borrow())
             }
@@ -194,7 +193,7 @@ macro_rules! texts {
             }
         }
 
-        /// As the text's.
+        /// Prints the text.
         impl<S: AsRef<str>> fmt::Debug for $name<S> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(self.as_str(), f)
@@ -227,7 +226,7 @@ macro_rules! texts {
             }
         }
 
-        /// By bytes, as keys are.
+        /// Orders by bytes, like keys.
         impl<S: AsRef<str>> Ord for $name<S> {
             fn cmp(&self, other: &Self) -> cmp::Ordering {
                 self.as_str().cmp(other.as_str())
@@ -240,7 +239,7 @@ macro_rules! texts {
             }
         }
 
-        /// A map that is keyed by it is asked with its text.
+        /// Lets a map with this key be queried by text.
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -265,7 +264,7 @@ macro_rules! texts {
 texts! {
     /// A run. Its records are in one partition, which follows from the id.
     RunId = "run id", at most ID_BYTES_MAX;
-    /// A record, unique within its run. A request's names its call.
+    /// A record, unique within its run. The id of a request identifies its call.
     RecordId = "record id", at most ID_BYTES_MAX;
     /// A writer: random per open.
     WriterId = "writer id", at most ID_BYTES_MAX;
@@ -274,15 +273,15 @@ texts! {
 }
 
 impl Fingerprint {
-    /// The fingerprint of a call, from the JSON text of its arguments. Every spelling of the same arguments gives the
-    /// same fingerprint.
+    /// Computes the fingerprint of a call from the JSON text of its arguments. All spellings of the same arguments have the same
+    /// fingerprint.
     ///
     /// Errors: the arguments are not JSON, repeat a key, or have no canonical form.
     pub fn of_call(tool_name: &str, arguments: &str) -> Result<Self, canonical::Error> {
         Ok(Self::of_hashed_call(tool_name, &canonical::args_sha256(arguments)?))
     }
 
-    /// The fingerprint of a call whose arguments a host has hashed: `v1:` and the lower-case hex of
+    /// Computes the fingerprint of a call whose arguments a host has hashed: `v1:` and the lower-case hex of
     /// SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
     #[must_use]
     pub fn of_hashed_call(tool_name: &str, args_sha256: &str) -> Self {
@@ -291,7 +290,7 @@ impl Fingerprint {
     }
 }
 
-/// An id, or none: the empty string in Avro and in JSON, where null is none, too.
+/// An optional id. Absent is the empty string in Avro and in JSON; in JSON also null.
 ///
 /// A record about a partition has no run, and before a run's first claim records need no writer id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -303,12 +302,12 @@ impl<T> OrEmpty<T> {
 }
 
 impl<T: Text> OrEmpty<T> {
-    /// The id of a text that may be empty, unless it is illegal otherwise.
+    /// Parses a text that may be empty. Refuses an invalid id.
     pub fn parse(text: String) -> Result<Self, Illegal> {
         if text.is_empty() { Ok(Self(None)) } else { T::parse(text).map(Some).map(Self) }
     }
 
-    /// The text; empty for none.
+    /// Returns the text, which is empty without an id.
     pub fn as_str(&self) -> &str {
         self.0.as_ref().map_or("", T::text)
     }

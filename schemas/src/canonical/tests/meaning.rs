@@ -1,6 +1,5 @@
-//! Equal meaning, equal fingerprint, and other meaning, another one. What a text means is said here a second time,
-//! without the scanner and the writer: numbers are IEEE doubles, but for integers beyond ±(2^53−1), which are their
-//! digits.
+//! Tests that fingerprints are equal if and only if the meanings are equal. This module defines the meaning of a text a second
+//! time, without the scanner and the writer: numbers are IEEE doubles, and integers beyond ±(2^53−1) are their digits.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +8,23 @@ use proptest::prelude::*;
 use super::super::{args_sha256, canonicalize};
 use crate::id::Fingerprint;
 
-/// The greatest integer that a double and all its neighbours tell apart: 2^53 − 1.
+/// The greatest integer up to which doubles distinguish all integers: 2^53 − 1.
 const SAFE: f64 = 9_007_199_254_740_991.0;
 
-/// What a JSON text says.
+/// The meaning of a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Meaning {
     Word(&'static str),
     /// The bits of a double.
     Double(u64),
-    /// An integer that is its digits.
+    /// The digits of an integer.
     Digits(String),
     Text(&'static str),
     Array(Vec<Meaning>),
     Object(BTreeMap<&'static str, Meaning>),
 }
 
-/// Numbers as they can be spelled: many are the same one, many are its neighbours.
+/// Spellings of numbers. Many mean the same number, and many are close to it.
 const NUMBERS: [&str; 34] = [
     "0",
     "-0",
@@ -63,7 +62,7 @@ const NUMBERS: [&str; 34] = [
     "10000000000000000000000",
 ];
 
-/// Strings of which some look alike, and some like syntax.
+/// Strings. Some look alike, and some look like JSON syntax.
 const TEXTS: [&str; 12] =
     ["", "a", "b", "A", "1", "null", "\u{e9}", "e\u{301}", "\u{1f980}", "\"", "a\",\"b", "\u{0}\n\\u0061"];
 
@@ -78,14 +77,14 @@ fn number(spelled: &str) -> Meaning {
     } else if whole {
         Meaning::Digits(spelled.to_owned())
     } else if double.abs() < 1e21 {
-        // A double that is written without an exponent is that integer's text, and nothing else is.
+        // Only a double that is written without an exponent has the same text as an integer.
         Meaning::Digits(format!("{double}"))
     } else {
         Meaning::Double(double.to_bits())
     }
 }
 
-/// A text in the making.
+/// A JSON value with spellings, for building texts.
 #[derive(Clone, Debug)]
 enum Value {
     Word(&'static str),
@@ -121,7 +120,7 @@ impl Value {
         }
     }
 
-    /// The same thing said otherwise: numbers respelled, members turned round.
+    /// Returns an equal value with other spellings of numbers and reversed members.
     fn respelled(&self) -> Self {
         match self {
             Self::Number(spelled) => {
@@ -137,7 +136,7 @@ impl Value {
         }
     }
 
-    /// With its leaf number `at` replaced. `at` counts down over the leaves that were passed.
+    /// Returns the value with leaf number `at` replaced. `at` counts down over the visited leaves.
     fn replaced(&self, at: &mut usize, by: &Self) -> Self {
         match self {
             Self::Array(items) => Self::Array(items.iter().map(|item| item.replaced(at, by)).collect()),
@@ -173,7 +172,7 @@ fn value() -> BoxedStrategy<Value> {
     nested.boxed()
 }
 
-/// Two values that are often one, and often one but for a leaf.
+/// Two values that are often equal, and often differ in one leaf only.
 fn pair() -> impl Strategy<Value = (Value, Value)> {
     (value(), value(), leaf(), 0..6_usize, 0..3_u8).prop_map(|(one, unrelated, leaf, mut at, how)| {
         let other = match how {
@@ -205,7 +204,7 @@ proptest! {
     #[test]
     fn a_tool_and_its_arguments_are_not_shifted_into_each_other((one, other) in pair(), pick in (0..7_usize, 0..7_usize)) {
         let hashes = [args_sha256(&canonical(&one)).unwrap(), args_sha256(&canonical(&other)).unwrap()];
-        // Tool names that end like a name followed by the other call's arguments.
+        // Some tool names end with the hash of arguments.
         let tools = [
             String::new(), "t".into(), "t\0".into(), "\0t".into(), format!("t\0{}", hashes[0]),
             format!("t\0{}", hashes[1]), format!("t{}", hashes[1]),

@@ -1,4 +1,4 @@
-//! JSON carried as its own text, so that nothing about it changes: digits, key order, spelling.
+//! JSON kept as text, so that its digits, key order and spelling never change.
 
 use crate::{
     canonical,
@@ -10,8 +10,8 @@ use std::{fmt, sync::Arc};
 
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
-/// Two are equal when their texts are; for equality of meaning compare parsed values. Clones share the text and compare
-/// in constant time: message lists are compared at every checkpoint.
+/// Two values are equal if their texts are equal. To compare meanings, compare parsed values. Clones share the text and compare
+/// in constant time, because message lists are compared at every checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
 
@@ -21,17 +21,17 @@ impl Json {
         canonical::compact(text).map(|text| Self(text.into()))
     }
 
-    /// Any value that serialises.
+    /// Serialises a value.
     pub fn of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::to_string(value).map(|text| Self(text.into()))
     }
 
-    /// The compact text.
+    /// Returns the compact text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The parsed value, as [`value`] has it.
+    /// Parses the text like [`value`].
     pub fn to_value(&self) -> Value {
         value(&self.0).unwrap_or(Value::Null)
     }
@@ -57,10 +57,10 @@ impl<'de> serde::Deserialize<'de> for Json {
     }
 }
 
-/// The value of a JSON text, for looking at. Not all of it is kept: integers beyond 64 bits become floating point, as
-/// `serde_json` does it, and a lone surrogate, which no Rust string holds, U+FFFD. Recorded terminals have them.
+/// Parses a JSON text for inspection, with losses. Integers beyond 64 bits become floating-point numbers, as in `serde_json`. Lone
+/// surrogates, which recorded terminals contain and Rust strings cannot, become U+FFFD.
 ///
-/// Errors: what is not JSON, and numbers beyond a double's range.
+/// Errors: invalid JSON, and numbers beyond a double's range.
 pub fn value(text: &str) -> Result<Value, serde_json::Error> {
     plain(text).or_else(|error| match without_lone_surrogates(text) {
         Some(replaced) => plain(&replaced),
@@ -98,7 +98,7 @@ impl<'de> serde::Deserialize<'de> for Members<'de> {
     }
 }
 
-/// Parses a value with any member names. `serde_json` by itself interprets some names as its own markers.
+/// Parses a value with any member names. `serde_json` itself interprets some names as markers.
 fn plain(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text).map(|Plain(value)| value)
 }
@@ -152,7 +152,7 @@ impl<'de> Visitor<'de> for AsItIs {
     }
 }
 
-/// The text with U+FFFD for each escape of a surrogate that has no other half; none where there is none.
+/// Replaces each escape of a lone surrogate by U+FFFD. Returns `None` without lone surrogates.
 fn without_lone_surrogates(text: &str) -> Option<String> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -177,8 +177,7 @@ fn without_lone_surrogates(text: &str) -> Option<String> {
     (copied > 0).then(|| replaced + &text[copied..])
 }
 
-/// For a member that may be absent and may be null, which are not the same: null is a value. With `default` and
-/// `deserialize_with`.
+/// Reads a member for which absent and null differ: null is a value. Use it with `default` and `deserialize_with`.
 pub fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
     serde::Deserialize::deserialize(d).map(Some)
 }
@@ -199,12 +198,12 @@ impl Datum for Json {
     }
 }
 
-/// A foreign client can write anything into a string field: what is not JSON, or nests deeper than anybody reads, is
-/// not decodable.
+/// Checks the text of a JSON field, which a foreign client can write. Text that is not JSON, or nests deeper than readers accept,
+/// is malformed.
 fn check(text: &str, at: usize) -> Result<(), Malformed> {
     serde_json::from_str::<serde::de::IgnoredAny>(text)
         .map_err(|_| Malformed { what: "string does not hold JSON", at })?;
-    // Hardly any text has that many brackets at all, which is quickly seen.
+    // Fast path: few texts have so many brackets.
     let brackets = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     if brackets > canonical::DEPTH_MAX && !canonical::nests_within_bounds(text) {
         return Err(Malformed { what: "JSON nests too deep", at });

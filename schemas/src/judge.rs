@@ -1,15 +1,14 @@
-//! The judge decides whether one record takes effect, given the records before it in its run. Pure; the projector runs
-//! it on every record. [`lifecycle`] has the state machines of effects, approvals and the like; [`batch`] judges
-//! batches.
+//! The judge decides whether a record takes effect, given the earlier records of its run. It is pure, and the projector calls it
+//! for every record. [`lifecycle`] contains the state machines of effects, approvals and the like; [`batch`] judges batches.
 //!
 //! ```text
 //!   repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ content rules? ─▶ applied
 //!   (claims: repeat, then epoch + 1 or fenced; unclaimed kinds: repeat, fenced if they name an epoch, known id, content)
 //! ```
 //!
-//! A record refused as fenced or for a gap consumes no number and may be sent again. One refused for its content
-//! (conflict, content rules) consumes each number that was the next one, so that the records after it are not refused
-//! for a gap. One whose numbers were taken by another record can be numbered again, in version 2 of the schema.
+//! A record refused as fenced or gap consumes no number and may be sent again. A record refused as conflict or by a content rule
+//! consumes each of its numbers that was the next one, so that later records are not refused as gap. If another record consumed
+//! its numbers, it can be numbered again, in version 2 of the schema.
 
 use crate::{
     codec::Envelope,
@@ -45,7 +44,7 @@ pub struct Head {
     pub next_journal_seq: JournalSeq,
     /// The epoch of the last applied claim; 0 before any.
     pub epoch: Epoch,
-    /// The writer of the last applied claim; none before any.
+    /// The writer of the last applied claim; absent before the first.
     pub writer_id: OrEmpty<WriterId>,
     /// The epoch of the first of this writer's consecutive claims; 0 before any.
     pub writer_since: Epoch,
@@ -57,7 +56,7 @@ pub struct Head {
     pub checkpoint_seq: u64,
     /// Pending tool calls that are [`Class::ReconcileRequired`]. The projection counts them, not the judge.
     pub undecided_calls: u64,
-    /// Those of them that were last started in `epoch`.
+    /// Undecided calls whose last start was in `epoch`.
     pub undecided_calls_of_epoch: u64,
 }
 datum!(Head {
@@ -95,7 +94,7 @@ impl Default for Head {
 }
 
 impl Head {
-    /// Whether `epoch` is the run's current one, and `writer` holds it. Before any claim everybody does.
+    /// Returns whether `epoch` is the run's current epoch and `writer` has it. Before the first claim every writer has it.
     pub fn is_writer(&self, epoch: Epoch, writer: Option<WriterId<&str>>) -> bool {
         epoch == self.epoch && (self.epoch == Epoch::ZERO || writer == self.writer_id.borrow())
     }
@@ -104,20 +103,20 @@ impl Head {
 /// The first judgement under a `record_id`: applied, or refused for its content.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FirstJudgement {
-    /// The content hash of that first record.
+    /// The content hash of the first record.
     pub content_hash: ContentHash,
-    /// Its offset in the partition.
+    /// The record's offset in the partition.
     pub offset: Offset,
-    /// Its index within the batch at that offset; 0 outside a batch.
+    /// The record's index within the batch at that offset; 0 outside a batch.
     pub index: u32,
-    /// Why it was refused; none when it was applied.
+    /// The reason of the refusal; `None` if it was applied.
     pub refused: Option<Reason>,
 }
 datum!(FirstJudgement { content_hash, offset, index, refused });
 
 impl FirstJudgement {
-    /// Whether the record was refused for its numbers. The id was new, so a conflict can be only of a number; of a batch
-    /// also of a record in it.
+    /// Returns whether the record was refused for its numbers. The id was new, so only a number can conflict, or a record within a
+    /// batch.
     pub fn is_for_numbers(&self) -> bool {
         self.refused.is_some_and(|reason| matches!(reason, Reason::Conflict | Reason::Sequence))
     }
@@ -134,21 +133,21 @@ pub struct CallState {
     pub has_evidence: bool,
 }
 
-/// The state of a pending effect that attempts and decisions on it are judged by.
+/// The state of a pending effect, for judging attempts and decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEffect {
-    /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
-    /// included. Evidence under the id of other kept evidence does not count.
+    /// Number of records that were applied to it (request and decisions included) or kept as its evidence (replaced evidence
+    /// included). Evidence with the id of other kept evidence does not count.
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or kept as its evidence.
     pub newest: ContentHash,
     /// Whether it may run again without a decision.
     pub class: Class,
-    /// How many times it was started.
+    /// Number of starts.
     pub attempts: u32,
     /// The evidence that an `adopt` decision with a basis would adopt, and whether it says that the effect happened.
     pub adoptable: Option<(RecordId, bool)>,
-    /// The same for a decision without a basis, which reads one piece of evidence per record id: the first.
+    /// Like `adoptable`, for a decision without a basis, which reads only the first piece of evidence of each record id.
     pub adoptable_by_id: Option<(RecordId, bool)>,
 }
 
@@ -165,11 +164,11 @@ pub struct CheckpointState {
 pub trait View {
     /// A failed read.
     type Error;
-    /// The run's head; the default for a run without records.
+    /// Returns the run's head, or the default for a run without records.
     fn head(&mut self) -> Result<Head, Self::Error>;
     /// The first judgement under a `record_id`.
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, Self::Error>;
-    /// The judgement of this other content under a known `record_id`: refused as a conflict.
+    /// Returns the judgement of other content with a known `record_id`, which was refused as a conflict.
     fn seen_conflict(
         &mut self,
         record_id: RecordId<&str>,
@@ -177,13 +176,13 @@ pub trait View {
     ) -> Result<Option<FirstJudgement>, Self::Error>;
     /// The tool call of a request.
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
-    /// The state of an object with a lifecycle; none before a record creates it.
+    /// Returns the state of an object with a lifecycle, or `None` before a record creates it.
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
-    /// The pending effect that an attempt or a decision on `id` is about: the first kind, in order, that has one.
+    /// Returns the pending effect of an attempt or a decision on `id`: of the first kind, in order, that has such an effect.
     fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Self::Error>;
     /// An applied checkpoint.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
-    /// Bytes of `count` messages from index `from` (inclusive) in an applied checkpoint's list, which has that many.
+    /// Returns the bytes of `count` messages from index `from` (inclusive) in an applied checkpoint's list. They must exist.
     fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Self::Error>;
 }
 
@@ -194,7 +193,7 @@ pub enum Verdict {
     Applied {
         /// The run's head after the record.
         head: Head,
-        /// Whether nothing else changes: an equal completion of a completed call.
+        /// Whether only the head changes: an equal completion of a completed call.
         no_op: bool,
     },
     /// The record was judged before, with the same content: no effect.
@@ -206,15 +205,15 @@ pub enum Verdict {
     },
     /// The record has no effect; it is listed as an anomaly.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Reason,
         /// The head after it; differs only in consumed numbers.
         head: Head,
     },
 }
 
-/// Judges `record`, which must be in its run's partition. A batch is given to [`batch::open`] instead; a batch within a
-/// batch is refused.
+/// Judges `record`, which must be in its run's partition. Pass a batch to [`batch::open`] instead; a batch within a batch is
+/// refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
     let Known { id, same } = known(record, view)?;
@@ -253,7 +252,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
             Err(reason) => (Some(reason), false),
         }
     };
-    // 6. applied; refused for its content, it still consumes each number that was the next.
+    // 6. applied. A record refused for its content also consumes each number that was the next one.
     if is_next {
         head.next_writer_seq = head.next_writer_seq.saturating_add(1);
     }
@@ -269,7 +268,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     }
 }
 
-/// Earlier judgements under the record's id that count.
+/// The relevant earlier judgements of the record's id.
 struct Known {
     /// Whether a record of this id was judged.
     id: bool,
@@ -282,20 +281,20 @@ fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error
     let content = record.content_hash();
     let renumbered = record.version().number >= RENUMBERED_SINCE && first.is_for_numbers();
     if renumbered && first.content_hash == content {
-        // Judged anew, as if the id were new.
+        // The record is judged again, as if the id were new.
         return Ok(Known { id: false, same: None });
     }
     let same = if first.content_hash == content { Some(first) } else { view.seen_conflict(record.record_id, content)? };
     Ok(Known { id: true, same })
 }
 
-/// Whether the record comes from the writer that holds the run's current epoch.
+/// Returns whether the record is from the writer of the run's current epoch.
 fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
     head.is_writer(record.writer_epoch, record.writer_id)
 }
 
-/// A claim is applied only at the next epoch; the other rules do not apply to it. A claim at the next epoch that reuses
-/// a `record_id` with other content is refused: an id finds only one record.
+/// Judges a claim. It is applied only at the next epoch; the other rules do not apply to it. A claim at the next epoch that reuses
+/// a `record_id` with other content is refused, because an id must find only one record.
 fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     let next = Some(record.writer_epoch) == head.epoch.next();
     if !next || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
@@ -315,7 +314,7 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     Verdict::Applied { head, no_op: false }
 }
 
-/// The content rules: `Ok(no_op)`, or why not.
+/// Checks the content rules. Returns `Ok(no_op)` or the reason of the refusal.
 fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let facts = &record.facts;
     if record.kind == RecordKind::Batch {
@@ -376,7 +375,7 @@ fn is_new_checkpoint<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Er
     }
 }
 
-/// Whether a checkpoint's message list can be built: its base is applied and not pruned, each span is within its source
+/// Returns whether a checkpoint's message list can be built: its base is applied and not pruned, each span is within its source
 /// list, and the list has at most [`MESSAGE_BYTES_MAX`] bytes.
 fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> {
     let base = match facts.base.as_deref() {
@@ -402,7 +401,7 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
     Ok(true)
 }
 
-/// Numbered records that an ended run still accepts: checkpoints, recovery markers, and the end of a turn, which the
+/// Returns whether an ended run still accepts a numbered record: a checkpoint, a recovery marker, or the end of a turn, which the
 /// contract's loop records after its terminal marker.
 fn after_the_end(facts: &Facts) -> bool {
     match facts.payload_type.known() {
@@ -412,7 +411,7 @@ fn after_the_end(facts: &Facts) -> bool {
     }
 }
 
-/// What every applied record does to the head.
+/// Applies the changes of the head that every applied record makes.
 fn apply(record: &Envelope<'_>, head: &mut Head) {
     head.records += 1;
     head.hash = head.hash.behind(&record.record_hash());

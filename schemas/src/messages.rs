@@ -7,22 +7,22 @@
 //!   list    a b X d e f Y        (c became X, Y was added)
 //! ```
 //!
-//! The first checkpoint that has a message carries it and later ones refer to it, so that a run's checkpoints take the
-//! size of its messages and a few bytes per part.
+//! The first checkpoint with a message contains it, and later checkpoints refer to it. So a run's checkpoints have the size of its
+//! messages plus a few bytes per span.
 
 use crate::{datum, datum::Sha256, json::Json};
 use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, ops::Range};
 
-/// The most messages of one list.
+/// Largest number of messages of one list.
 pub const MESSAGES_MAX: u64 = 1 << 16;
-/// The most bytes of one list's messages.
+/// Largest size of one list's messages, bytes.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// A part of a message list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageSpan {
-    /// Whether it is a part of the base's list; otherwise of the record's own messages.
+    /// Whether the span refers to the base's list. Otherwise it refers to the record's own messages.
     pub from_base: bool,
     /// The index of the first message, from 0.
     #[serde(default)]
@@ -33,19 +33,19 @@ pub struct MessageSpan {
 datum!(MessageSpan { from_base, from, count });
 
 impl MessageSpan {
-    /// The part of `list` that this span names; none if it exceeds the list.
+    /// Returns the part of `list` that this span refers to, or `None` if it exceeds the list.
     pub fn of<'a, T>(&self, list: &'a [T]) -> &'a [T] {
         let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         list.get(index(self.from)..index(self.from.saturating_add(self.count))).unwrap_or_default()
     }
 }
 
-/// SHA-256 of a message's text.
+/// Returns the SHA-256 of a message's text.
 pub fn hash(message: &Json) -> Sha256 {
     Sha256::of(message.as_str().as_bytes())
 }
 
-/// The parts of a list, for a base with `base` messages (0 without a base) and a record with `own` messages. None if a
+/// Returns the spans of a list, for a base with `base` messages (0 without a base) and a record with `own` messages. `None` if a
 /// span is empty or exceeds its list, or if the list is longer than [`MESSAGES_MAX`].
 pub fn resolve(base: u64, own: u64, spans: &[MessageSpan]) -> Option<Vec<MessageSpan>> {
     let spans = if spans.is_empty() {
@@ -73,7 +73,7 @@ pub struct MessageList {
     hashes: Vec<Sha256>,
 }
 
-/// What a checkpoint record carries of a list.
+/// The parts of a list that a checkpoint record contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Whether it builds on the previous list. If not, `messages` is the whole list.
@@ -82,17 +82,17 @@ pub struct Change {
     pub messages: Vec<Json>,
     /// `LoopCheckpoint::spans`.
     pub spans: Vec<MessageSpan>,
-    /// The list itself: the base of the next one.
+    /// The list itself, as the base of the next list.
     pub list: MessageList,
 }
 
-/// The most bytes that a span takes in payload and facts together, for lists of the greatest length.
+/// Largest size of a span in payload and facts together, for lists of the greatest length, bytes.
 const SPAN_BYTES: usize = 16;
-/// The same for naming a base.
+/// Size of the reference to a base, bytes.
 const BASE_BYTES: usize = 80;
 
 impl MessageList {
-    /// A list; hashes all messages now.
+    /// Creates a list and hashes all messages.
     pub fn new(messages: Vec<Json>) -> Self {
         let hashes = messages.iter().map(hash).collect();
         Self { messages, hashes }
@@ -123,9 +123,9 @@ impl MessageList {
         size(&self.messages)
     }
 
-    /// How `next` follows from this list: first the messages kept at both ends, then, between them, messages found
-    /// again by content, in one pass. Linear in the lengths of both. A message's text is read only if `next` does not
-    /// share it with this list, and hashed only if it is new or moved.
+    /// Expresses `next` relative to this list: first the unchanged messages at both ends, then messages between them that are found
+    /// by content, in one pass. Linear in both lengths. Reads a message's text only if `next` does not share it with this list, and
+    /// hashes it only if it is new or moved.
     pub fn change(&self, next: &[Json]) -> Change {
         let prefix = self.messages.iter().zip(next).take_while(|(old, new)| old == new).count();
         let most = self.len().min(next.len()) - prefix;
@@ -172,7 +172,8 @@ impl<'a> Middle<'a> {
         Self { list, range, by_text, by_hash }
     }
 
-    /// The message's index, `behind` if it matches there, which keeps repeated messages in order; otherwise its hash.
+    /// Finds the index of a message. Prefers the index `behind` if the message matches there, which keeps repeated messages in order.
+    /// Otherwise returns the hash.
     fn find(&self, message: &Json, behind: usize) -> Result<usize, Sha256> {
         if self.range.contains(&behind) && self.list.messages[behind] == *message {
             return Ok(behind);
@@ -185,7 +186,7 @@ impl<'a> Middle<'a> {
     }
 }
 
-/// A list's change while it is computed.
+/// The change of a list during its computation.
 struct Draft<'a> {
     base: &'a MessageList,
     messages: Vec<Json>,

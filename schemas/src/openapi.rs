@@ -1,5 +1,5 @@
-//! JSON Schemas of what has its JSON by hand, for the OpenAPI document of a server. The other answers derive theirs:
-//! their doc comments are the descriptions.
+//! JSON Schemas of types with a manual JSON encoding, for the OpenAPI document of a server. Other answers derive their schemas,
+//! with their doc comments as descriptions.
 
 use crate::{
     datum::Sha256,
@@ -69,7 +69,7 @@ named! {
     Json as "Json" = json_schema!({ "description": "Any JSON value." });
 }
 
-/// The JSON Schema of another type.
+/// Uses the JSON Schema of another type.
 macro_rules! same {
     ($([$($of:tt)*] $type:ty = $other:ty;)*) => {$(
         impl<$($of)*> schemars::JsonSchema for $type {
@@ -96,7 +96,7 @@ same! {
     [] PrevHash = Sha256;
 }
 
-/// The id's, and the empty text.
+/// Allows the id's texts and the empty text.
 impl<T: JsonSchema> JsonSchema for OrEmpty<T> {
     fn inline_schema() -> bool {
         true

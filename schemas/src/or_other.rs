@@ -1,20 +1,19 @@
-//! A value that a newer build may know and this one does not.
+//! A value that this build may not know, because a newer build wrote it.
 
 use crate::datum::{Datum, Input, Malformed, put_bytes};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A `T`, or the text of a value that this build does not know: a newer build may write one. It is kept, and serialized
-/// unchanged.
+/// A `T`, or the text of a value that this build does not know, because a newer build wrote it. The text is serialized unchanged.
 ///
-/// It compares with a `T`, and an unknown value equals no `T`. So decide by the values that allow something (`status ==
-/// RunStatus::Open`), never by the values that forbid it: an unknown value then falls on the safe side.
+/// It compares with a `T`, and an unknown value equals no `T`. So check for values that allow something (`status ==
+/// RunStatus::Open`), never for values that forbid it. An unknown value then has the safe meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OrOther<T> {
     /// A value that this build knows.
     Known(T),
-    /// The text of any other.
+    /// The text of an unknown value.
     Other(String),
 }
 
@@ -22,7 +21,7 @@ pub enum OrOther<T> {
 crate::openapi::same! { [T: schemars::JsonSchema] OrOther<T> = T; }
 
 impl<T> OrOther<T> {
-    /// The value, if this build knows it.
+    /// Returns the value, if this build knows it.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -32,7 +31,7 @@ impl<T> OrOther<T> {
 }
 
 impl<T: AsRef<str>> OrOther<T> {
-    /// The text, as in JSON.
+    /// Returns the text, as in JSON.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Known(value) => value.as_ref(),
@@ -47,7 +46,7 @@ impl<T> Default for OrOther<T> {
     }
 }
 
-/// An Avro `string`, the text: a build that knows more values writes the same bytes.
+/// Encodes the text as an Avro `string`, so that a build that knows the value writes the same bytes.
 impl<T: AsRef<str> + FromStr> Datum for OrOther<T> {
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(self.as_str().as_bytes(), out);
@@ -67,7 +66,7 @@ impl<T> From<T> for OrOther<T> {
 }
 
 impl<T: FromStr> OrOther<T> {
-    /// The value of a text.
+    /// Converts a text.
     pub fn of(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Other(text.to_owned()), Self::Known)
     }

@@ -1,4 +1,4 @@
-//! The JSON that a record was read from: the contract's members, and members without a field in the schema.
+//! Restores the JSON of a record: the contract's members, and members without a field in the schema.
 
 use crate::record::JournalRecord;
 use serde_json::{Map, Value};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 const OWN: [&str; 8] =
     ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "key_id", "validity", "facts", "unknown_fields"];
 
-/// The record as its SDK wrote it: equal as a value to the JSON that [`crate::draft::Draft::parse`] read, except that
-/// members which were null or an empty list are absent.
+/// Returns the record as its SDK wrote it. It equals the JSON that [`crate::draft::Draft::parse`] read, except that members with
+/// null or an empty list are absent.
 pub fn original(record: &JournalRecord) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::to_value(record)?;
     if let Some(members) = json.as_object_mut() {

@@ -1,4 +1,5 @@
-//! Which partition a run is in: Kafka's default partitioner, so that a foreign client keyed by run id agrees.
+//! Computes a run's partition like Kafka's default partitioner, so that a foreign client with the run id as key uses the same
+//! partition.
 
 use crate::id::{PartitionId, RunId};
 
@@ -23,7 +24,7 @@ pub fn murmur2(data: &[u8]) -> u32 {
     h ^ (h >> 15)
 }
 
-/// The partition of `run_id` in a journal of `partitions` (its genesis' count, never the live one).
+/// Returns the partition of `run_id` in a journal with `partitions` partitions: the count of its genesis, never the live count.
 pub fn partition_of(run_id: RunId<&str>, partitions: u32) -> PartitionId {
     PartitionId::of_hash(murmur2(run_id.as_bytes()), partitions)
 }

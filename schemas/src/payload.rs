@@ -1,6 +1,6 @@
-//! Payloads. Each is a branch of the union that ends the envelope; its JSON carries `"type"`.
+//! Payloads. Each is a branch of the union at the end of the record; its JSON has the member `"type"`.
 //!
-//! The branch numbers are the union's order in the schema. A branch, once given, is never reused.
+//! The branch numbers are the union's order in the schema. A branch number is never reused.
 
 use self::{
     approval::Approval,
@@ -72,10 +72,10 @@ datum!(RunLifecycle { status, reason });
 pub struct ConversationTurn {
     /// Unique within the run.
     pub message_id: String,
-    /// The message that it answers.
+    /// The id of the message that this one answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
-    /// The thread that it belongs to.
+    /// The thread of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
     /// `user`, `assistant`, `system`, `sysinfo`, `tool`.
@@ -90,9 +90,9 @@ datum!(ConversationTurn { message_id, parent_id, thread_id, kind, content });
 pub struct ToolCallRequested {
     /// Correlates the calls of one model response.
     pub request_id: String,
-    /// The provider's id. Providers repeat it: it identifies nothing alone.
+    /// The provider's id. Providers repeat it, so it is not unique.
     pub call_id: String,
-    /// The message that asked for it.
+    /// The message that requested the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
     /// The model's vendor.
@@ -100,21 +100,21 @@ pub struct ToolCallRequested {
     pub vendor: Option<String>,
     /// The tool.
     pub tool_name: String,
-    /// Hexadecimal SHA-256 of the canonical arguments; filled in from `arguments` where absent.
+    /// Hexadecimal SHA-256 of the canonical arguments; filled in from `arguments` if absent.
     #[serde(default)]
     pub args_sha256: String,
-    /// The fingerprint (`docs/spec.md`, "Tool calls"); filled in where absent.
+    /// The fingerprint (`docs/spec.md`, "Tool calls"); filled in if absent.
     #[serde(default)]
     pub fingerprint: OrEmpty<Fingerprint>,
-    /// The arguments; absent where only hashes are kept.
+    /// The arguments; absent if only hashes are kept.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Json>,
 }
 datum!(ToolCallRequested { request_id, call_id, parent_id, vendor, tool_name, args_sha256, fingerprint, arguments });
 
 impl ToolCallRequested {
-    /// Computes a missing hash and fingerprint from the arguments. Present ones are kept, since redacted arguments no
-    /// longer determine them; [`ToolCallRequested::is_sealed`] compares.
+    /// Computes a missing hash and fingerprint from the arguments. Present values are kept, because redacted arguments
+    /// no longer determine them; [`ToolCallRequested::is_sealed`] compares.
     pub fn seal(mut self) -> Result<Self, canonical::Error> {
         if let Some(arguments) = &self.arguments {
             let sha = canonical::args_sha256(arguments.as_str())?;
@@ -145,7 +145,7 @@ pub struct ToolCallAttempt {
     pub request_record_id: RecordId,
     /// 2 for the first repetition.
     pub attempt: u32,
-    /// Why it is safe.
+    /// The reason why the attempt is safe.
     pub reason: String,
 }
 datum!(ToolCallAttempt { request_record_id, attempt, reason });
@@ -155,7 +155,7 @@ datum!(ToolCallAttempt { request_record_id, attempt, reason });
 pub struct ToolCallCompleted {
     /// The request's `record_id`.
     pub request_record_id: RecordId,
-    /// The result as recorded; absent where it is redacted.
+    /// The recorded result; absent if it is redacted.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     /// How long the effect took.
@@ -164,7 +164,7 @@ pub struct ToolCallCompleted {
 }
 datum!(ToolCallCompleted { request_record_id, result, latency_ms });
 
-/// A tool call that failed, finally.
+/// A tool call that failed permanently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallFailed {
     /// The request's `record_id`.
@@ -186,7 +186,7 @@ pub struct RunClaim {
     pub writer_id: WriterId,
     /// The claimed epoch; equal to the envelope's.
     pub epoch: Epoch,
-    /// Who claims, for people: a host and process.
+    /// The claiming host and process, for people.
     #[serde(default)]
     pub claimed_by: String,
 }
@@ -210,7 +210,7 @@ pub struct EffectResolution {
 datum!(EffectResolution { request_record_id, decision, result, who, why });
 
 impl EffectResolution {
-    /// Whether it has a result that its decision does not use. Null counts as absent.
+    /// Returns whether it has a result that its decision does not use. Null counts as absent.
     pub fn has_stray_result(&self) -> bool {
         self.decision != "done" && self.result.as_ref().is_some_and(|result| result.as_str() != "null")
     }
@@ -231,9 +231,9 @@ datum!(Skip { offset, who, why });
 /// The first record of every partition of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Genesis {
-    /// Random, given once.
+    /// A random id, assigned once.
     pub journal_id: String,
-    /// The journal's partition count, fixed for ever.
+    /// The journal's partition count, which never changes.
     pub partitions: u32,
 }
 datum!(Genesis { journal_id, partitions });
@@ -256,23 +256,23 @@ pub enum ContentMismatch {
     /// Another length or hash.
     #[error("its {bytes} bytes hash to {sha256}")]
     Other {
-        /// Their hash.
+        /// The hash of the bytes.
         sha256: Sha256,
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// The right bytes, and they are no payload of the type that the record names.
+    /// The bytes match, but are not a payload of the record's type.
     #[error("it is no {0}")]
     NotOfType(String),
 }
 
 impl StoredPayload {
-    /// The claim check for `content`, the encoding of a `payload_type`.
+    /// Creates the claim check for `content`, the encoding of a `payload_type`.
     pub fn of(payload_type: PayloadType, content: &[u8]) -> Self {
         Self { payload_type: payload_type.into(), sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 
-    /// Whether it fits a record whose facts name `payload_type`: the types are equal, or the content is encrypted.
+    /// Returns whether it fits a record whose facts name `payload_type`: the types are equal, or the content is encrypted.
     pub fn fits(&self, payload_type: &OrOther<PayloadType>) -> bool {
         *payload_type != PayloadType::StoredPayload
             && (self.payload_type == *payload_type || self.payload_type == PayloadType::Encrypted)
@@ -410,7 +410,7 @@ payloads! {
 }
 
 impl PayloadType {
-    /// Whether a payload of this type hides another one, whose type the facts name.
+    /// Returns whether a payload of this type hides another payload, whose type the facts name.
     pub fn hides(self) -> bool {
         matches!(self, Self::Encrypted | Self::StoredPayload)
     }

@@ -23,7 +23,7 @@ pub(crate) use facts::StatedFacts;
 pub use facts::{Facts, PRESERVE_LATEST_TERMINAL, Unresolved};
 pub use kind::RecordKind;
 
-/// The redaction policy of records with nothing redacted.
+/// The redaction policy of records without redaction.
 pub const REDACTION_DEFAULT: &str = "redaction.default";
 
 /// A record's writer and sequence numbers. First in the schema; not part of the content hash.
@@ -46,7 +46,7 @@ pub struct Sequencing {
 }
 datum!(Sequencing { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
 
-/// Valid time, as the observability contract has it: from when on a fact is claimed, or no longer claimed, to be true.
+/// Valid time as in the observability contract: the time from which a fact is, or is no longer, claimed to be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
     /// Milliseconds since the Unix epoch, inclusive; negative before it.
@@ -74,14 +74,14 @@ pub struct EventIndexProjection {
     pub event_family: String,
     /// The event's kind within its family.
     pub event_kind: String,
-    /// Where it came from.
+    /// The source.
     pub source: SourceRef,
-    /// Where it goes.
+    /// The destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<DestinationRef>,
-    /// What it is about.
+    /// The subject.
     pub subject_ref: EntityRef,
-    /// What else it touches.
+    /// Other related entities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_refs: Vec<EntityRef>,
     /// Correlation entries.
@@ -90,9 +90,9 @@ pub struct EventIndexProjection {
     /// Tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// How private it is.
+    /// The privacy class.
     pub privacy_class: PrivacyClass,
-    /// How it is delivered.
+    /// The delivery semantics.
     pub delivery_semantics: String,
 }
 datum!(EventIndexProjection {
@@ -112,7 +112,7 @@ datum!(EventIndexProjection {
     delivery_semantics,
 });
 
-/// One record of a journal. Read from JSON by [`crate::draft::Draft`], which fills in what may be absent.
+/// One record of a journal. [`crate::draft::Draft`] parses it from JSON and fills in absent members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalRecord {
     /// Its writer and sequence numbers.
@@ -134,7 +134,7 @@ pub struct Body {
     pub record_id: RecordId,
     /// The kind.
     pub record_kind: RecordKind,
-    /// The run; none on records that belong to a partition.
+    /// The run; absent on records about a partition.
     pub run_id: OrEmpty<RunId>,
     /// The session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,17 +147,17 @@ pub struct Body {
     /// The attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<String>,
-    /// What it is about.
+    /// The subject.
     pub subject_ref: EntityRef,
-    /// What else it touches.
+    /// Other related entities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_refs: Vec<EntityRef>,
-    /// What caused it.
+    /// The causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causal_refs: Vec<String>,
-    /// Where it came from.
+    /// The source.
     pub source: SourceRef,
-    /// Where it goes.
+    /// The destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<DestinationRef>,
     /// Correlation entries.
@@ -166,23 +166,23 @@ pub struct Body {
     /// Tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// How it is delivered.
+    /// The delivery semantics.
     pub delivery_semantics: String,
     /// The summary for event streams.
     pub event_index: EventIndexProjection,
     /// The runtime package in force.
     pub runtime_package_fingerprint: String,
-    /// How private the payload is.
+    /// The privacy class of the payload.
     pub privacy: PrivacyClass,
     /// Ids of content held elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content_refs: Vec<String>,
     /// The redaction policy in force.
     pub redaction_policy_id: String,
-    /// The receiver runs an effect with this key once, so a pending one is safe to run again.
+    /// The idempotency key. The receiver runs an effect with this key once, so a pending effect is safe to run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// The same, for receivers that deduplicate deliveries.
+    /// The dedupe key, for receivers that deduplicate deliveries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
     /// A checkpoint that it refers to.
@@ -191,12 +191,12 @@ pub struct Body {
     /// Reserved: the key that the payload is encrypted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
-    /// Valid time of the stated fact; none: valid from the writer's timestamp.
+    /// Valid time of the stated fact. If absent, the fact is valid from the writer's timestamp on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
     /// The facts, in clear beside the payload.
     pub facts: Facts,
-    /// JSON members that the schema has no field for: a JSON object from JSON pointer to value.
+    /// JSON members without a field in the schema: a JSON object from JSON pointer to value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_fields: Option<String>,
 }
@@ -247,20 +247,20 @@ impl Datum for JournalRecord {
 }
 
 impl JournalRecord {
-    /// A record of a run with Runlog's defaults around `payload`. The caller still sets its sequencing.
+    /// Creates a record of a run with Runlog's defaults around `payload`. The caller must set its sequencing.
     pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         let body = Body::new(Some(run_id), record_id, agent_id, kind, facts).with_keys_of(&payload);
         Self { place: Sequencing::default(), body, payload }
     }
 
-    /// Like [`Self::new`], for a record that belongs to a partition.
+    /// Like [`Self::new`], for a record about a partition.
     pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         Self { place: Sequencing::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
-    /// The schema version that it is written in: the lowest that can express it, and for a batch its records.
+    /// Returns the schema version for writing: the lowest version that can express the record and, for a batch, its records.
     pub fn version(&self) -> &'static Version {
         let own = self.body.facts.version();
         schema::numbered(match &self.payload {
@@ -269,12 +269,12 @@ impl JournalRecord {
         })
     }
 
-    /// The version of a record that is numbered again.
+    /// Returns the schema version for writing a record that is numbered again.
     pub fn renumbered_version(&self) -> &'static Version {
         schema::numbered(self.version().number.max(RENUMBERED_SINCE))
     }
 
-    /// Appends its datum in a version that expresses it.
+    /// Appends the datum in a version that expresses the record.
     pub(crate) fn put_in(&self, version: u16, out: &mut Vec<u8>) {
         self.place.put(out);
         self.body.put(out);
@@ -300,7 +300,7 @@ impl JournalRecord {
         content_hash(&self.body, &self.payload)
     }
 
-    /// Whether its payload is in the record and can be stored elsewhere.
+    /// Returns whether the payload is in the record and can be moved to the content store.
     pub fn may_detach(&self) -> bool {
         let stays = matches!(self.payload, Payload::StoredPayload(_) | Payload::ToolCallAttempt(_));
         !stays && self.body.record_kind.may_be_stored()
@@ -322,7 +322,7 @@ impl JournalRecord {
     }
 }
 
-/// The [`JournalRecord::content_hash`] of a record with this body and payload.
+/// Computes the [`JournalRecord::content_hash`] of a record with this body and payload.
 pub fn content_hash(body: &Body, payload: &Payload) -> ContentHash {
     let payload = match payload {
         Payload::StoredPayload(stored) => stored.sha256,
@@ -348,7 +348,7 @@ impl Body {
         self
     }
 
-    /// The defaults around a payload of this kind with these facts.
+    /// Returns the defaults around a payload of this kind with these facts.
     pub(crate) fn new(
         run_id: Option<RunId<&str>>,
         record_id: RecordId,

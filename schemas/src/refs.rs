@@ -4,28 +4,28 @@ use crate::{contract, datum, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// How private something is.
+    /// A privacy class.
     open PrivacyClass {
         Public = "public", Internal = "internal", ContentRefsOnly = "content_refs_only", Sensitive = "sensitive",
         Secret = "secret",
     }
 }
 symbols! {
-    /// How long something is kept.
+    /// A retention class.
     open RetentionClass {
         Ephemeral = "ephemeral", RunScoped = "run_scoped", SessionScoped = "session_scoped", Durable = "durable",
         Persistent = "persistent", HostPolicy = "host_policy",
     }
 }
 symbols! {
-    /// How far something is trusted.
+    /// A trust class.
     open TrustClass {
         Trusted = "trusted", SdkGenerated = "sdk_generated", HostProvided = "host_provided",
         UserProvided = "user_provided", External = "external", Untrusted = "untrusted",
     }
 }
 symbols! {
-    /// What an [`EntityRef`] points at.
+    /// The kind of an [`EntityRef`]'s target.
     open EntityKind {
         Run = "run", Turn = "turn", Attempt = "attempt", Agent = "agent", AgentPool = "agent_pool", Topic = "topic",
         Event = "event", Message = "message", WakeCondition = "wake_condition",
@@ -40,7 +40,7 @@ symbols! {
     }
 }
 symbols! {
-    /// Where something came from.
+    /// The kind of a source.
     open SourceKind {
         Sdk = "sdk", Host = "host", User = "user", System = "system", Developer = "developer", Memory = "memory",
         Compaction = "compaction", Hook = "hook", Extension = "extension", Tool = "tool",
@@ -49,7 +49,7 @@ symbols! {
     }
 }
 symbols! {
-    /// Where something goes.
+    /// The kind of a destination.
     open DestinationKind {
         Agent = "agent", AgentPool = "agent_pool", Topic = "topic", Provider = "provider",
         ContextProjection = "context_projection", Journal = "journal", EventStream = "event_stream",
@@ -59,7 +59,7 @@ symbols! {
     }
 }
 symbols! {
-    /// What content is.
+    /// The kind of content.
     open ContentKind {
         Text = "text", Document = "document", Image = "image", Audio = "audio", Video = "video", File = "file",
         ToolResult = "tool_result", Schema = "schema", Stdout = "stdout", Stderr = "stderr",
@@ -67,14 +67,14 @@ symbols! {
     }
 }
 symbols! {
-    /// Where content lives.
+    /// The location of content.
     open ContentScope {
         Run = "run", Session = "session", HostWorkspace = "host_workspace", External = "external",
         PersistentStore = "persistent_store",
     }
 }
 
-/// A key and a value that tie records of several systems together.
+/// A key and a value that connect records of several systems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CorrelationEntry {
@@ -85,7 +85,7 @@ pub struct CorrelationEntry {
 }
 datum!(CorrelationEntry { key, value });
 
-/// Where something came from.
+/// A source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SourceRef {
@@ -93,9 +93,9 @@ pub struct SourceRef {
     pub kind: SourceKind,
     /// Its id.
     pub id: String,
-    /// How far it is trusted.
+    /// The trust class.
     pub trust: TrustClass,
-    /// How private it is.
+    /// The privacy class.
     pub privacy: PrivacyClass,
     /// Correlation entries, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +107,7 @@ pub struct SourceRef {
 datum!(SourceRef { kind, id, trust, privacy, correlation, redacted_summary });
 
 impl SourceRef {
-    /// A source of `kind` named `id`, host-provided and internal.
+    /// Creates a source of `kind` with this `id`, host-provided and internal.
     pub fn new(kind: SourceKind, id: impl Into<String>) -> Self {
         Self {
             kind,
@@ -120,7 +120,7 @@ impl SourceRef {
     }
 }
 
-/// Where something goes.
+/// A destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DestinationRef {
@@ -128,9 +128,9 @@ pub struct DestinationRef {
     pub kind: DestinationKind,
     /// Its id.
     pub id: String,
-    /// How private it is.
+    /// The privacy class.
     pub privacy: PrivacyClass,
-    /// How long it keeps things.
+    /// The retention class of the destination.
     pub retention: RetentionClass,
     /// Correlation entries, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,14 +145,14 @@ datum!(DestinationRef { kind, id, privacy, retention, correlation, redacted_summ
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EntityRef {
-    /// What it points at.
+    /// The kind of the target.
     pub kind: EntityKind,
-    /// The id there.
+    /// The id of the target.
     pub id: String,
-    /// Where it came from.
+    /// The source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceRef>,
-    /// How private it is.
+    /// The privacy class.
     pub privacy: PrivacyClass,
     /// A summary that is safe to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,7 +161,7 @@ pub struct EntityRef {
 datum!(EntityRef { kind, id, source, privacy, redacted_summary });
 
 impl EntityRef {
-    /// A reference to `kind` `id`, internal.
+    /// Creates an internal reference to `id` of `kind`.
     pub fn new(kind: EntityKind, id: impl Into<String>) -> Self {
         Self { kind, id: id.into(), source: None, privacy: PrivacyClass::Internal, redacted_summary: None }
     }
@@ -174,7 +174,7 @@ pub struct ArtifactRef {
     pub artifact_id: String,
     /// Its version.
     pub version: String,
-    /// Where it lives.
+    /// The location.
     pub scope: ContentScope,
     /// The adapter that stores it.
     pub storage_ref: String,
@@ -184,21 +184,21 @@ pub struct ArtifactRef {
     /// Size, bytes.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Hash, as its producer wrote it.
+    /// Hash, in its producer's form.
     #[serde(default)]
     pub content_hash: Option<String>,
-    /// Who made it.
+    /// The producer.
     pub producer_ref: EntityRef,
-    /// Where it came from.
+    /// The source.
     pub source_ref: SourceRef,
-    /// Where it goes.
+    /// The destination.
     #[serde(default)]
     pub destination_ref: Option<DestinationRef>,
-    /// How private it is.
+    /// The privacy class.
     pub privacy_class: PrivacyClass,
-    /// How long it is kept.
+    /// The retention class.
     pub retention_class: RetentionClass,
-    /// How far it is trusted.
+    /// The trust class.
     pub trust_class: TrustClass,
     /// A summary that is safe to show.
     pub redacted_summary: String,
@@ -220,25 +220,25 @@ datum!(ArtifactRef {
     redacted_summary,
 });
 
-/// Content that a record names and another store holds.
+/// Content in another store that a record names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentRef {
     /// Its id.
     pub content_id: String,
     /// Its version.
     pub version: String,
-    /// What it is.
+    /// The kind of content.
     pub kind: ContentKind,
-    /// The artifact that it is part of.
+    /// The artifact that contains it.
     #[serde(default)]
     pub artifact_ref: Option<ArtifactRef>,
-    /// Where it lives.
+    /// The location.
     pub scope: ContentScope,
-    /// Who made it.
+    /// The producer.
     pub producer_ref: EntityRef,
-    /// Where it came from.
+    /// The source.
     pub source_ref: SourceRef,
-    /// Where it goes.
+    /// The destination.
     #[serde(default)]
     pub destination_ref: Option<DestinationRef>,
     /// Media type.
@@ -247,14 +247,14 @@ pub struct ContentRef {
     /// Size, bytes.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Hash, as its producer wrote it.
+    /// Hash, in its producer's form.
     #[serde(default)]
     pub content_hash: Option<String>,
-    /// How private it is.
+    /// The privacy class.
     pub privacy_class: PrivacyClass,
-    /// How long it is kept.
+    /// The retention class.
     pub retention_class: RetentionClass,
-    /// How far it is trusted.
+    /// The trust class.
     pub trust_class: TrustClass,
     /// The adapter that resolves it.
     pub resolver_ref: String,
@@ -281,7 +281,7 @@ datum!(ContentRef {
 });
 
 contract! {
-    /// Where something descends from.
+    /// The kind of an origin.
     LineageRef {
         lineage_id: String,
         source: SourceRef,
@@ -290,7 +290,7 @@ contract! {
     }
 }
 symbols! {
-    /// What a policy decides.
+    /// The kind of a policy.
     open PolicyKind {
         Approval = "approval", Permission = "permission", Sandbox = "sandbox", Context = "context",
         Privacy = "privacy", Retention = "retention", Redaction = "redaction", RuntimePackage = "runtime_package",

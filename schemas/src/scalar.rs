@@ -1,9 +1,9 @@
-//! Scalars that JSON and Avro write differently: byte strings and finite numbers.
+//! Scalars with different encodings in JSON and Avro: byte strings and finite numbers.
 
 use crate::datum::{Datum, Input, Malformed, hex, put_bytes};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-/// A byte string; Avro `bytes`. In JSON lower-case hexadecimal; read from base64 (RFC 4648 section 4, padded) too.
+/// A byte string; Avro `bytes`. Written in JSON as lower-case hexadecimal, and read from base64 (RFC 4648 section 4, padded) too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -29,7 +29,7 @@ impl Bytes {
     }
 }
 
-/// Reads either form.
+/// Reads both forms.
 struct InJson;
 
 impl<'de> serde::de::Visitor<'de> for InJson {
@@ -83,12 +83,12 @@ pub struct Finite(f64);
 impl Eq for Finite {}
 
 impl Finite {
-    /// The number; none where it is not finite.
+    /// Creates a number. Returns `None` if it is not finite.
     pub fn new(number: f64) -> Option<Self> {
         number.is_finite().then_some(Self(number))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }

@@ -1,10 +1,10 @@
 //! The contract: the `.avsc` files of all versions, compiled in, and their fingerprints.
 //!
-//! `avsc/RELEASED` lists the released ones, which do not change any more. All of [`versions`] are read, in place (see
+//! `avsc/RELEASED` lists the released versions, which never change. All [`versions`] are read in place (see
 //! [`crate::evolution`]). A record is written in the lowest version that expresses it
 //! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and
-//! an older reader stops only at content that it does not know. A record that a server numbers again is written in
-//! version [`RENUMBERED_SINCE`] at the least.
+//! an older reader stops only at content that it does not know. A record that a server numbers again is written at
+//! least in version [`RENUMBERED_SINCE`].
 
 use crate::datum::hex;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 /// The name of the record that all versions describe.
 pub const NAME: &str = "JournalRecord";
 
-/// Version 1, `schemas/avsc/v1/JournalRecord.avsc`: nearly every record is written in it.
+/// Version 1, `schemas/avsc/v1/JournalRecord.avsc`, the version of nearly every record.
 pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 
 /// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions with the state that they were made at.
@@ -25,15 +25,15 @@ pub const JOURNAL_RECORD_V3: &str = include_str!("../avsc/v3/JournalRecord.avsc"
 /// The released versions, as `avsc/RELEASED` lists them.
 pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 
-/// Every version that is read, oldest first: its number and its schema.
+/// All readable versions, oldest first: number and schema.
 pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2), (3, JOURNAL_RECORD_V3)];
 
-/// The newest version that servers and clients write unless they are configured otherwise. Version 3 is read and not
-/// written by default: an older server stops at the first record of a version that it does not know.
+/// The newest version that servers and clients write by default. Version 3 is read but not written by default, because an older
+/// server stops at the first record of a version that it does not know.
 pub const WRITTEN_BY_DEFAULT: u16 = 2;
 
-/// The first version whose records are judged anew where they were refused for their numbers (`judge`). An older reader
-/// stops at such a record; it would judge it differently.
+/// The first version whose records are judged again after a refusal for their numbers (`judge`). An older reader stops at such a
+/// record, because it would judge it differently.
 pub const RENUMBERED_SINCE: u16 = 2;
 
 /// The first version whose attempts and decisions have a basis.
@@ -48,7 +48,7 @@ pub struct Version {
     pub text: &'static str,
     /// The Rabin fingerprint of its parsing canonical form, little-endian as on the wire.
     pub fingerprint: [u8; 8],
-    /// Whether it is released: nothing about it changes any more.
+    /// Whether it is released. A released version never changes.
     pub released: bool,
 }
 
@@ -62,22 +62,22 @@ static VERSIONS: LazyLock<Vec<Version>> = LazyLock::new(|| {
     TEXTS.iter().map(version).collect()
 });
 
-/// Every version that is read, oldest first.
+/// Returns all readable versions, oldest first.
 pub fn versions() -> &'static [Version] {
     &VERSIONS
 }
 
-/// The lowest version, for records that need no later one.
+/// Returns the lowest version, for records that need no later version.
 pub fn lowest() -> &'static Version {
     VERSIONS.first().expect("there is a version")
 }
 
-/// The version with this number, which must exist.
+/// Returns the version with this number, which must exist.
 pub(crate) fn numbered(number: u16) -> &'static Version {
     VERSIONS.iter().find(|version| version.number == number).expect("a version that records are written in")
 }
 
-/// The newest version that this build reads and writes.
+/// Returns the newest version that this build can read and write.
 pub fn current() -> &'static Version {
     VERSIONS.last().expect("there is a version")
 }
@@ -116,7 +116,7 @@ pub fn released() -> impl Iterator<Item = Released> {
     lines(RELEASED)
 }
 
-/// The lines of such a list.
+/// Parses the lines of such a list.
 pub fn lines(list: &'static str) -> impl Iterator<Item = Released> {
     list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -126,7 +126,7 @@ pub fn lines(list: &'static str) -> impl Iterator<Item = Released> {
     })
 }
 
-/// What a version is called: `JournalRecord/v1`.
+/// Formats a version like `JournalRecord/v1`.
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{NAME}/v{} ({})", self.number, hex(&self.fingerprint))

@@ -1,8 +1,8 @@
-//! The run, record or log position that an error is about.
+//! The subject of an error: a run, record or log position.
 
 use crate::id::{Offset, PartitionId, RecordId, RunId};
 
-/// The run, record or log position that an error is about, as far as known. The error's message names them too.
+/// The known parts of an error's subject: run, record or log position. The error's message contains them too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The run.

@@ -1,9 +1,9 @@
-//! The JSON Schema of an enum that [`symbols!`](crate::symbols) makes.
+//! The JSON Schema of an enum from [`symbols!`](crate::symbols).
 
 use schemars::Schema;
 use serde_json::{Value, json};
 
-/// Lists the symbols of an enum as one `enum` keyword. An open enum gets none, since it accepts any text.
+/// Lists the symbols of an enum as one `enum` keyword. An open enum gets no keyword, because it accepts any text.
 pub fn list_symbols(schema: &mut Schema) {
     let found = |schema: &Schema| -> Vec<Value> {
         let each = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();

@@ -1,9 +1,9 @@
 //! W3C Trace Context: a record's trace header.
 
-/// The header's name, on a record as in HTTP.
+/// The name of the header, on records and in HTTP.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Whether a text is a `traceparent` of version 00 (W3C Trace Context, "traceparent Header"). Other text is not
+/// Returns whether a text is a `traceparent` of version 00 (W3C Trace Context, "traceparent Header"). Other text is not
 /// forwarded.
 pub fn is_traceparent(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();

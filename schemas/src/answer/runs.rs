@@ -174,7 +174,7 @@ pub struct Recovery {
     /// Missing content of the run, as far as this page checked. Checkpoints older than `checkpoint` are not checked, because
     /// resuming does not need them.
     pub missing_content: Vec<MissingContent>,
-    /// Number of completed calls after the checkpoint without a later request of the same call.
+    /// Number of calls in `completed` on this page. The log does not show whether an agent requested them again.
     pub unclaimed: u64,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,

@@ -1,4 +1,5 @@
-//! Records that take effect together or not at all: one record of the log, whose payload holds them.
+//! Judges batches: records that take effect together or not at all. A batch is one record of the log, with the records in its
+//! payload.
 //!
 //! ```text
 //!   the batch    repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ well-formed? ─▶ its records
@@ -16,7 +17,7 @@ use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 pub enum Opened<'a> {
     /// A repeat, or a refusal as a whole.
     Judged(Verdict),
-    /// Its records, to be judged in order.
+    /// The records of the batch, which the caller must judge in order.
     Records(Vec<Envelope<'a>>),
 }
 
@@ -38,7 +39,7 @@ pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a
     if batch.writer_seq > head.next_writer_seq {
         return Ok(Opened::Judged(Verdict::Refused { reason: Reason::Gap, head }));
     }
-    // 4. conflict, and its form
+    // 4. conflict, and the form of the batch
     let conflict = id || batch.writer_seq < head.next_writer_seq;
     Ok(match records {
         Ok(records) if !conflict && well_formed(batch, &records) => Opened::Records(records),
@@ -50,9 +51,9 @@ pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a
     })
 }
 
-/// The head after a batch that is refused for its content. If its `writer_seq` was the next one, it consumes one per
-/// record; and each `journal_seq` that was the next one, in record order. So its writer's later records are not refused
-/// for a gap.
+/// Returns the head after a batch that is refused for its content. If its `writer_seq` was the next one, the batch consumes one
+/// number per record. It also consumes each `journal_seq` that was the next one, in record order. So later records of its writer
+/// are not refused as gap.
 pub fn refused(batch: &Envelope<'_>, records: &[Envelope<'_>], head: Head) -> Head {
     let mut head = numbers(batch, records.len(), head);
     for record in records {
@@ -71,8 +72,8 @@ fn numbers(batch: &Envelope<'_>, count: usize, mut head: Head) -> Head {
     head
 }
 
-/// Whether a batch has at least one record, all with its run, writer and epoch and with consecutive `writer_seq`s from
-/// its own on. None may be a batch, a claim, a partition-level record, of a kind that needs no claim, or in the content
+/// Returns whether a batch has at least one record, all with its run, writer and epoch and with consecutive `writer_seq` from its
+/// own on. Not allowed are batches, claims, records about a partition, kinds that need no claim, and payloads in the content
 /// store.
 fn well_formed(batch: &Envelope<'_>, records: &[Envelope<'_>]) -> bool {
     let of_a_writer = |kind: RecordKind| {

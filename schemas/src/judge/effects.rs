@@ -3,7 +3,7 @@
 use super::{CallStatus, Reason, View, lifecycle::Family};
 use crate::{codec::Envelope, payload::PayloadType, record::RecordKind, symbols};
 
-/// Judges a record that answers a request: the request must exist and be pending. An equal completion again is a no-op.
+/// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
 pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
     let Some(call) = view.call(request.borrow())? else {
@@ -65,7 +65,7 @@ pub(super) fn check_decision_basis<V: View>(
     Ok(if named { Ok(()) } else { Err(Reason::Transition) })
 }
 
-/// Judges a decision on an effect other than a Runlog tool call: it is about the first family that has the id.
+/// Judges a decision on an effect other than a Runlog tool call: on the effect of the first family that has the id.
 fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     for family in Family::EFFECTS {
         if let Some(state) = view.state(family, id)? {
@@ -83,7 +83,7 @@ symbols! {
     Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
 }
 
-/// The class of a pending effect and the reason for it. `has_key`: it has a key that is not empty and that its answers
+/// Returns the class of a pending effect and the reason for it. `has_key`: the effect has a key that is not empty and that answers
 /// return.
 pub fn class(has_key: bool, cleared: bool, repeatable: bool) -> (Class, &'static str) {
     if cleared {

@@ -1,12 +1,12 @@
-//! State machines of effects, tools, deliveries, approvals and the like: one table. The judge asks it which transitions
-//! are legal, the projection which state follows.
+//! State machines of effects, tools, deliveries, approvals and the like, in one table. The judge reads the legal transitions from
+//! it, and the projection the next states.
 //!
 //! ```text
 //!   none ─▶ open, of growing rank ─▶ ended, final      (except for transitions that a row's `follows` allows)
 //! ```
 //!
-//! A refusal discards the record's content, so only a contradiction of an end state is refused. An open state never
-//! goes back: a record with a lower-ranked state is applied and changes no state. So is one with an unknown status,
+//! A refusal discards the record's content, so only a contradiction of an end state is refused. An open state never returns to a
+//! lower rank: a record with a lower-ranked state is applied and changes no state. So is one with an unknown status,
 //! which a later version of the contract may add: an unknown status never ends anything.
 //!
 //! Runlog's own tool calls are not in the table: [`judge`](super::judge) has their requests, attempts and answers.
@@ -37,7 +37,7 @@ symbols! {
 }
 
 impl EffectKind {
-    /// The kind of effect that a family's open states are.
+    /// Returns the kind of effect of a family's open states.
     pub fn of(family: Family) -> Option<Self> {
         match family {
             Family::Effect => Some(Self::Effect),
@@ -80,8 +80,8 @@ symbols! {
 use LifecycleStatus as S;
 
 impl EffectStatus {
-    /// Whether the effect happened. `deduped` counts: another delivery was made. So does `result_rewritten`: the tool
-    /// ran.
+    /// Returns whether the effect happened. `deduped` counts, because another delivery was made, and `result_rewritten`, because the
+    /// tool ran.
     pub fn happened(self) -> bool {
         matches!(self, Self::Completed | Self::Deduped | Self::ResultRewritten)
     }
@@ -91,7 +91,7 @@ impl Family {
     /// The families whose open states are effects that may have happened.
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];
 
-    /// The family of a payload type.
+    /// Returns the family of a payload type.
     pub fn of(payload_type: PayloadType) -> Option<Self> {
         Some(match payload_type {
             PayloadType::EffectIntent | PayloadType::EffectResult | PayloadType::TerminalResult => Self::Effect,
@@ -109,8 +109,8 @@ impl Family {
         })
     }
 
-    /// Whether an effect in the open state `status` may have happened. A tool that is only requested has not started; in
-    /// an unknown state it may have.
+    /// Returns whether an effect in the open state `status` may have happened. A requested tool has not started; a tool in an unknown
+    /// state may have.
     pub fn may_have_happened(self, status: &OrOther<S>) -> bool {
         match self {
             Self::Effect | Self::Delivery => true,
@@ -119,7 +119,7 @@ impl Family {
         }
     }
 
-    /// Whether `status` marks the start of an effect; once more, it marks a restart.
+    /// Returns whether `status` marks the start of an effect, or repeated, a restart.
     pub fn starts(self, status: &OrOther<S>) -> bool {
         match self {
             Self::Effect => *status == S::Intent,
@@ -269,7 +269,7 @@ pub struct State {
 }
 datum!(State { status, ended, set_by, has_evidence });
 
-/// The state that a record reports, and of which object.
+/// The state that a record reports, and its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusReport {
     /// The family.
@@ -283,7 +283,7 @@ pub struct StatusReport {
 /// How a record changes an object's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateChange {
-    /// Not at all.
+    /// The record changes no state.
     Unchanged,
     /// To an open state, possibly the same one.
     Open,
@@ -292,7 +292,7 @@ pub enum StateChange {
 }
 
 impl StatusReport {
-    /// The state that a record reports; none if its payload type has no lifecycle or its facts have no key or status.
+    /// Returns the state that a record reports, or `None` if its payload type has no lifecycle or its facts have no key or status.
     pub fn of(record: &Envelope<'_>) -> Option<Self> {
         let facts = &record.facts;
         let family = Family::of(*facts.payload_type.known()?)?;
@@ -311,12 +311,12 @@ impl StatusReport {
         Some(Self { family, key, status: OrOther::of(status) })
     }
 
-    /// Whether the status is one of the family's states.
+    /// Returns whether the status is one of the family's states.
     pub fn known(&self) -> bool {
         self.family.row(&self.status).is_some()
     }
 
-    /// The state change that a legal record makes.
+    /// Returns the state change of a legal record.
     pub fn change_from(&self, before: Option<&OrOther<LifecycleStatus>>) -> StateChange {
         let Some(row) = self.family.row(&self.status) else { return StateChange::Unchanged };
         let before = before.and_then(|before| self.family.row(before));
@@ -327,7 +327,7 @@ impl StatusReport {
         }
     }
 
-    /// Whether the record may follow the current state: `Ok(no_op)`, or the reason for refusal.
+    /// Checks whether the record may follow the current state. Returns `Ok(no_op)` or the reason of the refusal.
     pub(super) fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
         let commits = self.family == Family::WriteBack && self.status == S::Committed;
         let Some(before) = before else { return if commits { Err(Reason::NotStaged) } else { Ok(false) } };
@@ -348,18 +348,18 @@ impl StatusReport {
     }
 }
 
-/// The key of a write-back: `txn@epoch`, since transactions count from 0 in every epoch. Equal numbers sort by epoch.
+/// Returns the key of a write-back: `txn@epoch`, because transactions count from 0 in every epoch. Equal numbers sort by epoch.
 pub fn write_back_key(epoch: Epoch, txn: &str) -> String {
     format!("{txn}@{:020}", epoch.get())
 }
 
-/// Transaction and epoch of a write-back's key.
+/// Returns transaction and epoch of a write-back's key.
 pub fn write_back_of(key: &str) -> Option<(u64, Epoch)> {
     let (txn, epoch) = key.split_once('@')?;
     Some((txn.parse().ok()?, epoch.parse().ok()?))
 }
 
-/// The run's status that a record ends it with: the contract's lifecycle, or its terminal marker.
+/// Returns the status with which a record ends its run: by the contract's lifecycle, or by its terminal marker.
 pub fn run_ends_as(payload_type: &OrOther<PayloadType>, status: &str) -> Option<RunStatus> {
     if !matches!(payload_type.known(), Some(PayloadType::RunLifecycle | PayloadType::TerminalResult)) {
         return None;

@@ -1,9 +1,9 @@
-//! The words of verdicts: reasons to refuse a record, and the statuses of runs and calls.
+//! The enums of verdicts: reasons to refuse a record, and the statuses of runs and calls.
 
 use crate::symbols;
 
 symbols! {
-    /// Why a record was refused. The order is the stored byte: append only.
+    /// The reason of a refusal. The order is the stored byte: append only.
     Reason {
         Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
         Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
@@ -20,8 +20,7 @@ symbols! {
 }
 
 impl Reason {
-    /// Whether the record consumed no number and may be sent again: the refusal was for its epoch, sequence or
-    /// partition.
+    /// Returns whether the record consumed no number and may be sent again: it was refused for its epoch, sequence or partition.
     pub fn may_be_resent(self) -> bool {
         matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
     }

@@ -1,5 +1,5 @@
-//! The rules of `docs/spec.md`, "Judgement", on a run that is kept in maps: one by one in the files beside, here their
-//! order and what applying does.
+//! Tests the rules of `docs/spec.md`, "Judgement", on a run in maps. Submodules test the rules one by one; this file tests their
+//! order and the effect of applying a record.
 
 use std::{collections::HashMap, convert::Infallible};
 
@@ -25,7 +25,7 @@ mod numbers;
 mod repeats;
 mod writers;
 
-/// A run as the rows of an index keep it, and no more of it than the judge may ask.
+/// The state of a run that the judge can read.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
     head: Head,
@@ -33,7 +33,7 @@ struct Run {
     calls: HashMap<RecordId, CallState>,
     states: HashMap<(Family, String), State>,
     pending: HashMap<RecordId, PendingEffect>,
-    /// By id: the sizes of its messages, and whether it is pruned.
+    /// By checkpoint id: the sizes of its messages, and whether it is pruned.
     checkpoints: HashMap<String, (Vec<u64>, bool)>,
     offset: u64,
 }
@@ -74,7 +74,7 @@ impl View for Run {
     }
 }
 
-/// A verdict without its head, which is compared on its own.
+/// A verdict without its head, which tests compare separately.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
     Applied,
@@ -89,7 +89,7 @@ impl Run {
         self.take_framed(&codec::encode(record))
     }
 
-    /// The same of a record that is numbered again.
+    /// Judges a record that is numbered again.
     fn take_renumbered(&mut self, record: &JournalRecord) -> Word {
         self.take_framed(&codec::encode_renumbered(record, codec::Framing::SingleObject))
     }
@@ -173,7 +173,7 @@ impl Run {
                 self.checkpoints.insert(facts.checkpoint_id.clone().unwrap(), (sizes, false));
                 return;
             }
-            // This one hides them all.
+            // This prune hides all checkpoints.
             (PayloadType::CheckpointPrune, _) => {
                 self.checkpoints.values_mut().for_each(|(_, pruned)| *pruned = true);
                 return;
@@ -202,12 +202,12 @@ impl Run {
         self.states.insert(key, State { status, ended, set_by, has_evidence: false });
     }
 
-    /// The next numbers: of the writer, of the run.
+    /// Returns the next numbers of the writer and of the run.
     fn next(&self) -> (WriterSeq, JournalSeq) {
         (self.head.next_writer_seq, self.head.next_journal_seq)
     }
 
-    /// A record with the numbers that are the next, by the writer who has the run.
+    /// Builds a record with the next numbers, by the run's writer.
     fn next_record(&self, id: &str, payload: impl Into<Payload>) -> JournalRecord {
         let mut record = JournalRecord::new(RunId::ours("run"), RecordId::ours(id).to_owned(), "agent", payload.into());
         let kind = record.body.record_kind;
@@ -223,14 +223,14 @@ impl Run {
         self.take(&record)
     }
 
-    /// A record that is the next in every way, with something about it changed.
+    /// Builds the next record and changes it.
     fn changed(&mut self, id: &str, payload: impl Into<Payload>, change: impl FnOnce(&mut JournalRecord)) -> Word {
         let mut record = self.next_record(id, payload);
         change(&mut record);
         self.take(&record)
     }
 
-    /// A run that `writer` claimed, with a turn and a pending call `call`.
+    /// Creates a run that `writer` claimed, with a turn and a pending call `call`.
     fn claimed(writer: &str) -> Self {
         let mut run = Self::default();
         assert_eq!(run.take(&claim("claim", writer, 1)), Applied);
@@ -340,7 +340,7 @@ fn the_rules_are_asked_in_their_order() {
         record.place.writer_seq = record.place.writer_seq.saturating_add(5);
         record.place.journal_seq = record.place.journal_seq.saturating_add(5);
     };
-    // Everything is wrong with it, but it was judged before.
+    // A record that violates every rule but was judged before.
     assert_eq!(run.changed("x", turn("x"), worst), Repeat(None));
     // A fenced record that is also a gap, a conflict and out of sequence.
     assert_eq!(run.changed("x", turn("y"), worst), Refused(Reason::Fenced));

@@ -2,11 +2,11 @@ use super::*;
 use proptest::prelude::*;
 
 fn texts(list: &[&str]) -> Vec<Json> {
-    // Long enough that naming a base pays.
+    // Long enough that a reference to a base is shorter.
     list.iter().map(|text| Json::from(serde_json::Value::from(text.repeat(100)))).collect()
 }
 
-/// The list that a reader makes of a change.
+/// Builds the list from a change, like a reader.
 fn read(base: &[Json], change: &Change) -> Vec<Json> {
     let base = if change.on_base { base } else { &[] };
     let spans = resolve(base.len() as u64, change.messages.len() as u64, &change.spans).unwrap();
@@ -52,7 +52,7 @@ fn a_change_that_does_not_pay_is_whole() {
     let next = texts(&["c", "d"]);
     let change = list.change(&next);
     assert_eq!((change.on_base, &change.messages, &change.spans), (false, &next, &vec![]));
-    // What would be saved is less than what naming it costs.
+    // The reference to the base is longer than the saved messages.
     let short: Vec<Json> = [1, 2].map(serde_json::Value::from).map(Json::from).to_vec();
     assert!(!MessageList::new(short.clone()).change(&short).on_base);
 }
@@ -71,7 +71,7 @@ fn a_span_outside_of_what_it_names_is_none() {
 }
 
 proptest! {
-    /// Few letters, so that messages repeat; copies of texts and shared ones alike.
+    /// Generates messages from few letters, so that they repeat: with copied and with shared texts.
     #[test]
     fn every_change_reads_as_the_list_that_was_given(
         lists in proptest::collection::vec(proptest::collection::vec((0u8..8, any::<bool>()), 0..24), 1..8),

@@ -1,4 +1,4 @@
-//! What a text or a JSON value looks like that has no type of its own: `#[schemars(with = "form::Time")]`.
+//! JSON Schemas of texts and JSON values without their own type: `#[schemars(with = "form::Time")]`.
 
 use super::named;
 use schemars::json_schema;
@@ -54,7 +54,7 @@ forms! {
             },
         ],
     });
-    // Whoever writes the document knows them.
+    // The generator of the document defines these schemas.
     IndexName as "IndexName" = json_schema!({ "type": "string" });
     FactFamily as "FactFamily" = json_schema!({ "type": "string" });
     Record as "Record" = json_schema!({ "type": "object" });

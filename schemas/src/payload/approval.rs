@@ -1,4 +1,4 @@
-//! Approvals of the run-journal contract: asked for, dispatched, answered.
+//! Approvals of the run-journal contract: requested, dispatched, answered.
 
 use crate::{
     contract,

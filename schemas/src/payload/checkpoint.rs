@@ -18,8 +18,8 @@ pub struct LoopCheckpoint {
     pub checkpoint_seq: u64,
     /// The last `journal_seq` that this checkpoint covers, inclusive; 0 covers nothing.
     pub covers_journal_seq: JournalSeq,
-    /// The checkpoint whose message list `spans` refer to: an applied one of the same run, not necessarily the latest,
-    /// and not pruned.
+    /// The checkpoint whose message list `spans` refer to: an applied checkpoint of the same run that is not pruned. It does not have
+    /// to be the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// Record ids of covered requests whose answer this agent had not received.
@@ -36,7 +36,7 @@ pub struct LoopCheckpoint {
     pub turn: u64,
     /// The source's message objects, unchanged, except messages that an earlier checkpoint of the run contains.
     pub messages: Vec<Json>,
-    /// The message list, part by part; when empty, the base's whole list and then all of `messages`.
+    /// The spans of the message list. If empty, the list is the base's whole list and then all of `messages`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<MessageSpan>,
     /// Running token usage.
@@ -48,10 +48,10 @@ pub struct LoopCheckpoint {
     /// Verification reports so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verification_reports: Vec<Json>,
-    /// Whatever else the agent keeps.
+    /// Other state of the agent.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub state: Option<Json>,
-    /// [`LoopCheckpoint::content_hash`]; filled in where absent.
+    /// [`LoopCheckpoint::content_hash`]; filled in if absent.
     #[serde(default)]
     pub state_hash: String,
     /// Milliseconds since the Unix epoch.
@@ -81,11 +81,10 @@ datum!(LoopCheckpoint {
 pub const LOOP_CHECKPOINT_SCHEMA_VERSION: u32 = 1;
 
 impl LoopCheckpoint {
-    /// What `state_hash` must be where the message list is the one with these hashes ([`messages::hash`]): hexadecimal
-    /// SHA-256 over the concatenation of them, in the list's order, and the SHA-256 of the Avro encodings of
-    /// `total_usage`, `verification_reports` and `state`.
+    /// Computes the `state_hash` for a message list with these hashes ([`messages::hash`]). It is the hexadecimal SHA-256 over these
+    /// hashes, in the list's order, and the SHA-256 of the Avro encodings of `total_usage`, `verification_reports` and `state`.
     ///
-    /// A message that stays is not hashed again from one checkpoint to the next.
+    /// So an unchanged message is not hashed again at the next checkpoint.
     pub fn hash_with<'a>(&self, list: impl IntoIterator<Item = &'a Sha256>) -> String {
         let mut bytes: Vec<u8> = list.into_iter().flat_map(|hash| hash.0).collect();
         let mut rest = Vec::new();
@@ -96,8 +95,8 @@ impl LoopCheckpoint {
         Sha256::of(&bytes).to_string()
     }
 
-    /// [`LoopCheckpoint::hash_with`] of a checkpoint that builds on no other: its list is made of its own messages.
-    /// A span of anything else counts for nothing.
+    /// Computes [`LoopCheckpoint::hash_with`] of a checkpoint without a base. Its list consists of its own messages; spans of a base
+    /// are ignored.
     pub fn content_hash(&self) -> String {
         let own: Vec<Sha256> = self.messages.iter().map(messages::hash).collect();
         let spans = messages::resolve(0, own.len() as u64, &self.spans).unwrap_or_default();
@@ -105,13 +104,13 @@ impl LoopCheckpoint {
     }
 }
 
-/// Hides checkpoints from answers, as the contract's `CheckpointStore::prune`: those applied before it that cover less
-/// than `prune_covered_before`. What a later checkpoint took over from one of them stays.
+/// Hides checkpoints from answers, like the contract's `CheckpointStore::prune`: the checkpoints applied before it that cover less
+/// than `prune_covered_before`. Messages that a later checkpoint took from them are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPrune {
-    /// The first `journal_seq` whose checkpoints stay.
+    /// Checkpoints that cover less than this `journal_seq` are hidden.
     pub prune_covered_before: JournalSeq,
-    /// Whether the latest checkpoint after the run's end is kept in any case.
+    /// Whether the latest checkpoint after the run's end is always kept.
     #[serde(default)]
     pub preserve_latest_terminal: bool,
 }

@@ -1,4 +1,4 @@
-//! Effects and what recovery goes by: intents, results, checkpoints, markers.
+//! Effects and the records for recovery: intents, results, checkpoints, markers.
 
 use crate::{
     contract,

@@ -1,4 +1,4 @@
-//! How long things last: erasures, forks, retention horizons.
+//! Erasures, forks and retention horizons.
 
 use crate::{
     datum,
@@ -6,14 +6,13 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The keys of an erasable run are destroyed. What was encrypted under them is gone; every status and number stays.
-/// Needs no claim.
+/// Destroys the keys of an erasable run. Content that was encrypted with them is lost; statuses and numbers stay. Needs no claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
     /// The keys, as in the envelopes' `key_id`; empty for all of the run's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_ids: Vec<String>,
-    /// Who had it erased.
+    /// The author of the erasure.
     pub who: String,
     /// Why.
     pub why: String,
@@ -43,10 +42,10 @@ pub struct Fork {
 }
 datum!(Fork { from_run_id, from_journal_seq, from_partition, from_offset, from_hash, from_checkpoint_id, who, why });
 
-/// Content of a family that the log took before a point in time may be dropped from this partition's rows.
+/// Permits to drop the content of a family from this partition's rows, if the log received it before a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetentionHorizon {
-    /// What it applies to: a payload type.
+    /// The payload type that it applies to.
     pub family: String,
     /// Log time, exclusive, milliseconds since the Unix epoch.
     pub until_millis: i64,

@@ -5,13 +5,13 @@ use crate::{contract, datum, json::Json, scalar::Finite, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// Where a proposal stands.
+    /// The status of a proposal.
     open ProposalStatus {
         Pending = "pending", Approved = "approved", Denied = "denied", Applied = "applied", Reverted = "reverted",
     }
 }
 
-/// A code edit that an agent proposes. Each state is a fact of its own; the latest one by valid time counts.
+/// A code edit that an agent proposes. Each state is a separate fact; the fact with the latest valid time counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeEditProposal {
     /// The proposal's identity: the request that it answers.
@@ -21,7 +21,7 @@ pub struct CodeEditProposal {
     /// From 0 to 1, as its source means it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Finite>,
-    /// Where it stands.
+    /// The status.
     pub status: ProposalStatus,
     /// When it was decided, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,18 +29,18 @@ pub struct CodeEditProposal {
     /// When it was applied, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at_millis: Option<i64>,
-    /// The commit that it became.
+    /// The resulting commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_hash: Option<String>,
 }
 datum!(CodeEditProposal { request_id, diffs, confidence, status, decided_at_millis, applied_at_millis, commit_hash });
 
-/// A fact that is no longer claimed to be true, from the envelope's valid time on. Needs no claim.
+/// Retracts a fact from the envelope's valid time on. Needs no claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retraction {
     /// The `record_id` of the fact.
     pub retracted_record_id: String,
-    /// Who retracts it.
+    /// The author of the retraction.
     pub who: String,
     /// Why.
     pub why: String,

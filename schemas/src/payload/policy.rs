@@ -1,4 +1,4 @@
-//! What policies decide: outcomes, reasons, and the classes that they decide by.
+//! Decisions of policies: outcomes, reasons, and the classes for decisions.
 
 use crate::{
     contract,

@@ -1,4 +1,4 @@
-//! Payloads that hold others: batches, ciphertext, and bytes that another SDK owns.
+//! Payloads that contain others: batches, ciphertext, and bytes that another SDK owns.
 
 use crate::{
     datum,
@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The most records that a batch holds.
+/// Largest number of records of a batch.
 pub const BATCH_RECORDS_MAX: usize = 4096;
 
 /// Records of one run that take effect together or not at all. Their `writer_seq`s are consecutive from the envelope's.
@@ -24,7 +24,7 @@ impl Batch {
         input: &mut Input<'a>,
         mut record: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
-        // One level is all the recursion that the schema's own reference to itself is worth.
+        // The schema refers to itself, but only one level of batches is allowed.
         if std::mem::replace(&mut input.in_batch, true) {
             return Err(input.malformed("a batch within a batch"));
         }
@@ -89,9 +89,9 @@ impl Datum for Batch {
 /// the content hash covers the ciphertext.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encrypted {
-    /// How, by name.
+    /// The name of the algorithm.
     pub algorithm: String,
-    /// Unique under the key.
+    /// The nonce, unique for the key.
     pub nonce: Bytes,
     /// The encodings of the payload with its union branch and of its unknown fields, encrypted.
     pub ciphertext: Bytes,
@@ -101,11 +101,11 @@ datum!(Encrypted { algorithm, nonce, ciphertext });
 /// A payload that another SDK owns and that no index reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPayload {
-    /// Whose it is.
+    /// The owner of the payload.
     pub family: String,
-    /// Its type within the family.
+    /// The payload's type within the family.
     pub payload_type: String,
-    /// That type's version.
+    /// The version of the type.
     pub schema_version: u32,
     /// The media type of `bytes`.
     pub content_type: String,

@@ -1,4 +1,4 @@
-//! The facts of a record: fields of its payload, repeated in clear beside it.
+//! The facts of a record: unencrypted copies of fields of its payload.
 
 use crate::{
     datum::{Datum, Input, Malformed, Sha256},
@@ -21,11 +21,11 @@ symbols! {
     Unresolved { Refuse = "refuse", Allow = "allow" }
 }
 
-/// The fields that the judge and the indices need, in clear beside a payload that may be encrypted. The writer derives
-/// them from the payload; a reader uses these fields alone.
+/// The fields that the judge and the indices need, unencrypted beside a payload that may be encrypted. The writer derives them from
+/// the payload; a reader uses only these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The payload's type. No kind of record carries one that this build does not know.
+    /// The payload's type. Every payload type of a readable record is known to this build.
     pub payload_type: OrOther<PayloadType>,
     /// The payload's status or decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct Facts {
     /// On checkpoints: the size of each of their own messages, bytes of its text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub message_bytes: Vec<u32>,
-    /// On decisions: the effect's revision that its author saw. Refused if the effect's is greater by now.
+    /// On decisions: the effect's revision that its author saw. The decision is refused if the effect's revision is greater.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// On decisions: the evidence that it adopts or rejects.
@@ -73,11 +73,11 @@ pub struct Facts {
     /// On decisions of the run's writer: the only epoch in which it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// On decisions: who made it, as a server authenticated it. No client may send it.
+    /// On decisions: the author, as a server authenticated it. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// On decisions with a principal: an HMAC over the content hash, by which servers with the same key know that one of
-    /// them authenticated the principal. Not part of the content hash. No client may send it.
+    /// On decisions with a principal: an HMAC over the content hash, by which servers with the same key recognise that one
+    /// of them authenticated the principal. Not part of the content hash. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_proof: Option<Sha256>,
     /// On attempts and decisions: the content hash of the effect's newest record, evidence included. Refused if the effect
@@ -95,7 +95,7 @@ pub struct Facts {
     pub repeatable: Option<bool>,
 }
 
-/// Bytes that the facts added by a version take if none of them is set: each is one zero byte.
+/// Size of the facts of a version if all are unset: one zero byte for each.
 pub(crate) fn unset_bytes(from: u16, to: u16) -> usize {
     [(2, 5), (3, 4)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
 }
@@ -217,7 +217,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether they name the state that a decision was made on.
+    /// Returns whether the facts name the state that a decision was made on.
     pub fn has_decision_basis(&self) -> bool {
         self.basis.is_some()
             || self.revision.is_some()
@@ -226,12 +226,12 @@ impl Facts {
             || self.principal.is_some()
     }
 
-    /// The lowest version that expresses them.
+    /// Returns the lowest version that expresses the facts.
     pub fn version(&self) -> u16 {
         if self.principal_proof.is_some() { self.version_of_content().max(2) } else { self.version_of_content() }
     }
 
-    /// The lowest version that expresses the content hash's input: all fields but `principal_proof`.
+    /// Returns the lowest version that expresses the input of the content hash: all fields except `principal_proof`.
     pub(crate) fn version_of_content(&self) -> u16 {
         if self.basis.is_some() || self.attempt.is_some() || self.unresolved.is_some() || self.repeatable.is_some() {
             3
@@ -257,7 +257,7 @@ impl Facts {
         }
     }
 
-    /// The facts of a payload.
+    /// Derives the facts of a payload.
     pub fn of(payload: &Payload) -> Self {
         let mut facts = Self { payload_type: payload.payload_type().into(), ..Self::default() };
         match payload {

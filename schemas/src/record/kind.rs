@@ -1,4 +1,4 @@
-//! Kinds of records: which payloads they carry, and which rules apply to them.
+//! Kinds of records, their payloads, and the rules that apply to them.
 
 use crate::{
     or_other::OrOther,
@@ -25,20 +25,20 @@ symbols! {
 }
 
 impl RecordKind {
-    /// The kind for a payload; `unrecognized` for a stored or encrypted one, whose kind only its writer knows.
+    /// Returns the kind for a payload. It is `unrecognized` for a stored or encrypted payload, whose kind only the writer knows.
     pub fn of(payload: &Payload) -> Self {
         of_type(payload.payload_type()).unwrap_or(Self::Unrecognized)
     }
 
-    /// Whether the run-journal contract defines it, or a later version of it may (`unrecognized`).
+    /// Returns whether the run-journal contract defines it, or a later version of the contract may (`unrecognized`).
     pub fn of_contract(self) -> bool {
         (self as usize) <= Self::EffectResult as usize
     }
 
-    /// Whether records of this kind carry payloads of `payload_type`.
+    /// Returns whether records of this kind may have payloads of `payload_type`.
     ///
-    /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
-    /// payloads. A kind of Runlog's own carries only its own payloads: a writer cannot choose the rules for a record.
+    /// The contract has no kind for some payloads and no payload for some kinds, so each of its kinds may have each of
+    /// its payloads. Runlog's own kinds have only their own payloads, so that a writer cannot choose the rules for a record.
     pub fn carries(self, payload_type: &OrOther<PayloadType>) -> bool {
         match payload_type.known().copied().and_then(of_type) {
             None => false,
@@ -48,29 +48,29 @@ impl RecordKind {
         }
     }
 
-    /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
+    /// Returns whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
     pub fn numbered(self) -> bool {
         self.of_contract() || matches!(self, Self::ToolCall | Self::ConversationTurn)
     }
 
-    /// Whether records of this kind belong to a partition and not to a run.
+    /// Returns whether records of this kind are about a partition instead of a run.
     pub fn of_partition(self) -> bool {
         matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
     }
 
-    /// Whether its payload may be in the content store. The projection cannot read that store, so payloads that it
+    /// Returns whether its payload may be in the content store. The projection cannot read that store, so payloads that it
     /// needs stay inline (partition-level records, claims, batches).
     pub fn may_be_stored(self) -> bool {
         !self.of_partition() && !matches!(self, Self::RunClaim | Self::Batch)
     }
 
-    /// Whether any process may write it without a claim, with `writer_seq` 0.
+    /// Returns whether any process may write it without a claim, with `writer_seq` 0.
     pub fn unclaimed(self) -> bool {
         matches!(self, Self::EffectResolution | Self::Retraction | Self::Erasure)
     }
 }
 
-/// The kind for a payload type; none for a stored or encrypted one.
+/// Returns the kind for a payload type, or `None` for a stored or encrypted payload.
 fn of_type(payload_type: PayloadType) -> Option<RecordKind> {
     Some(match payload_type {
         PayloadType::RunLifecycle | PayloadType::TerminalResult => RecordKind::Run,

@@ -1,4 +1,4 @@
-//! Records that take effect together or not at all.
+//! Tests batches.
 
 use super::{
     super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, Word, attempt, checkpoint, claim, completed,
@@ -11,12 +11,12 @@ use crate::{
 use proptest::prelude::*;
 
 impl Run {
-    /// The next numbers: of the writer, of the run.
+    /// Returns the next numbers of the writer and of the run.
     fn numbers(&self) -> (u64, u64) {
         (self.head.next_writer_seq.get(), self.head.next_journal_seq.get())
     }
 
-    /// A batch of these payloads, with the numbers that are the next.
+    /// Builds a batch of these payloads with the next numbers.
     fn next_batch(&self, id: &str, payloads: Vec<Payload>) -> JournalRecord {
         let (mut writer_seq, mut journal_seq) = self.next();
         let mut records = Vec::new();
@@ -84,7 +84,7 @@ fn what_was_numbered_behind_a_refused_batch_is_not_lost() {
     let mut run = Run::claimed("a");
     let bad = run.next_batch("bad", vec![turn("1").into(), completed("nobody", 1).into()]);
     let mut behind = run.clone();
-    // Its writer takes it for applied until it learns better.
+    // Its writer assumes that it was applied until it gets the outcome.
     behind.head.next_writer_seq = run.head.next_writer_seq.saturating_add(2);
     behind.head.next_journal_seq = run.head.next_journal_seq.saturating_add(2);
     let next = behind.next_batch("next", vec![turn("2").into(), checkpoint("c", 1, None).into()]);
@@ -157,7 +157,7 @@ fn a_batch_is_a_repeat_however_it_is_numbered_and_consumes_its_numbers_only_if_t
     let before = run.clone();
     assert_eq!(run.take(&first), Repeat(None));
     assert_eq!(run.head, before.head);
-    // By a successor of its writer.
+    // The batch is sent by a successor of its writer.
     run.take(&claim("c2", "b", 2));
     let (writer_seq, journal_seq) = run.numbers();
     let again = run.next_batch("b", payloads.clone());
@@ -174,7 +174,7 @@ fn records_that_landed_alone_are_repeats_within_a_batch_and_the_other_way_round(
     let Payload::Batch(Batch { records }) = &batch.payload else { panic!("a batch") };
     assert_eq!(run.take(&records[0]), Applied);
     let mut rest = run.next_batch("b", vec![turn("1").into(), turn("2").into()]);
-    // The repeat takes no number of the run.
+    // The repeat consumes no number of the run.
     if let Payload::Batch(rest) = &mut rest.payload {
         let place = &mut rest.records[1].place;
         place.journal_seq = place.journal_seq.saturating_sub(1);
@@ -183,7 +183,7 @@ fn records_that_landed_alone_are_repeats_within_a_batch_and_the_other_way_round(
     assert_eq!(run.take(&rest), Applied);
     assert_eq!(run.numbers(), (writer_seq + 2, journal_seq + 1));
     assert_eq!(run.take(&records[1]), Repeat(None), "one of it, sent alone");
-    // What was refused alone is refused in a batch.
+    // A record that was refused alone is refused in a batch.
     assert_eq!(run.add("x/0", completed("nobody", 1)), Refused(Reason::Transition));
     assert_eq!(run.add_batch("x", vec![completed("nobody", 1).into()]), Refused(Reason::Transition));
     // Under the id of another record.
@@ -216,7 +216,7 @@ fn a_batch_is_judged_by_its_place_before_anything_in_it() {
     assert_eq!(run.add_batch("n", vec![turn("1").into()]), Refused(Reason::Ended));
 }
 
-/// Payloads that are legal or not, as it comes.
+/// Random payloads, legal or not.
 fn payloads() -> impl Strategy<Value = Vec<Payload>> {
     let one = (0..8_u8, 0..4_u8).prop_map(|(kind, which)| -> Payload {
         let call = format!("r{which}");
@@ -261,7 +261,7 @@ proptest! {
                 prop_assert_eq!(&whole.head, &alone.head, "the run hash included");
             }
         }
-        // Either way its writer continues after the batch's last number.
+        // In both cases its writer continues after the batch's last number.
         prop_assert_eq!(whole.numbers(), alone.numbers());
     }
 }

@@ -1,4 +1,4 @@
-//! What answers a call, and what an operator decides of it.
+//! Tests answers to calls, and decisions on calls.
 
 use super::{
     super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, attempt, claim, completed, failed, request,
@@ -32,7 +32,7 @@ fn the_same_completion_again_changes_nothing_and_is_no_fault() {
 #[test]
 fn an_answer_needs_a_request() {
     let mut run = Run::claimed("a");
-    // A turn is no request.
+    // A turn is not a request.
     for (id, request) in [("x", "nobody"), ("y", "turn")] {
         assert_eq!(run.add(&format!("{id}1"), completed(request, 1)), Refused(Reason::Transition));
         assert_eq!(run.add(&format!("{id}2"), failed(request)), Refused(Reason::Transition));
@@ -74,7 +74,7 @@ fn a_decision_is_refused_as_stale_where_the_effect_has_a_greater_revision_and_on
     let at = |revision| move |record: &mut JournalRecord| record.body.facts.revision = Some(revision);
     assert_eq!(run.changed("r1", resolution("call", "not_done"), at(2)), Refused(Reason::StaleDecision));
     assert_eq!(run.changed("r2", resolution("call", "not_done"), at(3)), Applied);
-    // A skip takes records away.
+    // A skip removes records.
     assert_eq!(run.changed("r3", resolution("call", "not_done"), at(4)), Applied);
     assert_eq!(run.add("r4", resolution("call", "not_done")), Applied);
 }

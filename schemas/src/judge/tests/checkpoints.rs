@@ -1,4 +1,4 @@
-//! What a checkpoint may build on, and how large its list may be.
+//! Tests the bases of checkpoints, and the limits of their lists.
 
 use super::{super::*, Applied, Refused, Run, checkpoint, lifecycle};
 use crate::{
@@ -23,7 +23,7 @@ fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
     );
 }
 
-/// `checkpoint` with messages of so many bytes and with spans of (of the base, from, count).
+/// Returns `checkpoint` with messages of these sizes and with spans of (from the base, index, count).
 fn listed(id: &str, base: Option<&str>, sizes: &[usize], spans: &[(bool, u64, u64)]) -> LoopCheckpoint {
     let text = |size: &usize| Json::from(serde_json::Value::from("m".repeat(size - 2)));
     let span =
@@ -37,7 +37,7 @@ fn a_checkpoints_list_is_made_of_its_own_messages_and_of_an_applied_bases_list()
     let mut run = Run::claimed("a");
     assert_eq!(run.add("a", listed("a", None, &[9, 9, 9], &[])), Applied);
     for (number, (word, record)) in [
-        // Without a base there is nothing to take from it.
+        // A span of the base needs a base.
         (Refused(Reason::Checkpoint), listed("x", None, &[9], &[(true, 0, 1)])),
         (Refused(Reason::Checkpoint), listed("x", Some("nobody's"), &[9], &[])),
         (Refused(Reason::Checkpoint), listed("x", Some("a"), &[], &[(true, 2, 2)])),
@@ -50,7 +50,7 @@ fn a_checkpoints_list_is_made_of_its_own_messages_and_of_an_applied_bases_list()
         (Applied, listed("d", Some("a"), &[], &[(true, 2, 1)])),
         (Refused(Reason::Checkpoint), listed("x", Some("d"), &[], &[(true, 0, 2)])),
         (Applied, listed("e", Some("c"), &[], &[(true, 0, 5)])),
-        // One that was refused is no base.
+        // A refused checkpoint is not a base.
         (Refused(Reason::Checkpoint), listed("x", Some("x"), &[9], &[])),
     ]
     .into_iter()
@@ -70,7 +70,7 @@ fn a_list_is_bounded_in_messages_and_in_bytes() {
     assert_eq!(run.add("b", listed("b", Some("a"), &[], &repeated(fits))), Applied);
     assert_eq!(run.add("c", listed("c", Some("a"), &[], &repeated(fits + 1))), Refused(Reason::Checkpoint));
     assert_eq!(run.add("d", listed("d", Some("b"), &[half], &[])), Refused(Reason::Checkpoint));
-    // Doubled again and again, it stays within its bounds.
+    // A list that doubles repeatedly stays within its limits.
     assert_eq!(run.add("0", listed("0", Some("a"), &[], &[(true, 1, 1)])), Applied);
     for doubling in 0..16_u32 {
         let (base, count) = (doubling.to_string(), 2_u64.pow(doubling));
@@ -101,7 +101,7 @@ fn a_pruned_checkpoint_is_no_base_any_more_and_its_id_stays_taken() {
     assert_eq!(run.add("prune 2", prune), Applied, "an ended run can be pruned");
 }
 
-/// A checkpoint of the run-journal contract.
+/// Returns a checkpoint of the run-journal contract.
 pub(super) fn contracts(covers: u64) -> Checkpoint {
     Checkpoint {
         checkpoint_id: "c".into(),

@@ -1,4 +1,4 @@
-//! Where a run begins and ends.
+//! Tests the beginning and the end of a run.
 
 use super::{
     super::*, Applied, Payload, Refused, Run, checkpoint, checkpoints::contracts, claim, completed, lifecycle, request,
@@ -11,7 +11,7 @@ fn a_run_starts_once() {
     let mut run = Run::default();
     assert_eq!(run.add("a", lifecycle("started")), Applied);
     assert_eq!(run.add("b", lifecycle("started")), Refused(Reason::Transition));
-    // What the contract does not name is carried and changes nothing.
+    // A status that the contract does not name is kept and has no effect.
     assert_eq!(run.add("c", lifecycle("napping")), Applied);
     assert_eq!(run.head.status, RunStatus::Open);
 }

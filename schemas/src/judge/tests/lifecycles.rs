@@ -1,4 +1,4 @@
-//! What may follow what, of all that has a lifecycle but Runlog's own calls.
+//! Tests the transitions of all lifecycles except Runlog's own calls.
 
 use super::{super::*, Applied, NoOp, Refused, Run, Word, resolution};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// A record of `payload`, as somebody types it; members of `envelope` laid over it.
+/// Parses a record of `payload`, with the members of `envelope`.
 fn typed(run: &Run, id: &str, payload: &Value, envelope: &Value) -> crate::record::JournalRecord {
     let mut record = json!({ "run_id": "run", "record_id": id, "agent_id": "agent", "payload": payload });
     record.as_object_mut().unwrap().extend(envelope.as_object().unwrap().clone());
@@ -18,7 +18,7 @@ fn typed(run: &Run, id: &str, payload: &Value, envelope: &Value) -> crate::recor
     made
 }
 
-/// The payload of a family that says `status` of what `key` names.
+/// Returns a family's payload that reports `status` for the object `key`.
 fn says(family: Family, key: &str, status: &str) -> Value {
     let refs = json!({ "kind": "tool_call", "id": "c", "privacy": "internal" });
     let source = json!({ "kind": "sdk", "id": "s", "trust": "trusted", "privacy": "internal" });
@@ -60,7 +60,7 @@ fn says(family: Family, key: &str, status: &str) -> Value {
 
 impl Run {
     fn say(&mut self, family: Family, key: &str, status: &str) -> Word {
-        // The tag tells one record of a status from another: it is no part of the payload.
+        // The tag distinguishes records with the same status. It is not part of the payload.
         let id = format!("{}", self.offset);
         let mut payload = says(family, key, status);
         vary(&mut payload, self.offset);
@@ -78,7 +78,7 @@ impl Run {
     }
 }
 
-/// Other payload bytes that say the same.
+/// Returns other payload bytes with the same meaning.
 fn vary(payload: &mut Value, number: u64) {
     let target = match payload.get_mut("record") {
         Some(record) => record,
@@ -120,7 +120,7 @@ const ENDS: [(Family, &str, &[&str]); 8] = [
     (Family::Pool, "run_joined", &["run_left"]),
 ];
 
-/// The pairs of ends of which the second may follow the first.
+/// The pairs of end states whose second may follow the first.
 fn may_follow(family: Family, first: &str, second: &str) -> bool {
     match family {
         Family::Effect | Family::Wake | Family::WriteBack => false,

@@ -20,13 +20,13 @@ fn a_known_id_with_other_content_is_a_conflict_and_consumes_what_was_the_next() 
     let (writer_seq, journal_seq) = run.next();
     assert_eq!(run.add("turn", turn("something else")), Refused(Reason::Conflict));
     assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
-    // That content under that id was judged: again, it is no second refusal.
+    // This content with this id was judged before, so it is not a second refusal.
     let mut again = run.next_record("turn", turn("something else"));
     assert_eq!(run.take(&again), Repeat(Some(Reason::Conflict)));
     assert_eq!(run.next(), (writer_seq.saturating_add(2), journal_seq.saturating_add(1)));
     again.payload = turn("a third thing").into();
     assert_eq!(run.take(&again), Refused(Reason::Conflict));
-    // What it was refused for did not change what the id stands for.
+    // The refusal did not change the record of this id.
     let mut first = run.next_record("turn", turn("hello"));
     first.place.writer_seq = 1.into();
     assert_eq!(run.take(&first), Repeat(None));
@@ -40,7 +40,7 @@ fn a_lower_writer_seq_with_other_content_is_a_conflict() {
         run.changed("x", turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_sub(1)),
         Refused(Reason::Conflict)
     );
-    // Its number of the run was the next, its writer's number was not.
+    // Its journal_seq was the next one, its writer_seq was not.
     assert_eq!(run.next(), (writer_seq, journal_seq.saturating_add(1)));
     let word = run.changed("y", turn("y"), |record| {
         record.place.writer_seq = 0.into();
@@ -70,7 +70,7 @@ fn a_journal_seq_other_than_the_next_is_refused_and_consumes_the_writers_number(
 fn what_follows_a_record_refused_for_its_content_is_not_lost() {
     let mut run = Run::claimed("a");
     let (writer_seq, journal_seq) = run.next();
-    // A writer that has sent three records before it learns of the first one's refusal.
+    // A writer sends three records before it gets the refusal of the first one.
     let orphan = run.next_record("x1", completed("nobody", 1));
     let mut second = run.next_record("x2", turn("x2"));
     let mut third = run.next_record("x3", completed("call", 1));

@@ -1,4 +1,4 @@
-//! What was judged before, and comes again.
+//! Tests records that are sent again.
 
 use super::{super::*, Applied, Refused, Repeat, Run, claim, completed, turn};
 
@@ -37,11 +37,11 @@ fn a_repeat_in_a_place_that_is_not_its_writers_consumes_nothing() {
     run.take(&again);
     assert_eq!(run.take(&claim("claim-b", "b", 2)), Applied);
     let before = run.head.clone();
-    // The next number of the epoch, by a writer who has not the epoch.
+    // The next number of the epoch, from a writer without the epoch.
     again.place.writer_seq = 1.into();
     assert_eq!(run.take(&again), Repeat(None));
     assert_eq!(run.head, before);
-    // Its content in the new writer's place is a repeat as well: an append of unknown fate, sent again.
+    // Its content with the new writer's numbers is a repeat too: an append with an unknown outcome is sent again.
     again.place.writer_id = "b".parse().unwrap();
     again.place.writer_epoch = 2.into();
     assert_eq!(run.take(&again), Repeat(None));
@@ -115,7 +115,7 @@ fn numbering_again_helps_no_record_that_was_refused_for_anything_else() {
     let other = run.next_record("turn", turn("something else"));
     assert_eq!(run.take(&other), Refused(Reason::Conflict));
     assert_eq!(run.take_renumbered(&other), Repeat(Some(Reason::Conflict)), "the id is another record's");
-    // What is judged anew and refused for its content is refused for good.
+    // A record that is judged again and refused for its content stays refused.
     let mut low = run.next_record("y", completed("nobody", 1));
     low.place.writer_seq = 1.into();
     assert_eq!(run.take(&low), Refused(Reason::Conflict));

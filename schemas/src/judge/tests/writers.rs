@@ -46,7 +46,7 @@ fn a_claim_is_applied_at_the_next_epoch_only() {
         assert_eq!(run.take(&odd), Refused(Reason::Fenced));
     }
     assert_eq!(run.head, before);
-    // Refused for its place, it may come again.
+    // A record refused as fenced may be sent again.
     assert_eq!(run.take(&claim("c", "b", 2)), Applied);
     assert_eq!((run.head.epoch, run.head.writer_id.as_str()), (2.into(), "b"));
     assert_eq!(run.next(), (1.into(), before.next_journal_seq), "the writer's numbers begin at 1, the run's continue");
@@ -62,7 +62,7 @@ fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
         Refused(Reason::Fenced)
     );
     assert_eq!(run.add("y", turn("y")), Applied);
-    // The first one's claim, sent again, gives it nothing back.
+    // The first writer's claim, sent again, does not return the run to it.
     run.take(&claim("c-c", "c", 2));
     assert_eq!(run.take(&claim("c-a", "a", 1)), Repeat(None));
     assert_eq!((run.head.epoch, run.head.writer_id.as_str(), run.head.next_writer_seq), (2.into(), "c", 1.into()));

@@ -228,7 +228,7 @@ fn kind_and_facts(
         return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
     }
     if !stored.fits(&facts.payload_type) {
-        return Err(invalid("facts are not those of the stored payload", "/facts/payload_type"));
+        return Err(invalid("facts do not match the type of the stored payload", "/facts/payload_type"));
     }
     Ok((kind, facts))
 }
@@ -242,7 +242,7 @@ fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
                 return Err(invalid("a request needs tool_name, and arguments or args_sha256", "/payload"));
             }
             if !call.is_sealed(redacted) {
-                let what = "args_sha256 or fingerprint is not that of the tool and the arguments; leave them out";
+                let what = "args_sha256 or fingerprint does not match the tool and the arguments; leave them out";
                 return Err(invalid(what, "/payload"));
             }
             Ok(Payload::ToolCallRequested(call))

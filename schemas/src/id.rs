@@ -74,7 +74,7 @@ pub enum Illegal {
         bytes: usize,
     },
     /// An id that URL parsers remove from a path.
-    #[error("a {what} is not {text:?}, which whatever reads a URL takes out of its path; give it another one")]
+    #[error("a {what} is not {text:?}, which URL parsers remove from a path; choose another {what}")]
     Dots {
         /// The type, for people.
         what: &'static str,

@@ -90,17 +90,17 @@ impl<'s> Walk<'s> {
     }
 
     fn fields(&mut self, from: &'s [Field], to: &'s [Field], path: &str) {
-        let mut behind = 0;
+        let mut index_min = 0;
         for old in from {
             let at = format!("{path}.{}", old.name);
             let Some(index) = to.iter().position(|new| new.name == old.name) else {
                 self.say(&at, "the field is gone or has another name");
                 continue;
             };
-            if index < behind {
-                self.say(&at, "the field stood behind one that it now stands in front of");
+            if index < index_min {
+                self.say(&at, "the field moved before a field that preceded it");
             }
-            behind = behind.max(index + 1);
+            index_min = index_min.max(index + 1);
             let new = &to[index];
             if old.default.is_some() && old.default != new.default {
                 self.say(&at, "the default is another one, or none");
@@ -126,7 +126,7 @@ impl<'s> Walk<'s> {
             fields.iter().copied().take_while(|name| *name != CONTENT_BEGINS).collect()
         };
         if place(&old) != place(&new) {
-            self.say(JOURNAL_RECORD, format!("the fields in front of {CONTENT_BEGINS} are not what they were"));
+            self.say(JOURNAL_RECORD, format!("the fields before {CONTENT_BEGINS} have changed"));
         }
         if new.last() != Some(&LAST) {
             self.say(JOURNAL_RECORD, format!("{LAST} is not the last field"));

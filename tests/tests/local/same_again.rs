@@ -46,7 +46,7 @@ type Transcript = Arc<Mutex<Vec<String>>>;
 /// A network that takes five milliseconds each way.
 fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
     let router = server::router(projector);
-    HttpSender::new(runlog_tests::server::client().unwrap(), move |request| {
+    HttpSender::new(runlog_tests::server::client().expect("without TLS no file is read"), move |request| {
         let (router, transcript) = (router.clone(), transcript.clone());
         Box::pin(async move {
             let request_line = format!("{} {}", request.method(), request.url());

@@ -24,9 +24,10 @@ use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
 
-/// Payload types that `publish` does not accept: the types of a partition, and `stored_payload`, whose content would be
-/// missing. The large turn below becomes a `stored_payload`.
-const NOT_PUBLISHED: [&str; 4] = ["skip", "genesis", "retention_horizon", PayloadType::StoredPayload.as_str()];
+/// Payload types that `publish` does not accept: the types of a partition, `erasure`, and `stored_payload`, whose content
+/// would be missing. The large turn below becomes a `stored_payload`.
+const NOT_PUBLISHED: [&str; 5] =
+    ["skip", "genesis", "retention_horizon", "erasure", PayloadType::StoredPayload.as_str()];
 
 /// Fills a journal with every payload type, by all of its writers: the server, `publish`, an operator.
 fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
@@ -140,9 +141,9 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
         let number = |name: &str| record[name].as_u64().context("a number");
         theirs.insert((number("partition")?, number("offset")?), record);
     }
-    // No writer here appends a horizon; the server wrote a skip and a genesis.
-    let expected =
-        Payload::TYPES.iter().filter(|tag| **tag != "retention_horizon").map(|tag| (*tag).to_owned()).collect();
+    // No writer here appends a horizon, and a server refuses an erasure; the server wrote a skip and a genesis.
+    let appended = |tag: &&&str| !["retention_horizon", "erasure"].contains(*tag);
+    let expected = Payload::TYPES.iter().filter(appended).map(|tag| (*tag).to_owned()).collect();
     ensure!(types == expected, "payload types are missing: {types:?}");
     let ours = ours(config)?;
     for (place, record) in &ours {

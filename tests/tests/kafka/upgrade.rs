@@ -125,6 +125,6 @@ fn a_folder_of_an_older_version_is_refused_with_the_topic_of_another_journal() -
     Launch::kafka(other.path(), &config).partitions(2).start()?.terminate()?;
     older_version::copy(&older_version::data("696bf14").join("index"), &folder.path().join("index"))?;
     let refused = Launch::kafka(folder.path(), &config).start().err().context("it is refused")?;
-    ensure!(format!("{refused:?}").contains("the log of journal"), "{refused:?}");
+    ensure!(format!("{refused:?}").contains("it belongs to journal"), "{refused:?}");
     Ok(())
 }

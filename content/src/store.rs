@@ -164,11 +164,11 @@ impl Store {
     /// Errors: `Missing`, `Corrupt` (another length or hash), `TooLarge`, `Unavailable`.
     pub async fn get(&self, reference: &Reference) -> Result<Bytes, Error> {
         let content = self.download(reference).await?;
-        let found = Reference::of(&content);
-        if found == *reference {
+        let actual = Reference::of(&content);
+        if actual == *reference {
             return Ok(content);
         }
-        let why = format!("its {} bytes hash to {}", found.bytes, found.sha256);
+        let why = format!("its {} bytes hash to {}", actual.bytes, actual.sha256);
         Err(self.error(Kind::Corrupt, reference, "is not what was stored").because(why))
     }
 
@@ -178,11 +178,11 @@ impl Store {
             return Err(self.error(Kind::TooLarge, reference, "is over the limit"));
         }
         let download = async {
-            let found = self.objects.get(&self.path(reference)?).await?;
-            if found.meta.size != reference.bytes {
-                return Ok(Err(found.meta.size));
+            let object = self.objects.get(&self.path(reference)?).await?;
+            if object.meta.size != reference.bytes {
+                return Ok(Err(object.meta.size));
             }
-            found.bytes().await.map(Ok)
+            object.bytes().await.map(Ok)
         };
         self.bounded(reference, &self.transfers, download).await?.map_err(|length| self.other_length(reference, length))
     }

@@ -142,8 +142,8 @@ impl MemoryLog {
     pub fn truncate_before(&self, partition: PartitionId, start: Offset) {
         self.change(partition, |partition| {
             partition.start = partition.start.max(start.min(partition.end));
-            let kept = partition.records.partition_point(|record| record.offset < partition.start);
-            partition.records.drain(..kept);
+            let deleted_count = partition.records.partition_point(|record| record.offset < partition.start);
+            partition.records.drain(..deleted_count);
         });
     }
 

@@ -78,10 +78,11 @@ impl Cache {
         let Some(file) = &self.file else { return Ok(()) };
         let entry =
             |(id, schema): (&u32, &String)| (*id, Entry { sha256: digest(*id, schema), schema: schema.clone() });
-        let kept = Kept { format: FORMAT, own: self.own.clone(), schemas: self.schemas.iter().map(entry).collect() };
+        let file_contents =
+            Kept { format: FORMAT, own: self.own.clone(), schemas: self.schemas.iter().map(entry).collect() };
         let new = file.with_extension("json.new");
         let mut out = File::create(&new)?;
-        out.write_all(&serde_json::to_vec_pretty(&kept)?)?;
+        out.write_all(&serde_json::to_vec_pretty(&file_contents)?)?;
         out.sync_all()?;
         fs::rename(&new, file)?;
         // Makes the new name durable.

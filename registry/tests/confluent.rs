@@ -110,8 +110,8 @@ async fn an_answer_that_did_not_come_is_never_kept() {
 #[tokio::test]
 async fn only_the_interface_itself_says_that_an_id_is_unknown() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
-    let asked = registry(&stub.url, folder.path());
-    let error = asked.resolve(7).await.unwrap_err();
+    let client = registry(&stub.url, folder.path());
+    let error = client.resolve(7).await.unwrap_err();
     assert!(error.stops() && error.to_string().contains("id 7") && error.to_string().contains("Schema not found"));
     assert!(!folder.path().join("schemas.json").exists());
     // It may have been registered meanwhile: a server that starts again asks again.
@@ -119,7 +119,7 @@ async fn only_the_interface_itself_says_that_an_id_is_unknown() {
     assert_eq!(registry(&stub.url, folder.path()).resolve(id).await.unwrap(), schema::lowest());
     // Of a schema that is not the journal's the answer is kept, and is that nobody here reads it.
     let foreign = stub.add("\"int\"");
-    let error = asked.resolve(foreign).await.unwrap_err();
+    let error = client.resolve(foreign).await.unwrap_err();
     assert!(error.stops() && error.to_string().contains("fingerprint"), "{error}");
 }
 
@@ -151,8 +151,8 @@ async fn a_damaged_file_is_asked_for_again() {
     assert!(again.framing(schema::lowest()).is_err());
     assert_eq!(again.resolve(id).await.unwrap(), schema::lowest());
     assert_eq!(again.register(schema::lowest()).await.unwrap(), id);
-    let kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    assert!(kept["schemas"][id.to_string()]["sha256"].is_string());
+    let cached: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(cached["schemas"][id.to_string()]["sha256"].is_string());
 }
 
 #[tokio::test]
@@ -207,12 +207,12 @@ async fn an_id_is_asked_for_once_however_many_records_carry_it() {
         assert!(matches!(registry.version(id), Err(Unreadable::Unresolved { failing: false, .. })));
     }
     let waiting = registry.clone();
-    let known = tokio::task::spawn_blocking(move || {
+    let version = tokio::task::spawn_blocking(move || {
         while matches!(waiting.version(id), Err(Unreadable::Unresolved { .. })) {
             waiting.wait(Duration::from_secs(5));
         }
         waiting.version(id)
     });
-    assert_eq!(known.await.unwrap().unwrap(), schema::lowest());
+    assert_eq!(version.await.unwrap().unwrap(), schema::lowest());
     assert_eq!(stub.asked("GET"), 1);
 }

@@ -301,8 +301,8 @@ mod tests {
         ] {
             let mut info = strong(3);
             info.configs.insert(name.into(), weaker.into());
-            let found = weaknesses(&info);
-            assert!(found.len() == 1 && found[0].starts_with(name), "{name}: {found:?}");
+            let weak_settings = weaknesses(&info);
+            assert!(weak_settings.len() == 1 && weak_settings[0].starts_with(name), "{name}: {weak_settings:?}");
             info.configs.remove(name);
             assert_eq!(weaknesses(&info).len(), 1, "{name} is not known");
         }
@@ -316,9 +316,9 @@ mod tests {
         info.configs.insert("cleanup.policy".into(), "compact".into());
         info.configs.insert("retention.ms".into(), "604800000".into());
         info.configs.insert("message.timestamp.type".into(), "CreateTime".into());
-        let found = lossy(&info);
-        assert_eq!(found.iter().map(|setting| setting.name).collect::<Vec<_>>(), ["retention.ms", "cleanup.policy"]);
-        let command = correction(&KafkaConfig::new("b:1", "t"), &found);
+        let settings = lossy(&info);
+        assert_eq!(settings.iter().map(|setting| setting.name).collect::<Vec<_>>(), ["retention.ms", "cleanup.policy"]);
+        let command = correction(&KafkaConfig::new("b:1", "t"), &settings);
         assert!(command.ends_with("--entity-name t --add-config retention.ms=-1,cleanup.policy=delete"), "{command}");
         info.configs.clear();
         assert_eq!(lossy(&info), [], "what may not be read");

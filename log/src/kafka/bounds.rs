@@ -370,11 +370,11 @@ pub(super) fn fetch_within(
     partitions: &BTreeSet<PartitionId>,
     wait: Duration,
 ) -> Result<BTreeMap<PartitionId, Bounds>, Error> {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         match fetch(client, topic, partitions, ATTEMPT_WAIT) {
             Ok(bounds) => return Ok(bounds),
-            Err(error) if is_passing(&error) && begun.elapsed() < wait => {
+            Err(error) if is_passing(&error) && start.elapsed() < wait => {
                 look_leaders_up(client, topic);
                 thread::sleep(AGAIN_PAUSE);
             }

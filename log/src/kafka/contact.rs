@@ -115,9 +115,9 @@ mod tests {
 
     /// Polls until `seen` is true of an event.
     fn poll_until(consumer: &BaseConsumer<Context>, what: &str, mut seen: impl FnMut(Option<KafkaError>) -> bool) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !seen(consumer.poll(Duration::from_millis(50)).and_then(Result::err)) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {what}");
+            assert!(start.elapsed() < Duration::from_secs(60), "no {what}");
         }
     }
 

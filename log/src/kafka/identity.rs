@@ -35,13 +35,13 @@ impl Identity {
     pub(super) fn observe(&self, line: &str) {
         let State { topic, id, replaced } = &*self.0;
         let Some((_, change)) = line.split_once(&format!("Topic {topic} changed id from ")) else { return };
-        let Some((_, new)) = change.split_once(" to ") else { return };
-        let known = id.get_or_init(|| new.to_owned());
-        if known != new && !replaced.swap(true, Ordering::SeqCst) {
+        let Some((_, new_id)) = change.split_once(" to ") else { return };
+        let old_id = id.get_or_init(|| new_id.to_owned());
+        if old_id != new_id && !replaced.swap(true, Ordering::SeqCst) {
             tracing::error!(
                 topic,
-                known,
-                new,
+                old_id,
+                new_id,
                 "the topic was deleted and created again, so it is no longer the opened log"
             );
         }

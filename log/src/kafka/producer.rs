@@ -79,8 +79,8 @@ impl Producer {
 
     pub(super) fn topic(&self, wait: Duration) -> Result<Topic, Error> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        let found = context::topic(client.client(), &self.topic, wait);
-        found.map_err(|error| client.client().context().refusals.explain(error))
+        let topic = context::topic(client.client(), &self.topic, wait);
+        topic.map_err(|error| client.client().context().refusals.explain(error))
     }
 
     /// Enqueues a batch that was checked and is not empty.
@@ -315,8 +315,8 @@ impl Batch {
 impl Answers {
     /// Keeps the first failure. A later failure of kind `Unknown` replaces it: then the outcome of the batch is unknown too.
     fn failed(&mut self, error: Error) {
-        let known = self.failure.as_ref().is_some_and(|first| !is_open(first));
-        if self.failure.is_none() || (known && is_open(&error)) {
+        let first_is_certain = self.failure.as_ref().is_some_and(|first| !is_open(first));
+        if self.failure.is_none() || (first_is_certain && is_open(&error)) {
             self.failure = Some(error);
         }
     }
@@ -480,12 +480,12 @@ mod tests {
         brokers.broker_down(1).unwrap();
         let in_flight = append(&log);
         let lost = log.producer.as_ref().unwrap().lost();
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         let generation = loop {
             if let Some((generation, _)) = lost.lost_since() {
                 break generation;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "contact is not lost");
+            assert!(start.elapsed() < Duration::from_secs(60), "contact is not lost");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         lost.condemn(generation);

@@ -153,11 +153,11 @@ impl KafkaReader {
         if partitions.is_empty() {
             return Ok(());
         }
-        let found = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
+        let bounds = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
         for (partition, next) in places {
             let missing =
                 || Error::new(Kind::Retry, &self.topic, "cannot read the bounds from the brokers").at(*partition);
-            let bounds = found.get(partition).ok_or_else(missing)?;
+            let bounds = bounds.get(partition).ok_or_else(missing)?;
             bounds.check(&self.topic, *partition, *next)?;
         }
         Ok(())
@@ -254,29 +254,29 @@ impl KafkaReader {
     /// keeps its fetched records.
     fn damaged(&self) -> Result<Option<PartitionId>, Error> {
         let probe = consumer(&self.config, &self.identity)?;
-        let mut found = None;
+        let mut damaged = None;
         for (partition, next) in &self.places {
             if self.withheld.contains(partition) {
                 continue;
             }
             assign(&probe, &self.topic, &BTreeMap::from([(*partition, *next)]))?;
-            let begun = Instant::now();
+            let start = Instant::now();
             // Ignores other errors, such as lost connections.
             let event = loop {
-                match probe.poll(PROBE_WAIT.saturating_sub(begun.elapsed())) {
+                match probe.poll(PROBE_WAIT.saturating_sub(start.elapsed())) {
                     Some(Err(error)) if !is_damage(&error) && !matches!(error, KafkaError::PartitionEOF(_)) => {}
                     event => break event,
                 }
             };
             if matches!(event, Some(Err(error)) if is_damage(&error)) {
-                found = Some(*partition);
+                damaged = Some(*partition);
                 break;
             }
             unassign(&probe, &self.topic, [*partition])?;
         }
         let topic = self.topic.clone();
         close(&topic, "consumer", move || drop(probe));
-        Ok(found)
+        Ok(damaged)
     }
 
     /// Adopts librdkafka's position at a partition's end, if it is ahead: all fetched records of the partition are gathered.
@@ -316,8 +316,8 @@ impl KafkaReader {
                 // librdkafka does not name the partition.
                 let what = "the cluster lost records that were already delivered";
                 let lost = |error| Error::new(Kind::OutOfRange, &self.topic, what).because(error);
-                let found = self.check(&self.places).err().filter(|found| found.kind() == Kind::OutOfRange);
-                Some(found.unwrap_or_else(|| lost(error)))
+                let bounds_error = self.check(&self.places).err().filter(|error| error.kind() == Kind::OutOfRange);
+                Some(bounds_error.unwrap_or_else(|| lost(error)))
             }
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed permanently").because(error))
@@ -380,11 +380,11 @@ impl Reader for KafkaReader {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut gathered = Gathered::default();
         loop {
             let idle = gathered.records.is_empty() && !gathered.moved;
-            let wait = if idle { timeout.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
+            let wait = if idle { timeout.saturating_sub(start.elapsed()) } else { Duration::ZERO };
             match self.step(wait, max, &mut gathered) {
                 Ok(true) => break,
                 Ok(false) => {}

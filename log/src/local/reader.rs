@@ -25,7 +25,7 @@ impl LocalReader {
     /// Waits until a partition has records after the reader's position. Returns (partition, position, end) of all such
     /// partitions.
     fn wait(&self, timeout: Duration) -> Result<Vec<(PartitionId, Offset, Offset)>, Error> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut state = self.shared.ends.lock();
         loop {
             let ahead = self.places.iter().map(|(partition, next)| (*partition, *next, state.ends[partition.index()]));
@@ -33,7 +33,7 @@ impl LocalReader {
             if state.closed {
                 return Err(self.shared.closed());
             }
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             if !ahead.is_empty() || left.is_zero() {
                 return Ok(ahead);
             }

@@ -102,12 +102,12 @@ impl Place {
 
 impl Reader for MemoryReader {
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         loop {
             let taken = self.take(&state, max)?;
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             if !taken.records.is_empty() || taken.moved || max == 0 || left.is_zero() {
                 return Ok(taken.records);
             }

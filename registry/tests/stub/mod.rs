@@ -204,8 +204,8 @@ impl State {
         match (method, parts.as_slice()) {
             ("GET", ["schemas", "ids", id]) => {
                 let at = id.parse::<u32>().ok().and_then(|id| id.checked_sub(FIRST));
-                let found = at.and_then(|at| self.schemas.get(usize::try_from(at).unwrap()));
-                match (&self.swapped, found) {
+                let schema = at.and_then(|at| self.schemas.get(usize::try_from(at).unwrap()));
+                match (&self.swapped, schema) {
                     (Some(other), _) => (200, json!({ "schema": other })),
                     (None, Some(schema)) => (200, json!({ "schema": schema })),
                     (None, None) => error(404, 40403, "Schema not found"),

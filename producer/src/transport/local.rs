@@ -191,7 +191,7 @@ impl Local {
             if all {
                 return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
             }
-            timeline::selected(&view, &contents, place, (run, &filter), ask, cursor).map(Some)
+            timeline::page_matching(&view, &contents, place, (run, &filter), ask, cursor).map(Some)
         })
         .await
     }

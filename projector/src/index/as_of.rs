@@ -154,29 +154,29 @@ struct Ahead<'a, R> {
     prefix: Key,
     /// The key to read from; none after the last row.
     next: Option<Vec<u8>>,
-    found: VecDeque<(Offset, RecordRow)>,
+    buffer: VecDeque<(Offset, RecordRow)>,
 }
 
 impl<'a, R: Rows> Ahead<'a, R> {
     fn new(index: &'a R, prefix: Key, from: Offset) -> Self {
         let next = Some(prefix.clone().offset(from).into_bytes());
-        Self { index, prefix, next, found: VecDeque::new() }
+        Self { index, prefix, next, buffer: VecDeque::new() }
     }
 
     /// The next row's offset.
     fn offset(&mut self) -> Result<Option<Offset>, Error> {
         self.read()?;
-        Ok(self.found.front().map(|(offset, _)| *offset))
+        Ok(self.buffer.front().map(|(offset, _)| *offset))
     }
 
     fn take(&mut self) -> Result<Option<RecordRow>, Error> {
         self.read()?;
-        Ok(self.found.pop_front().map(|(_, row)| row))
+        Ok(self.buffer.pop_front().map(|(_, row)| row))
     }
 
     fn read(&mut self) -> Result<(), Error> {
-        let Some(from) = self.next.take_if(|_| self.found.is_empty()) else { return Ok(()) };
-        let (found, mut next, mut bytes) = (&mut self.found, None, 0);
+        let Some(from) = self.next.take_if(|_| self.buffer.is_empty()) else { return Ok(()) };
+        let (buffer, mut next, mut bytes) = (&mut self.buffer, None, 0);
         self.index.scan(self.prefix.bytes(), &from, rocksdb::Direction::Forward, &mut |key, row| {
             if bytes >= AHEAD_BYTES {
                 next = Some(key.to_vec());
@@ -185,7 +185,7 @@ impl<'a, R: Rows> Ahead<'a, R> {
             bytes += row.len();
             let mut parts = Parts::new(key);
             if let (Some(_), Some(offset)) = (parts.text(), parts.offset()) {
-                found.push_back((offset, store::decode(key, row)?));
+                buffer.push_back((offset, store::decode(key, row)?));
             }
             Ok(ControlFlow::Continue(()))
         })?;

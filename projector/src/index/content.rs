@@ -88,7 +88,7 @@ impl Contents {
         for (named, answer) in named.iter().zip(answers) {
             match answer {
                 Ok(true) => {}
-                Ok(false) => missing.push(told(place, named, ContentLoss::Missing)),
+                Ok(false) => missing.push(missing_content(place, named, ContentLoss::Missing)),
                 Err(error) => {
                     let lost = failed(place, named, &error);
                     if lost.unknown() {
@@ -126,12 +126,12 @@ fn failed(place: TopicPartition<'_>, named: &Named<'_>, error: &runlog_content::
 }
 
 fn lost(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss, error: Error) -> Box<Lost> {
-    let missing = told(place, named, reason);
+    let missing = missing_content(place, named, reason);
     let error = error.at(&missing.position).about_record(named.record_id);
     Box::new(Lost { missing, error })
 }
 
-fn told(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {
+fn missing_content(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {
     MissingContent {
         record_id: named.record_id.to_owned(),
         payload_type: named.stored.payload_type.clone(),

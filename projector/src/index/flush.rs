@@ -114,9 +114,9 @@ impl Unflushed {
             self.begun = self.last.filter(|(to, _)| (durable..=next).contains(to));
         }
         self.last = Some((next, now));
-        let begun = self.begun.map_or(durable, |(to, _)| to.max(durable));
+        let flush_end = self.begun.map_or(durable, |(to, _)| to.max(durable));
         self.records = next.get().saturating_sub(durable.get());
-        self.active = next.get().saturating_sub(begun.get());
+        self.active = next.get().saturating_sub(flush_end.get());
         self.bytes = memtable.bytes as u64;
         self.durable = durable;
         self.since = (self.records > 0).then(|| self.since.unwrap_or(now));

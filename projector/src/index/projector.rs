@@ -474,15 +474,15 @@ async fn check_against_log(
     let topic = log.topic().to_owned();
     let read = executor.run(move || {
         let mut reader = log.reader(&[(partition, last.offset)])?;
-        let found = reader.poll(1, wait)?.into_iter().next();
+        let record = reader.poll(1, wait)?.into_iter().next();
         // An empty poll either passed offsets without a record, or timed out.
-        let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
-        Ok::<_, runlog_log::Error>((found, is_read))
+        let is_read = record.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
+        Ok::<_, runlog_log::Error>((record, is_read))
     });
-    let (found, is_read) = read
+    let (record, is_read) = read
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))??;
-    match found {
+    match record {
         Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
         None if !is_read => {
             let waited = humantime::format_duration(FIRST_READ);

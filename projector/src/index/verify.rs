@@ -41,15 +41,15 @@ fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Erro
 }
 
 fn one(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(PartitionDigest, u64), Error> {
-    let live = shared.store(partition);
-    let view = live.view();
+    let store = shared.store(partition);
+    let view = store.view();
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
     let voided = fold::skip_rows_of(&view)?;
     let (rebuilt, read) = bulk::replay(shared, partition, pinned, voided, folder, Digests::default())?;
     shared.config.failpoints.at(failpoint::VERIFY_BUILT);
-    let (found, mut indices) = (bulk::digests(&view)?, Vec::new());
+    let (live, mut indices) = (bulk::digests(&view)?, Vec::new());
     for index in INDICES {
-        let (rows, live_digest) = found.of(index);
+        let (rows, live_digest) = live.of(index);
         let (_, rebuilt_digest) = rebuilt.of(index);
         indices.push(IndexDigest {
             name: index.name.into(),

@@ -173,14 +173,14 @@ impl Folding {
                     || app.caller().visible().is_all();
                 let rows = delta.rows.into_iter().filter(|row| is_seen && row.key.first() == Some(&index));
                 let shows = Shows { place: app.place(partition), horizons: &horizons, proofs: proofs.as_ref() };
-                ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
+                ready.extend(self.unsent_changes(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
             }
         }
         Ok(ready)
     }
 
     /// Returns the changes of a delivery that were not sent yet, and advances the cursor past the delivery.
-    fn told(
+    fn unsent_changes(
         &mut self,
         delivery: &Delivery,
         run_id: Option<&RunId>,

@@ -83,8 +83,8 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
         let (http, router, watcher) = (http.clone(), router.clone(), connections.watcher());
         let (tls, failures, (stranger, crowded)) = (tls.clone(), failures.clone(), strangers.begin());
         tokio::spawn(async move {
-            let begun = Begun { stranger, crowded, asks_for_tokens, http, router, watcher };
-            begun.serve(stream, tls, &failures).await;
+            let connection = Begun { stranger, crowded, asks_for_tokens, http, router, watcher };
+            connection.serve(stream, tls, &failures).await;
             drop(room);
         });
     }

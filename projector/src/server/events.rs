@@ -62,11 +62,11 @@ impl Terms<'_> {
     pub(super) fn filter(self, run_id: Option<&RunId>) -> Result<Filter, Error> {
         let usage = |text: &str, form| Error::new(ErrorKind::Usage, format!("{text:?} is not {form}"));
         let entity = |text: &str| -> Result<(EntityKind, String), Error> {
-            let found = text.split_once(':').and_then(|(kind, id)| {
-                let known = EntityKind::ALL.iter().find(|known| known.as_str() == kind)?;
-                Some((*known, id.to_owned()))
+            let parsed = text.split_once(':').and_then(|(kind, id)| {
+                let kind = EntityKind::ALL.iter().find(|each| each.as_str() == kind)?;
+                Some((*kind, id.to_owned()))
             });
-            found.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
+            parsed.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
         };
         let correlation = self.correlation.iter().map(|text| {
             let (key, value) = text.split_once('=').ok_or_else(|| usage(text, "KEY=VALUE"))?;

@@ -64,8 +64,8 @@ impl App {
             if items.len() == limit {
                 return Ok((items, Some(format!("{partition}:"))));
             }
-            let (found, next) = page(self, partition, cursor.take().as_deref(), limit - items.len())?;
-            items.extend(found);
+            let (page_items, next) = page(self, partition, cursor.take().as_deref(), limit - items.len())?;
+            items.extend(page_items);
             if let Some(next) = next {
                 return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
             }

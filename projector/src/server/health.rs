@@ -384,11 +384,11 @@ mod tests {
             ["timed out, topic t, partition 0", "timed out, topic t, partition 1", "refused, topic t, partition 2"];
         let partitions = PartitionId::all(3);
         let failed: Vec<_> = partitions.zip(errors).collect();
-        let found: Vec<_> = unknown_ends(&failed).into_iter().map(|finding| finding.what).collect();
+        let messages: Vec<_> = unknown_ends(&failed).into_iter().map(|finding| finding.what).collect();
         let expected = [
             "the end offset of partition 2 is not known: refused, topic t",
             "the end offset of partitions 0, 1 is not known: timed out, topic t",
         ];
-        assert_eq!(found, expected);
+        assert_eq!(messages, expected);
     }
 }

@@ -249,13 +249,13 @@ fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels:
 impl App {
     /// Returns the counts of all partitions, at most [`COUNTS_KEPT`] old.
     pub(super) async fn counts(&self) -> Result<Counted, Error> {
-        let kept = self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, counts)) = kept.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
+        let cached = self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, counts)) = cached.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
             return Ok(counts);
         }
         let counts = self.blocking(|app| Ok(app.count(&Visible::default()))).await?;
-        let kept = Some((Instant::now(), counts.clone()));
-        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        let cached = Some((Instant::now(), counts.clone()));
+        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = cached;
         Ok(counts)
     }
 

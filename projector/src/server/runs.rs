@@ -129,20 +129,20 @@ impl Wanted {
                 return Err(no_run(run_id));
             }
             let wanted = facts::Query { at_millis, family: None, limit: *limit, order: *order };
-            return timeline::held(&rows, &contents, place, run_id, wanted, cursor, (filter.as_ref(), show));
+            return timeline::page_valid_at(&rows, &contents, place, run_id, wanted, cursor, (filter.as_ref(), show));
         }
         let view = app.rows(&store, run_id);
-        let known = query::runs::one(&view, place, run_id, app.0.log_now())?.is_some();
+        let is_indexed = query::runs::one(&view, place, run_id, app.0.log_now())?.is_some();
         let ask = timeline::Query { limit: *limit, show, as_of: moment.as_of, order: *order };
         if let Some(filter) = filter {
-            if !known {
+            if !is_indexed {
                 return Err(no_run(run_id));
             }
-            return timeline::selected(&view, &contents, place, (run_id, filter), ask, cursor);
+            return timeline::page_matching(&view, &contents, place, (run_id, filter), ask, cursor);
         }
         let page = timeline::page(&view, &contents, place, run_id, ask, cursor)?;
         // A run exists once a record was applied to it.
-        let exists = known && (cursor.is_some() || !page.records.is_empty());
+        let exists = is_indexed && (cursor.is_some() || !page.records.is_empty());
         if exists { Ok(page) } else { Err(no_run(run_id)) }
     }
 }

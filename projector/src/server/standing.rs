@@ -44,8 +44,8 @@ pub(super) async fn one(
         let of = (Some(run_id.borrow()), query.ended);
         let page =
             query::standing::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;
-        let (found, next) = page;
-        let standing = found.into_iter().map(|(_, standing)| standing).collect();
+        let (items, next) = page;
+        let standing = items.into_iter().map(|(_, standing)| standing).collect();
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))
     })
     .await

@@ -64,10 +64,10 @@ impl Strangers {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let known = self.all.0.lock().unwrap_or_else(PoisonError::into_inner).live.remove(&self.number);
+        let sender = self.all.0.lock().unwrap_or_else(PoisonError::into_inner).live.remove(&self.number);
         // Tells `Crowded` that the stranger was not crowded out.
-        if let Some(end) = known {
-            end.send(()).ok();
+        if let Some(sender) = sender {
+            sender.send(()).ok();
         }
     }
 }
@@ -124,10 +124,10 @@ mod tests {
     #[tokio::test]
     async fn a_stranger_that_is_one_too_many_ends_the_oldest_and_nobody_who_is_known() {
         let all = Arc::new(Strangers::default());
-        let (known, mut never) = all.begin();
+        let (authenticated, mut never) = all.begin();
         let (_first, mut oldest) = all.begin();
         let (_second, mut next) = all.begin();
-        drop(known);
+        drop(authenticated);
         let others: Vec<_> = (2..STRANGERS_MAX).map(|_| all.begin()).collect();
         assert!(!is_out(&mut oldest).await);
         // An ended stranger frees its place.

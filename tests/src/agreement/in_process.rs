@@ -167,7 +167,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         let (rows, place) = self.locate(run_id);
         let ask = facts::Query { at_millis, family: None, limit, order: query::Order::Asc };
         let lines = all(|cursor| {
-            let page = timeline::held(
+            let page = timeline::page_valid_at(
                 rows,
                 &Contents::none(),
                 place,

@@ -235,17 +235,17 @@ mod tests {
             }
             let mut sorted = sorter.finish().expect("there is room");
             assert_eq!(matches!(sorted, Sorted::Merge(_)), bytes_max != usize::MAX);
-            let mut found = Vec::new();
+            let mut entries = Vec::new();
             while let Some((key, value)) = sorted.entry() {
-                found.push((key.to_vec(), value.to_vec()));
+                entries.push((key.to_vec(), value.to_vec()));
                 sorted.advance().expect("it can be read");
             }
             let mut wanted: Vec<_> = expected.iter().map(|(key, _, value)| (key.clone(), value.to_vec())).collect();
             wanted.sort();
             // There are equal keys, because the suffixes are few. Equal keys are in no order.
-            assert!(found.is_sorted_by(|a, b| a.0 <= b.0));
-            found.sort();
-            assert_eq!(found, wanted, "with {bytes_max} bytes");
+            assert!(entries.is_sorted_by(|a, b| a.0 <= b.0));
+            entries.sort();
+            assert_eq!(entries, wanted, "with {bytes_max} bytes");
         }
     }
 }

@@ -307,10 +307,10 @@ fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Re
     // the record's own offset would wait if the log ends there.
     let read = log.reader(&[(partition, after)]).and_then(|mut reader| {
         reader.seek(partition, last.offset)?;
-        let found = reader.poll(1, wait)?.into_iter().next();
+        let record = reader.poll(1, wait)?.into_iter().next();
         // An empty poll either passed offsets without a record, or timed out.
-        let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
-        Ok((found, is_read))
+        let is_read = record.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
+        Ok((record, is_read))
     });
     match read {
         Ok((Some(record), _)) => Ok(record.offset == last.offset && Sha256::of(&record.value) == last.hash),

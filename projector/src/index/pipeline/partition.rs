@@ -298,12 +298,12 @@ impl Partition {
         self.fold = Some(fold);
         (self.working_since, self.building) = (None, false);
         let was_stalled = std::mem::take(&mut self.stalled);
-        let mut told = false;
+        let mut reported = false;
         if !self.closed {
             if was_stalled {
                 tracing::warn!(partition = %self.id, next = %self.next, "the index's write returned, the partition continues");
             }
-            told = stopped.is_some() && stopped != self.stopped;
+            reported = stopped.is_some() && stopped != self.stopped;
             self.stopped = stopped;
             match next {
                 Next::Continue => {}
@@ -319,17 +319,17 @@ impl Partition {
                 }
                 Next::Close(stop) => {
                     self.close(shared, stop);
-                    told = true;
+                    reported = true;
                 }
             }
-            if let Some(stop) = self.stopped.as_ref().filter(|_| (told || was_stalled) && !self.closed) {
+            if let Some(stop) = self.stopped.as_ref().filter(|_| (reported || was_stalled) && !self.closed) {
                 tracing::error!(partition = %self.id, offset = %stop.offset, kind = stop.kind.as_str(), "{}", stop.error);
                 shared.report(self.id, self.next, Some(stop.clone()));
             }
             self.report_progress(shared);
         }
         self.scheduled = self.has_work();
-        Settled { again: self.scheduled, told }
+        Settled { again: self.scheduled, reported }
     }
 
     /// Reports the applied offset, unless the partition is stopped or must be read again.
@@ -369,8 +369,8 @@ impl Partition {
 pub(super) struct Settled {
     /// The partition has more work and must be queued again.
     pub(super) again: bool,
-    /// It stopped, and waiters are notified.
-    pub(super) told: bool,
+    /// Its stop was reported: the waiters are notified.
+    pub(super) reported: bool,
 }
 
 fn bytes_of(record: &Delivery) -> usize {

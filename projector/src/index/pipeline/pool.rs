@@ -187,7 +187,7 @@ impl Inner {
         let Some(job) = job else { return };
         let done = job.run(&self.shared);
         let settled = self.partition(id).map(|mut partition| partition.settle(&self.shared, done));
-        if settled.is_some_and(|settled| settled.told) {
+        if settled.is_some_and(|settled| settled.reported) {
             self.shared.config.failpoints.at(failpoint::STOP_TOLD);
         }
         let mut state = self.state();

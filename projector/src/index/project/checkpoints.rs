@@ -72,7 +72,7 @@ fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut Ar
     let mut texts = texts.into_iter();
     for (nth, size) in (0..).zip(record.facts.message_bytes.iter().copied().map(u64::from)) {
         let text = texts.next().filter(|text| text.as_str().len() as u64 == size);
-        let held = stored.then_some(HeldAt { offset: at.offset, index: at.index, nth });
+        let held_at = stored.then_some(HeldAt { offset: at.offset, index: at.index, nth });
         let (offset, logged_at_millis) = (at.offset, at.logged_at_millis);
         let row = MessageRow { bytes_before: end.bytes, text, held, offset, logged_at_millis };
         changes.put(message(record.run_id, end.messages), &row);

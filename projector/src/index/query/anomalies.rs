@@ -22,17 +22,17 @@ pub const FENCED_READ_MAX: usize = 4096;
 /// and a get for each of them.
 pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<bool, Error> {
     let prefix = run_prefix(run_id);
-    let (mut found, mut read) = (false, 0);
+    let (mut is_fenced, mut read) = (false, 0);
     rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |at, _| {
         let mut parts = Parts::new(at);
         if let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) {
             let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
-            found = row.is_some_and(|row| row.reason == Reason::Fenced && row.record_id.borrow() == record_id);
+            is_fenced = row.is_some_and(|row| row.reason == Reason::Fenced && row.record_id.borrow() == record_id);
         }
         read += 1;
-        Ok(if found || read == FENCED_READ_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if is_fenced || read == FENCED_READ_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(found)
+    Ok(is_fenced)
 }
 
 /// A page of this partition's anomalies, of one run or of all visible runs, in log order. One seek and a step each, and for

@@ -248,17 +248,20 @@ mod tests {
             for before in 0..12_u32 {
                 let plan = plan(&[2, 3, 7], covers);
                 let first_kept = plan.first_kept(before.into()).unwrap();
-                let is_kept = |covers: u32| plan.number(covers.into()).unwrap() >= first_kept;
-                let kept = |covers: u32| covers >= before;
+                let is_kept_in_copy = |covers: u32| plan.number(covers.into()).unwrap() >= first_kept;
+                let is_kept_in_source = |covers: u32| covers >= before;
                 for one in covers.iter().copied() {
                     assert!(
-                        is_kept(one) || !kept(one),
+                        is_kept_in_copy(one) || !is_kept_in_source(one),
                         "{covers:?} before {before}: {one} is hidden in the copy alone"
                     );
                     let same =
                         |other: &&u32| plan.number((**other).into()).unwrap() == plan.number(one.into()).unwrap();
-                    let alone = covers.iter().filter(same).all(|other| !kept(*other));
-                    assert!(!alone || !is_kept(one), "{covers:?} before {before}: {one} stays in the copy alone");
+                    let alone = covers.iter().filter(same).all(|other| !is_kept_in_source(*other));
+                    assert!(
+                        !alone || !is_kept_in_copy(one),
+                        "{covers:?} before {before}: {one} stays in the copy alone"
+                    );
                 }
             }
         }

@@ -45,7 +45,7 @@ pub fn pending<R: Rows>(
     let budget = Budget::new(BYTES_MAX);
     let run = rows.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default();
     let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show: Show::Raw, contents, budget: &budget };
-    let (found, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
+    let (effects, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id::<RecordId>()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
@@ -72,20 +72,20 @@ pub fn pending<R: Rows>(
             dedupe_key: row.dedupe_key,
         })
     };
-    let mut found = found.into_iter().map(answer).collect::<Result<Vec<_>, Error>>()?;
-    found.sort_by_key(|pending| pending.journal_seq);
-    Ok((found, next))
+    let mut answers = effects.into_iter().map(answer).collect::<Result<Vec<_>, Error>>()?;
+    answers.sort_by_key(|pending| pending.journal_seq);
+    Ok((answers, next))
 }
 
 /// Whether a run has a `reconcile_required` effect. One seek, and a step per pending effect up to the first such one.
 pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
-    let (prefix, mut found) = (pending_of(run_id), false);
+    let (prefix, mut is_unsafe) = (pending_of(run_id), false);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
         let row: EffectRow = store::decode(key, row)?;
-        found = row.class().0 == Class::ReconcileRequired;
-        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        is_unsafe = row.class().0 == Class::ReconcileRequired;
+        Ok(if is_unsafe { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(found)
+    Ok(is_unsafe)
 }
 
 /// The status of the effect that a decision on `id` concerns: the first kind that has the id decides. Two gets per kind.
@@ -140,11 +140,11 @@ pub fn page<R: Rows>(
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
     let shown = ShownEvidence { place, horizons: Horizons::of(rows)?, show, contents: None, budget };
-    let mut found = Vec::new();
+    let mut page = Vec::new();
     for (at, list) in lists.iter().enumerate().skip(from) {
         let has_ended = *list != prefix(false);
         let cursor = cursor.filter(|_| at == from);
-        let bounds = (cursor, limit - found.len(), budget);
+        let bounds = (cursor, limit - page.len(), budget);
         let (effects, next) = bounded_page(rows, list, bounds, |key, row| {
             let mut parts = Parts::new(key);
             let (Some(run_id), Some(kind), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id::<RecordId>()) else {
@@ -169,18 +169,18 @@ pub fn page<R: Rows>(
             budget.take(evidence_bytes(&row) + read.bytes());
             answer(&shown, (run_id, id), row, read, (!has_ended, now)).map(Some)
         })?;
-        found.extend(effects);
+        page.extend(effects);
         if next.is_some() {
-            return Ok((found, next));
+            return Ok((page, next));
         }
         if let Some(next) = lists.get(at + 1)
-            && (found.len() == limit || budget.is_spent())
+            && (page.len() == limit || budget.is_spent())
         {
             // The page is full after the last pending effect: the next one begins with the first ended effect.
-            return Ok((found, Some(next.bytes().to_vec())));
+            return Ok((page, Some(next.bytes().to_vec())));
         }
     }
-    Ok((found, None))
+    Ok((page, None))
 }
 
 /// The state of a pending effect.

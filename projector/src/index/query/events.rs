@@ -86,8 +86,8 @@ impl Filter {
     }
 
     fn matches(&self, run_id: RunId<&str>, event: &codec::Event<'_>) -> bool {
-        fn is<T: ?Sized + PartialEq>(wanted: Option<&T>, found: &T) -> bool {
-            wanted.is_none_or(|wanted| wanted == found)
+        fn is<T: ?Sized + PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == actual)
         }
         self.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
             && is(self.family.as_deref(), event.family)
@@ -132,18 +132,18 @@ pub(super) fn page_of<R: Rows, T>(
     let lists = filter.lists()?;
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
-    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let (mut items, mut looked_at) = (Vec::new(), 0);
     for (at, list) in lists.iter().enumerate().skip(from) {
-        if found.len() == limit {
+        if items.len() == limit {
             // The page is full at the end of a list: the next one begins with this list's first row.
-            return Ok((found, Some(list.bytes().to_vec())));
+            return Ok((items, Some(list.bytes().to_vec())));
         }
         let span = Span { prefix: list, end: None, cursor: cursor.filter(|_| at == from), order };
-        if let Some(next) = scan_list(rows, filter, span, (&mut found, limit), &mut looked_at, make)? {
-            return Ok((found, Some(next)));
+        if let Some(next) = scan_list(rows, filter, span, (&mut items, limit), &mut looked_at, make)? {
+            return Ok((items, Some(next)));
         }
     }
-    Ok((found, None))
+    Ok((items, None))
 }
 
 /// Scans one list after a cursor. Returns the next cursor if the page ends before the list.
@@ -151,13 +151,13 @@ fn scan_list<R: Rows, T>(
     rows: &R,
     filter: &Filter,
     span: Span<'_>,
-    (found, limit): (&mut Vec<T>, usize),
+    (items, limit): (&mut Vec<T>, usize),
     looked_at: &mut usize,
     make: &mut Make<'_, T>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (mut last, mut more, mut failed) = (None, false, None);
+    let (mut last, mut more, mut failure) = (None, false, None);
     span.scan(rows, &mut |key, row| {
-        if found.len() == limit || *looked_at == LOOKED_AT_MAX {
+        if items.len() == limit || *looked_at == LOOKED_AT_MAX {
             more = true;
             last.get_or_insert_with(|| span.prefix.bytes().to_vec());
             return Ok(ControlFlow::Break(()));
@@ -168,22 +168,22 @@ fn scan_list<R: Rows, T>(
         match read.and_then(|read| read.map_or(Ok(None), |record| matching(filter, record))) {
             Ok(None) => {}
             Ok(Some(record)) => match make(key, record) {
-                Ok(made) => found.push(made),
-                Err(error) => failed = Some(error),
+                Ok(made) => items.push(made),
+                Err(error) => failure = Some(error),
             },
-            Err(error) => failed = Some(error),
+            Err(error) => failure = Some(error),
         }
-        Ok(if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    failed.map_or(Ok(last.filter(|_| more)), Err)
+    failure.map_or(Ok(last.filter(|_| more)), Err)
 }
 
 /// Creates an item from a row's key and its record.
-pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
+pub(super) type Make<'m, T> = dyn FnMut(&[u8], FoundRecord) -> Result<T, Error> + 'm;
 
 /// The record, if it matches.
-fn matching(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
-    let (run_id, at, row) = found;
+fn matching(filter: &Filter, record: FoundRecord) -> Result<Option<FoundRecord>, Error> {
+    let (run_id, at, row) = record;
     Ok(matches(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
 }
 
@@ -203,11 +203,11 @@ pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), r
 }
 
 /// A run, and a record's offset, index and row.
-pub(super) type Found = (RunId, (Offset, u32), RecordRow);
+pub(super) type FoundRecord = (RunId, (Offset, u32), RecordRow);
 
 /// The record of a row of the records index, or of the events index, which names run, offset and index. None if the run is
 /// not visible; its record is then not read.
-fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
+fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Result<Option<FoundRecord>, Error> {
     let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
     let no_place = || damaged("its key names no record");
     if key.first() == Some(&(store::records::INDEX.byte)) {
@@ -269,7 +269,7 @@ mod tests {
         let of_run = store::records::key(run, Offset::from(9), 2);
         let tagged = Filter { tag: Some("t".into()), ..Filter::default() };
         let all = Filter { run_id: Some(run.to_owned()), ..Filter::default() };
-        let asked = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
+        let query_rows = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
             let memory = Memory::default();
             memory.commit(rows.iter().map(|(key, row)| (*key, Some(row.as_slice())))).unwrap();
             let place = TopicPartition { topic: "t", partition: 0.into() };
@@ -278,14 +278,14 @@ mod tests {
                 .map_err(|error| error.problem().detail)
         };
         let row = |framed: &[u8]| RecordRow { logged_at_millis: 0, framed: Bytes(framed.to_vec()) }.to_bytes();
-        assert_eq!(asked(&all, &[(of_run.bytes(), row(&good))]), Ok(1));
-        let refused = asked(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
+        assert_eq!(query_rows(&all, &[(of_run.bytes(), row(&good))]), Ok(1));
+        let refused = query_rows(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
         assert!(refused.contains("run run-7 at offset 9, index 2"), "{refused}");
-        let refused = asked(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        let refused = query_rows(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
         let key = runlog_schemas::datum::hex(of_tag.bytes());
         assert!(refused.contains(&key) && refused.contains("not there"), "{refused}");
         let short = events::of_tag("t").u32(1);
-        let refused = asked(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        let refused = query_rows(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
         assert!(refused.contains(&runlog_schemas::datum::hex(short.bytes())), "{refused}");
     }
 }

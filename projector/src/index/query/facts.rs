@@ -121,22 +121,23 @@ pub fn valid_at<R: Rows, T>(
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let prefix = prefix(run_id);
     let span = Span { prefix: &prefix, end: None, cursor, order };
-    let (mut found, mut looked_at) = (Vec::new(), 0);
-    let (mut last, mut more, mut failed) = (None, false, None);
-    let mut known: HashMap<(Family, String), Option<Latest>> = HashMap::new();
-    let mut one = |key: &[u8], row: &[u8]| -> Result<Option<T>, Error> {
+    let (mut valid_facts, mut looked_at) = (Vec::new(), 0);
+    let (mut last, mut more, mut failure) = (None, false, None);
+    let mut latest_by_fact: HashMap<(Family, String), Option<Latest>> = HashMap::new();
+    let mut take_if_valid = |key: &[u8], row: &[u8]| -> Result<Option<T>, Error> {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
         let record: Envelope<'_> = super::envelope(&row.framed.0)?;
-        let Some((about, fact)) = facts::of(&record).filter(|(about, _)| family.is_none_or(|one| one == *about)) else {
+        let Some((about, fact)) = facts::of(&record).filter(|(about, _)| family.is_none_or(|family| family == *about))
+        else {
             return Ok(None);
         };
-        let latest = match known.get(&(about, fact.to_owned())) {
+        let latest = match latest_by_fact.get(&(about, fact.to_owned())) {
             Some(latest) => *latest,
             None => {
                 let latest = latest(rows, run_id, about, fact, at_millis)?;
-                known.insert((about, fact.to_owned()), latest);
+                latest_by_fact.insert((about, fact.to_owned()), latest);
                 latest
             }
         };
@@ -147,22 +148,22 @@ pub fn valid_at<R: Rows, T>(
         take(key, (offset, index), &valid_fact, &row).map(Some)
     };
     span.scan(rows, &mut |key, row| {
-        if found.len() == limit || looked_at == LOOKED_AT_MAX {
+        if valid_facts.len() == limit || looked_at == LOOKED_AT_MAX {
             more = true;
             return Ok(ControlFlow::Break(()));
         }
         looked_at += 1;
         last = Some(key.to_vec());
-        match one(key, row) {
-            Ok(item) => found.extend(item),
+        match take_if_valid(key, row) {
+            Ok(item) => valid_facts.extend(item),
             Err(error) => {
-                failed = Some(error);
+                failure = Some(error);
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    failed.map_or(Ok((found, last.filter(|_| more))), Err)
+    failure.map_or(Ok((valid_facts, last.filter(|_| more))), Err)
 }
 
 /// A statement of a fact. The greatest one decides: by valid time, then assertion over retraction, then offset.

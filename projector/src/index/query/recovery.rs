@@ -108,10 +108,10 @@ pub fn one<R: Rows>(
             at.read(Some(store::evolving::open_of(index, run_id).into_bytes()));
             return Ok(Vec::new());
         }
-        let (found, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
-        left -= found.len();
+        let (page, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
+        left -= page.len();
         at.read(more);
-        Ok(found.into_iter().map(|(_, standing)| standing).collect())
+        Ok(page.into_iter().map(|(_, standing)| standing).collect())
     };
     let approvals = open(evolving::APPROVALS)?;
     let wakes = open(evolving::WAKES)?;
@@ -226,7 +226,7 @@ impl<'a> PageState<'a> {
 
     /// The cursor to read a list from; none if the page does not include it.
     fn of(&self, list: Index) -> Option<Option<&'a [u8]>> {
-        let at = ORDER.iter().position(|known| *known == list)?;
+        let at = ORDER.iter().position(|each| *each == list)?;
         (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))
     }
 
@@ -246,7 +246,7 @@ fn missing_content_of<R: Rows>(
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
     let horizons = Horizons::of(rows)?;
-    let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
+    let (page, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
@@ -254,7 +254,7 @@ fn missing_content_of<R: Rows>(
         let is_dropped = horizons.dropped_by(family.as_str(), offset, row.logged_at_millis).is_some();
         Ok((*family != PayloadType::LoopCheckpoint && !is_dropped).then_some((row, (offset, index))))
     })?;
-    let named: Vec<_> = found
+    let named: Vec<_> = page
         .iter()
         .map(|(row, at)| Named { record_id: row.record_id.borrow(), at: *at, stored: &row.stored })
         .collect();

@@ -68,13 +68,13 @@ pub fn list<R: Rows>(
             _ => None,
         };
         let left = limit - runs.len();
-        let (found, _) = super::page(rows, &store::runs::prefix(&prefix), after, left, |key, row| {
+        let (page, _) = super::page(rows, &store::runs::prefix(&prefix), after, left, |key, row| {
             let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
             let row: RunRow = store::decode(key, row)?;
             let wanted = filter.matches(rows, run_id.borrow(), &row)?;
             Ok(wanted.then(|| answer(place, run_id, row, now)))
         })?;
-        runs.extend(found);
+        runs.extend(page);
         if runs.len() == limit {
             break;
         }

@@ -100,13 +100,13 @@ pub fn page_within<R: Rows>(
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
     let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
-    let (found, next) = stored(rows, Span { prefix: &prefix, end: end.as_ref(), cursor, order }, (limit, bytes_max))?;
-    lines(contents, place, run_id, found, next, (show, bytes_max))
+    let (page, next) = scan_page(rows, Span { prefix: &prefix, end: end.as_ref(), cursor, order }, (limit, bytes_max))?;
+    lines(contents, place, run_id, page, next, (show, bytes_max))
 }
 
 /// A page of the run's records that match `filter`, which names the run, after `cursor`. Cost: see
 /// [`events::page`](super::events::page), and a decode per line.
-pub fn selected<R: Rows>(
+pub fn page_matching<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,
@@ -115,14 +115,14 @@ pub fn selected<R: Rows>(
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
-    let (found, next) = super::events::page_of(rows, filter, (cursor, order), limit, &mut |key, (_, at, row)| {
+    let (page, next) = super::events::page_of(rows, filter, (cursor, order), limit, &mut |key, (_, at, row)| {
         if as_of.is_some_and(|as_of| at.0 > as_of) {
             return Ok(None);
         }
         let line = store::records::key(run_id, at.0, at.1);
-        Found::of((key, line.bytes()), at, &row, &horizons, &budget).map(Some)
+        PageRecord::new((key, line.bytes()), at, &row, &horizons, &budget).map(Some)
     })?;
-    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, (show, BYTES_MAX))
+    lines(contents, place, run_id, page.into_iter().flatten().collect(), next, (show, BYTES_MAX))
 }
 
 /// The records applied at one offset: several for a batch, none for a refused or unreadable record. One seek, then a
@@ -138,12 +138,12 @@ pub fn at_offset<R: Rows>(
     let prefix = store::records::prefix(run_id).offset(offset);
     // The size limit of a record covers a whole batch, and records of a batch have no stored content.
     let all = Span { prefix: &prefix, end: None, cursor: None, order: Order::Asc };
-    let (found, next) = stored(rows, all, (BATCH_RECORDS_MAX, BYTES_MAX))?;
-    Ok(lines(contents, place, run_id, found, next, (show, BYTES_MAX))?.records)
+    let (page, next) = scan_page(rows, all, (BATCH_RECORDS_MAX, BYTES_MAX))?;
+    Ok(lines(contents, place, run_id, page, next, (show, BYTES_MAX))?.records)
 }
 
 /// A record of a page.
-struct Found {
+struct PageRecord {
     /// The key of the row that led to it: the next page's cursor.
     key: Vec<u8>,
     /// The key of its line's cursor.
@@ -191,8 +191,8 @@ impl Budget {
     }
 }
 
-impl Found {
-    fn of(
+impl PageRecord {
+    fn new(
         (key, line): (&[u8], &[u8]),
         at: (Offset, u32),
         row: &RecordRow,
@@ -205,11 +205,11 @@ impl Found {
     }
 }
 
-fn stored<R: Rows>(
+fn scan_page<R: Rows>(
     rows: &R,
     span: Span<'_>,
     (limit, bytes_max): (usize, u64),
-) -> Result<(Vec<Found>, Option<Vec<u8>>), Error> {
+) -> Result<(Vec<PageRecord>, Option<Vec<u8>>), Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(bytes_max));
     super::page_of(
         rows,
@@ -220,14 +220,14 @@ fn stored<R: Rows>(
             let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else {
                 return Ok(None);
             };
-            Found::of((key, key), (offset, index), &store::decode(key, row)?, &horizons, &budget).map(Some)
+            PageRecord::new((key, key), (offset, index), &store::decode(key, row)?, &horizons, &budget).map(Some)
         },
     )
 }
 
 /// A page of the records that state the facts valid at a time and match `filter`, after `cursor`. Cost: see
 /// [`valid_at`](super::facts::valid_at), and a decode per line.
-pub fn held<R: Rows>(
+pub fn page_valid_at<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,
@@ -237,29 +237,29 @@ pub fn held<R: Rows>(
     (filter, show): (Option<&Filter>, Showing<'_>),
 ) -> Result<Lines, Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
-    let (found, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
+    let (page, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
             && !super::events::matches(filter, run_id, at, row)?
         {
             return Ok(None);
         }
-        Found::of((key, key), at, row, &horizons, &budget).map(Some)
+        PageRecord::new((key, key), at, row, &horizons, &budget).map(Some)
     })?;
-    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, (show, BYTES_MAX))
+    lines(contents, place, run_id, page.into_iter().flatten().collect(), next, (show, BYTES_MAX))
 }
 
 fn lines(
     contents: &Contents,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    found: Vec<Found>,
+    page: Vec<PageRecord>,
     mut next: Option<Vec<u8>>,
     (Showing { show, proofs }, bytes_max): (Showing<'_>, u64),
 ) -> Result<Lines, Error> {
-    let mut records = Vec::with_capacity(found.len());
+    let mut records = Vec::with_capacity(page.len());
     let (mut brought, mut last) = (0, None);
-    let mut found = found.into_iter().peekable();
-    while let Some(Found { key, line: cursor, at, logged_at_millis, bytes, record }) = found.next() {
+    let mut page = page.into_iter().peekable();
+    while let Some(PageRecord { key, line: cursor, at, logged_at_millis, bytes, record }) = page.next() {
         let Some(mut record) = record else {
             next = last;
             break;
@@ -285,7 +285,7 @@ fn lines(
         line.missing_content = missing;
         line.record = if there { whole(record)? } else { None };
         records.push(line);
-        if brought >= bytes_max && found.peek().is_some() {
+        if brought >= bytes_max && page.peek().is_some() {
             next = Some(key);
             break;
         }

@@ -108,9 +108,9 @@ mod tests {
         for (family, offset, until) in [("a", 10, 50), ("b", 20, 90), ("a", 30, 50), ("a", 40, 20), ("a", 50, 20)] {
             all.add(horizon(family, offset, until));
         }
-        let kept: Vec<_> =
+        let rows: Vec<_> =
             all.row().iter().map(|one| (one.family.as_str(), one.offset.get(), one.until_millis)).collect();
-        assert_eq!(kept, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
+        assert_eq!(rows, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
         let taken =
             |family: &str, offset: u32, logged: i64| all.dropped_by(family, offset.into(), logged).map(Offset::get);
         assert_eq!(taken("a", 5, 10), Some(30), "the horizon with the latest time");

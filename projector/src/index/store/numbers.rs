@@ -221,15 +221,17 @@ mod tests {
 
     #[test]
     fn what_is_known_is_bounded_and_what_is_asked_for_stays() {
-        let (mut known, asked) = (Known::default(), b"asked".to_vec());
-        known.add(&asked, 7);
+        let (mut numbers, requested) = (Known::default(), b"requested".to_vec());
+        numbers.add(&requested, 7);
         let run = |number: u64| format!("{number:036}").into_bytes();
         let many = 20 * KNOWN_BYTES as u64 / 100;
         for number in 0..many {
-            known.add(&run(number), number);
-            assert_eq!(known.get(&asked), Some(7));
+            numbers.add(&run(number), number);
+            assert_eq!(numbers.get(&requested), Some(7));
         }
-        assert_eq!((known.get(&run(many - 1)), known.get(&run(0))), (Some(many - 1), None));
-        assert!((known.young.len() + known.old.len()) * (36 + ENTRY_BYTES) <= 2 * KNOWN_BYTES + 2 * (36 + ENTRY_BYTES));
+        assert_eq!((numbers.get(&run(many - 1)), numbers.get(&run(0))), (Some(many - 1), None));
+        assert!(
+            (numbers.young.len() + numbers.old.len()) * (36 + ENTRY_BYTES) <= 2 * KNOWN_BYTES + 2 * (36 + ENTRY_BYTES)
+        );
     }
 }

@@ -264,16 +264,16 @@ mod tests {
     }
 
     fn rows_of(store: &Store) -> Rows {
-        let mut found = Rows::new();
+        let mut rows = Rows::new();
         let mut visit = |key: &[u8], row: &[u8]| {
             // Index 0 is the store's own.
             if key.first() != Some(&0) {
-                found.insert(key.to_vec(), row.to_vec());
+                rows.insert(key.to_vec(), row.to_vec());
             }
             Ok(ControlFlow::Continue(()))
         };
         store.scan(&[], &[], rocksdb::Direction::Forward, &mut visit).expect("it can be read");
-        found
+        rows
     }
 
     #[test]
@@ -312,13 +312,13 @@ mod tests {
             assert!(files.of_runs.len() > 3 && files.of_events.len() > 3, "{files:?}");
             let store = open();
             store.ingest(TableFiles { default: Vec::new(), ..files }).expect("tables can be added");
-            let (list, mut found) = (&[17, 4, b'd', 0, 1][..], 0);
+            let (list, mut count) = (&[17, 4, b'd', 0, 1][..], 0);
             let mut visit = |_: &[u8], _: &[u8]| {
-                found += 1;
+                count += 1;
                 Ok(ControlFlow::Continue(()))
             };
             store.scan(list, list, rocksdb::Direction::Forward, &mut visit).expect("it can be read");
-            assert_eq!(found, 30, "they are there");
+            assert_eq!(count, 30, "they are there");
             drop(store);
             assert_eq!(rows_of(&open()), Rows::new());
         }

@@ -249,8 +249,8 @@ mod tests {
             (json!({ "leeway": 1 }), "leeway"),
             (json!({ "issuer": "j" }), "no issuer of the file"),
         ] {
-            let told = refused(issuer.clone(), json!({}));
-            assert!(told.contains(why), "{issuer}: {told}");
+            let error = refused(issuer.clone(), json!({}));
+            assert!(error.contains(why), "{issuer}: {error}");
         }
         for (identity, why) in [
             (json!({ "scopes": [] }), "no scope"),
@@ -262,8 +262,8 @@ mod tests {
             (json!({ "jwt": none, "certificate": { "dns": "*.a" } }), "wildcard"),
             (json!({ "jwt": none, "certificate": { "cn": "a" } }), "unknown variant `cn`"),
         ] {
-            let told = refused(json!({}), identity.clone());
-            assert!(told.contains(why), "{identity}: {told}");
+            let error = refused(json!({}), identity.clone());
+            assert!(error.contains(why), "{identity}: {error}");
         }
     }
 }

@@ -129,10 +129,10 @@ impl KeySource {
 
     /// Returns the key with this id for an algorithm. May wait for a fetch.
     pub(super) async fn key(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
-        let found = self.keys.now().get(kid, algorithm);
+        let key = self.keys.now().get(kid, algorithm);
         match &self.place {
-            Place::Url(remote) if found.is_none() && remote.next_fetch().await => self.keys.now().get(kid, algorithm),
-            _ => found,
+            Place::Url(remote) if key.is_none() && remote.next_fetch().await => self.keys.now().get(kid, algorithm),
+            _ => key,
         }
     }
 

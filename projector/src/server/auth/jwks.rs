@@ -133,8 +133,8 @@ impl KeySet {
 
     /// Returns the key with this id for an algorithm.
     pub(super) fn get(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
-        let found = self.0.iter().find(|(name, key)| name == kid && key.algorithm() == algorithm);
-        found.map(|(_, key)| Arc::clone(key))
+        let entry = self.0.iter().find(|(name, key)| name == kid && key.algorithm() == algorithm);
+        entry.map(|(_, key)| Arc::clone(key))
     }
 
     pub(super) fn contains(&self, key: &Key) -> bool {
@@ -252,8 +252,8 @@ mod tests {
             (es256(json!({ "x": format!("{P256}=") })), "32 bytes"),
             (rsa, "2048"),
         ] {
-            let told = parsed(&[key]).unwrap_err().to_string();
-            assert!(told.contains("\"a\"") && told.contains(why), "{told}");
+            let error = parsed(&[key]).unwrap_err().to_string();
+            assert!(error.contains("\"a\"") && error.contains(why), "{error}");
         }
         assert!(parsed(&[es256(json!({})), es256(json!({}))]).unwrap_err().to_string().contains("same"));
         assert!(matches!(KeySet::parse("{}"), Err(Malformed::Json(_))));

@@ -149,9 +149,9 @@ impl Caller {
         let Some((room, allowance)) = self.room() else { return Ok(None) };
         let max = allowance.get(limit);
         // Counts before it compares: a race can refuse a request too many, but never admits one too many.
-        let begun = InProgress(Arc::clone(of(room)));
-        if begun.0.fetch_add(1, Ordering::Relaxed) < max {
-            return Ok(Some(begun));
+        let request = InProgress(Arc::clone(of(room)));
+        if request.0.fetch_add(1, Ordering::Relaxed) < max {
+            return Ok(Some(request));
         }
         Err(self.over(limit, max, None))
     }

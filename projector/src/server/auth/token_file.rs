@@ -340,7 +340,7 @@ impl TokenFile {
     pub(super) fn checked_identities(&self) -> Result<Vec<CheckedIdentity<'_>>, Error> {
         check_issuers(&self.issuers).map_err(|(issuer, why)| Error::Issuer { issuer, why })?;
         let mut seen = HashSet::new();
-        let mut found = Vec::with_capacity(self.identities.len());
+        let mut checked = Vec::with_capacity(self.identities.len());
         for (number, identity) in (1..).zip(&self.identities) {
             let wrong = |why| Error::Identity { number, principal: identity.principal.clone(), why };
             let (credential, runs) = identity.check().map_err(wrong)?;
@@ -352,9 +352,9 @@ impl TokenFile {
             if !seen.insert(credential.clone()) {
                 return Err(wrong("an earlier identity of the file has the same credential".to_owned()));
             }
-            found.push((identity, credential, runs));
+            checked.push((identity, credential, runs));
         }
-        Ok(found)
+        Ok(checked)
     }
 
     /// Checks the whole file. Returns its tokens.
@@ -368,16 +368,16 @@ impl TokenFile {
         self.receipt_key()?;
         self.checked_identities()?;
         let mut seen = BTreeSet::new();
-        let mut found = Vec::with_capacity(self.tokens.len());
+        let mut entries = Vec::with_capacity(self.tokens.len());
         for (number, entry) in (1..).zip(&self.tokens) {
             let wrong = |why| Error::Entry { number, principal: entry.principal.clone(), why };
             let checked = entry.check().map_err(wrong)?;
             if !seen.insert(checked.sha256) {
                 return Err(wrong("another token of the file has the same hash".to_owned()));
             }
-            found.push((entry, checked));
+            entries.push((entry, checked));
         }
-        Ok(found)
+        Ok(entries)
     }
 
     /// Replaces the file atomically: a reader finds the old or the new file, whole. Only the owner may use it.
@@ -429,8 +429,8 @@ mod tests {
             (Entry { sha256: "AB".repeat(32), ..entry(&[Scope::Append], &["*"]) }, "sha256"),
             (Entry { expires: Some("soon".into()), ..entry(&[Scope::Append], &["*"]) }, "soon"),
         ] {
-            let told = wrong.check().unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = wrong.check().unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 
@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for mode in [0o644, 0o604, 0o620] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let told = TokenFile::read(&path).unwrap_err();
-            assert!(matches!(told, Error::Exposed { .. }) && told.to_string().contains("tokens.json"), "{told}");
+            let error = TokenFile::read(&path).unwrap_err();
+            assert!(matches!(error, Error::Exposed { .. }) && error.to_string().contains("tokens.json"), "{error}");
         }
         let twice = TokenFile { tokens: [file.tokens.clone(), file.tokens].concat(), ..TokenFile::default() };
         assert!(matches!(twice.write(&path), Err(Error::Entry { number: 2, .. })));

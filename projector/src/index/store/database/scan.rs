@@ -81,8 +81,8 @@ impl Database {
                 let named = numbers::by_run(row);
                 by_run.seek(&named);
                 by_run.status().map_err(|source| self.rocks(source))?;
-                let found = by_run.item().filter(|(key, _)| *key == named);
-                if found.map(|(key, row)| numbers::in_row(key, row)).transpose()? != Some(number) {
+                let entry = by_run.item().filter(|(key, _)| *key == named);
+                if entry.map(|(key, row)| numbers::in_row(key, row)).transpose()? != Some(number) {
                     return Err(numbers::no_run(on_disk));
                 }
                 key.clear();
@@ -151,9 +151,8 @@ impl Database {
             let mut next: Option<Vec<u8>> = None;
             for bucket in 0..=last {
                 rows.seek(buckets::key_in(bucket, &from));
-                let found =
-                    rows.key().and_then(|on_disk| on_disk.strip_prefix(buckets::key_in(bucket, &[]).as_slice()));
-                let list = found.filter(|key| key.starts_with(prefix)).and_then(buckets::list_of);
+                let key = rows.key().and_then(|on_disk| on_disk.strip_prefix(buckets::key_in(bucket, &[]).as_slice()));
+                let list = key.filter(|key| key.starts_with(prefix)).and_then(buckets::list_of);
                 if let Some(list) = list.filter(|list| next.as_deref().is_none_or(|next| *list < next)) {
                     next = Some(list.to_vec());
                 }

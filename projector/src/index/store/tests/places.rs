@@ -77,13 +77,13 @@ type Found = Vec<(Vec<u8>, Vec<u8>)>;
 /// The first `count` rows that a scan visits.
 fn scanned<R: Rows>(rows: &R, prefix: &[u8], start: &[u8], backwards: bool, count: usize) -> Found {
     let direction = if backwards { rocksdb::Direction::Reverse } else { rocksdb::Direction::Forward };
-    let mut found = Found::new();
+    let mut rows_read = Found::new();
     let mut visit = |key: &[u8], row: &[u8]| {
-        found.push((key.to_vec(), row.to_vec()));
-        Ok(if found.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        rows_read.push((key.to_vec(), row.to_vec()));
+        Ok(if rows_read.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
     rows.scan(prefix, start, direction, &mut visit).expect("it can be read");
-    found
+    rows_read
 }
 
 /// Asserts that both have the same row under a random key, and the same rows of random lists from a random position on.
@@ -94,8 +94,9 @@ fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
     let prefix = list.bytes();
     let starts = [prefix.to_vec(), random.key().into_bytes(), [prefix, &[0, 0, 4][..random.below(4)]].concat()];
     let keys: Vec<_> = scanned(memory, prefix, prefix, false, 1000).into_iter().map(|(key, _)| key).collect();
-    let known = keys.get(random.below(keys.len() + 1)).map(|key| [key.as_slice(), &[0; 1][..random.below(2)]].concat());
-    for start in starts.into_iter().chain(known).filter(|start| start.as_slice() >= prefix) {
+    let stored_start =
+        keys.get(random.below(keys.len() + 1)).map(|key| [key.as_slice(), &[0; 1][..random.below(2)]].concat());
+    for start in starts.into_iter().chain(stored_start).filter(|start| start.as_slice() >= prefix) {
         assert_eq!(
             scanned(disk, prefix, &start, false, count),
             scanned(memory, prefix, &start, false, count),
@@ -124,10 +125,10 @@ fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
 
 /// All rows of indices, in the order of their keys.
 fn all<R: Rows>(rows: &R) -> Found {
-    let mut found = scanned(rows, &[], &[], false, usize::MAX);
-    found.retain(|(key, _)| index_of(key).is_some());
-    found.sort();
-    found
+    let mut all_rows = scanned(rows, &[], &[], false, usize::MAX);
+    all_rows.retain(|(key, _)| index_of(key).is_some());
+    all_rows.sort();
+    all_rows
 }
 
 #[test]

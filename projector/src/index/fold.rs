@@ -110,7 +110,7 @@ impl<S: Commit> Fold<S> {
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let begun = store.row(meta::journal().bytes())?.is_some();
         let refusals = has_refusals(&*store)?;
-        let new_runs = NewRuns::of_one_of(journal.partitions);
+        let new_runs = NewRuns::for_partitions(journal.partitions);
         Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, new_runs, failpoints })
     }
 
@@ -154,7 +154,7 @@ impl<S: Commit> Fold<S> {
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
         // An error discards the known new runs. This is intended: the commit may or may not have succeeded.
-        let new_runs = std::mem::replace(&mut self.new_runs, NewRuns::of_one_of(self.journal.partitions));
+        let new_runs = std::mem::replace(&mut self.new_runs, NewRuns::for_partitions(self.journal.partitions));
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
@@ -180,9 +180,9 @@ impl<S: Commit> Fold<S> {
         if !changes.is_empty() {
             let has_begun = self.begun || changes.has(&meta::journal())?;
             self.failpoints.at(failpoint::BATCH_FOLDED);
-            store.commit(changes.unordered())?;
+            store.commit(changes.unordered_rows())?;
             // Moves the position right after the commit: after a later panic these records must not be folded again.
-            (self.next, self.begun, self.refusals) = (next, has_begun, changes.refusals());
+            (self.next, self.begun, self.refusals) = (next, has_begun, changes.may_have_refusals());
             self.skips.extend(voided);
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
@@ -283,7 +283,7 @@ pub(crate) fn apply<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if record.kind == RecordKind::RetentionHorizon {
-        return project::horizons::applied(record, at, changes);
+        return project::horizons::project(record, at, changes);
     }
     if let Some(record) = RunRecord::new(record) {
         project::record(record, at, partitions, changes)?;

@@ -49,22 +49,22 @@ pub fn record<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     if partition_of(record.run_id, partitions) != at.partition {
-        anomalies::refused(record, at, Reason::WrongPartition, changes)?;
+        anomalies::project_refusal(record, at, Reason::WrongPartition, changes)?;
         return Ok(Effect::Refused(Reason::WrongPartition));
     }
     let effect = match record.kind {
-        RecordKind::Batch => batch::record(record, at, changes)?,
-        _ => single::one(record, at, changes)?,
+        RecordKind::Batch => batch::project(record, at, changes)?,
+        _ => single::judge_and_project(record, at, changes)?,
     };
     if effect.is_kept_apart(record.kind) {
-        deliveries::kept(record, at, changes);
+        deliveries::project(record, at, changes);
     }
     Ok(effect)
 }
 
 /// Projects a dead letter: unreadable bytes that do not stop the partition.
 pub fn dead_letter<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
-    dead_letters::unreadable(at, why, changes);
+    dead_letters::project(at, why, changes);
 }
 
 /// Sets the store's progress, in the same write batch as the rows.

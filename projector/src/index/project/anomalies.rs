@@ -11,7 +11,7 @@ use runlog_schemas::judge::{FirstJudgement, Reason};
 /// Stores a refused record's position, reason and writer. A record that was refused for its content is also stored by id,
 /// so that the same record again is a repeat. If another record already has the id, it is stored by id and content. The
 /// judgement of a renumbered record replaces its earlier judgement.
-pub fn refused<R: Rows>(
+pub fn project_refusal<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     reason: Reason,
@@ -22,7 +22,7 @@ pub fn refused<R: Rows>(
     if reason.may_be_resent() {
         return Ok(());
     }
-    changes.refuses();
+    changes.record_refusal();
     let content_hash = record.content_hash();
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
     let id = by_id(record.run_id, record.record_id);
@@ -35,7 +35,7 @@ pub fn refused<R: Rows>(
 }
 
 /// Stores the refusal that a record repeats, if it repeats one.
-pub fn repeated<R: Rows>(
+pub fn project_repeat<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     first: &FirstJudgement,

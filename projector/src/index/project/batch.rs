@@ -5,7 +5,7 @@ use super::{
     Changes, Effect, RecordContext, RunRecord, anomalies, effects, records,
     run_view::RunView,
     runs,
-    single::{one, settle},
+    single::{judge_and_project, project_verdict},
 };
 use crate::index::store::{self, Rows};
 use runlog_schemas::judge::{
@@ -14,7 +14,7 @@ use runlog_schemas::judge::{
 };
 
 /// Projects a batch.
-pub(super) fn record<R: Rows>(
+pub(super) fn project<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -23,42 +23,47 @@ pub(super) fn record<R: Rows>(
     let parts = match opened {
         Opened::Records(parts) => parts,
         Opened::Judged(Verdict::Refused { reason, head }) => {
-            runs::numbered(batch, at, head, changes)?;
-            return refused(batch, at, 0, reason, changes);
+            runs::project_consumed_number(batch, at, head, changes)?;
+            return project_refusal(batch, at, 0, reason, changes);
         }
-        Opened::Judged(verdict) => return settle(batch, at, verdict, None, changes),
+        Opened::Judged(verdict) => return project_verdict(batch, at, verdict, None, changes),
     };
     let head = RunView::new(batch.run_id, changes).head()?;
-    changes.begin();
+    changes.set_save_point();
     records::batch(batch, at, changes);
     for (index, part) in (0..).zip(&parts) {
         // All records of a batch belong to the batch's run.
         let Some(part) = RunRecord::new(part) else { continue };
         let framed = part.framed();
-        let effect = one(part, RecordContext { index, framed: &framed, ..at }, changes)?;
+        let effect = judge_and_project(part, RecordContext { index, framed: &framed, ..at }, changes)?;
         if let Some(reason) = effect.refusal() {
-            changes.rollback();
-            runs::numbered(batch, at, batch::refused(&batch, &parts, head), changes)?;
-            return refused(batch, at, index, reason, changes);
+            changes.rollback_to_save_point();
+            runs::project_consumed_number(batch, at, batch::refused(&batch, &parts, head), changes)?;
+            return project_refusal(batch, at, index, reason, changes);
         }
     }
-    changes.keep();
+    changes.pop_save_point();
     Ok(Effect::Applied)
 }
 
 /// Stores a batch's refusal, caused by the record at `fault`, and keeps each result in it.
-fn refused<R: Rows>(
+fn project_refusal<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     fault: u32,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    anomalies::refused(batch, RecordContext { index: fault, ..at }, reason, changes)?;
+    anomalies::project_refusal(batch, RecordContext { index: fault, ..at }, reason, changes)?;
     if effects::keeps_results(reason) {
         for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
             if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == batch.run_id) {
-                effects::refused(part, RecordContext { index, framed: &part.framed(), ..at }, reason, changes)?;
+                effects::project_refused_result(
+                    part,
+                    RecordContext { index, framed: &part.framed(), ..at },
+                    reason,
+                    changes,
+                )?;
             }
         }
     }

@@ -23,7 +23,7 @@ pub struct Changes<'a, R> {
     refusals: bool,
     /// Runs that had no rows in the store when they began.
     new_runs: Option<NewRuns>,
-    /// The earlier changes of the keys that changed since [`Changes::begin`], oldest first.
+    /// The earlier changes of the keys that changed since [`Changes::set_save_point`], oldest first.
     undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
 
@@ -51,40 +51,40 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.new_runs
     }
 
-    /// Records that a run begins: its own row, under this key, does not exist. Does nothing after [`Changes::begin`],
+    /// Records that a run begins: its own row, under this key, does not exist. Does nothing after [`Changes::set_save_point`],
     /// because the batch's row is written before the run's first record.
-    pub(super) fn begins(&mut self, key: &Key) {
+    pub(super) fn record_new_run(&mut self, key: &Key) {
         if let Some(new_runs) = self.new_runs.as_mut().filter(|_| self.undo.is_none()) {
-            new_runs.begins(key.bytes());
+            new_runs.add_run(key.bytes());
         }
     }
 
-    fn lacks(&self, key: &Key) -> bool {
-        self.new_runs.as_ref().is_some_and(|new_runs| new_runs.lacks(key.bytes()))
+    fn is_absent(&self, key: &Key) -> bool {
+        self.new_runs.as_ref().is_some_and(|new_runs| new_runs.is_absent(key.bytes()))
     }
 
     /// Whether a record may have been refused for its content. If not, such records need not be looked up.
-    pub(crate) fn refusals(&self) -> bool {
+    pub(crate) fn may_have_refusals(&self) -> bool {
         self.refusals
     }
 
     /// Records that a record is refused for its content.
-    pub(super) fn refuses(&mut self) {
+    pub(super) fn record_refusal(&mut self) {
         self.refusals = true;
     }
 
-    /// Makes later changes revocable by [`Changes::rollback`].
-    pub(super) fn begin(&mut self) {
+    /// Makes later changes revocable by [`Changes::rollback_to_save_point`].
+    pub(super) fn set_save_point(&mut self) {
         self.undo = Some(Vec::new());
     }
 
-    /// Keeps the changes since [`Changes::begin`].
-    pub(super) fn keep(&mut self) {
+    /// Keeps the changes since [`Changes::set_save_point`].
+    pub(super) fn pop_save_point(&mut self) {
         self.undo = None;
     }
 
-    /// Reverts the changes since [`Changes::begin`].
-    pub(super) fn rollback(&mut self) {
+    /// Reverts the changes since [`Changes::set_save_point`].
+    pub(super) fn rollback_to_save_point(&mut self) {
         for (key, before) in self.undo.take().unwrap_or_default().into_iter().rev() {
             match before {
                 Some(before) => self.pending.insert(key, before),
@@ -96,7 +96,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     fn set(&mut self, key: Vec<u8>, row: Changed) {
         self.bytes += key.len() + row.as_ref().map_or(0, Vec::len);
         if let Some(new_runs) = self.new_runs.as_mut().filter(|_| row.is_some()) {
-            new_runs.writes(&key);
+            new_runs.add_key(&key);
         }
         if let Some(undo) = &mut self.undo {
             let before = self.pending.insert(key.clone(), row);
@@ -110,7 +110,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn get<T: Datum>(&self, key: &Key) -> Result<Option<T>, store::Error> {
         match self.pending.get(key.bytes()) {
             Some(row) => row.as_deref().map(|row| store::decode(key.bytes(), row)).transpose(),
-            None if self.lacks(key) => Ok(None),
+            None if self.is_absent(key) => Ok(None),
             None => self.rows.get(key),
         }
     }
@@ -119,14 +119,14 @@ impl<'a, R: Rows> Changes<'a, R> {
     pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
         match self.pending.get(key.bytes()) {
             Some(row) => Ok(row.is_some()),
-            None if self.lacks(key) => Ok(false),
+            None if self.is_absent(key) => Ok(false),
             None => Ok(self.rows.row(key.bytes())?.is_some()),
         }
     }
 
     /// The rows whose keys start with `prefix`, changes included, in key order. One seek, a step per row, and one per
     /// change.
-    pub fn under(&self, prefix: &Key) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
+    pub fn rows_with_prefix(&self, prefix: &Key) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
         let mut merged = BTreeMap::new();
         let prefix = prefix.bytes();
         self.rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
@@ -163,7 +163,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     }
 
     /// The changes, in no order.
-    pub fn unordered(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    pub fn unordered_rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref()))
     }
 
@@ -201,13 +201,13 @@ mod tests {
     fn a_run_does_not_begin_after_a_record_of_its_batch_was_written() {
         let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
         let batch = records::by_id(run, RecordId::new("batch").expect("an id"));
-        let mut changes = Changes::of_records(&rows, 1, false, NewRuns::of_one_of(1));
-        changes.begin();
+        let mut changes = Changes::of_records(&rows, 1, false, NewRuns::for_partitions(1));
+        changes.set_save_point();
         changes.mark(batch.clone());
-        changes.begins(&runs::key(run));
-        changes.keep();
-        assert!(!changes.lacks(&batch));
-        changes.begins(&runs::key(run));
-        assert!(changes.lacks(&batch), "outside of a batch it begins");
+        changes.record_new_run(&runs::key(run));
+        changes.pop_save_point();
+        assert!(!changes.is_absent(&batch));
+        changes.record_new_run(&runs::key(run));
+        assert!(changes.is_absent(&batch), "outside of a batch it begins");
     }
 }

@@ -19,7 +19,7 @@ mod list;
 pub(super) use list::bytes_of;
 
 /// Projects a checkpoint or a prune of checkpoints. Must follow `runs`, which counts the record.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -35,8 +35,8 @@ pub fn applied<R: Rows>(
     let run: RunRow = changes.get(&store::runs::key(record.run_id))?.unwrap_or_default();
     let mut end: ArrayRow = changes.get(&array(record.run_id))?.unwrap_or_default();
     let own_from = end.messages;
-    bring(record, at, &mut end, changes);
-    let list = made(record.run_id, facts, own_from, &mut end, changes)?;
+    append_messages(record, at, &mut end, changes);
+    let list = make_list(record.run_id, facts, own_from, &mut end, changes)?;
     let row = CheckpointRow {
         checkpoint_id: id.clone(),
         covers_journal_seq: covers,
@@ -60,7 +60,12 @@ pub fn applied<R: Rows>(
 /// Adds a checkpoint's own messages to the run's array. The facts contain their number and their sizes. A text of another
 /// size is not stored, and a list with that message is never valid. If the payload is in the content store, which is not
 /// read here, the rows name the record and the message within it.
-fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+fn append_messages<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    end: &mut ArrayRow,
+    changes: &mut Changes<'_, R>,
+) {
     if record.facts.message_bytes.is_empty() {
         return;
     }
@@ -82,7 +87,7 @@ fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut Ar
 }
 
 /// The list that a checkpoint's spans describe. The judge has checked that they are within its base and its own messages.
-fn made<R: Rows>(
+fn make_list<R: Rows>(
     run_id: RunId<&str>,
     facts: &Facts,
     own_from: u64,
@@ -112,7 +117,7 @@ fn made<R: Rows>(
 fn prune<R: Rows>(run_id: RunId<&str>, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default().get());
     let mut ranks = Vec::new();
-    for (key, row) in changes.under(&prefix(run_id))? {
+    for (key, row) in changes.rows_with_prefix(&prefix(run_id))? {
         let rank: RankRow = store::decode(&key, &row)?;
         ranks.push((key, rank));
     }

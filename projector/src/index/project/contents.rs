@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 
 /// Stores the claim check of a record that is kept, applied or as evidence.
-pub fn kept<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     if let Some(stored) = record.stored() {
         let (record_id, logged_at_millis) = (record.record_id.to_owned(), at.logged_at_millis);
         let row = ContentRow { record_id, stored: stored.clone(), logged_at_millis };

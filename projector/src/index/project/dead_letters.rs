@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{codec::Unreadable, datum::Sha256};
 
 /// Stores the offset, the reason and the hash.
-pub fn unreadable<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
+pub fn project<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
     let row = DeadLetterRow {
         reason: why.reason().to_owned(),
         sha256: Sha256::of(at.framed),

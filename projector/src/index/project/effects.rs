@@ -20,7 +20,7 @@ use runlog_schemas::{
 };
 
 /// Projects a request, an attempt, a result or a decision. `call` is the call that a request created.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
@@ -28,12 +28,12 @@ pub fn applied<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if let Some(call) = call {
-        return requested(record, at, content_hash, call, changes);
+        return project_request(record, at, content_hash, call, changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
-        answered(
+        project_answer(
             record,
             (id, at),
             EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row },
@@ -44,7 +44,7 @@ pub fn applied<R: Rows>(
 }
 
 /// Projects an answer to the pending effect `row`, whose revision already counts it.
-fn answered<R: Rows>(
+fn project_answer<R: Rows>(
     record: RunRecord<'_, '_>,
     (id, at): (RecordId<&str>, RecordContext<'_>),
     mut row: EffectRow,
@@ -89,7 +89,7 @@ fn answered<R: Rows>(
     count_undecided(record.run_id, before, after, changes)
 }
 
-fn requested<R: Rows>(
+fn project_request<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
@@ -99,14 +99,14 @@ fn requested<R: Rows>(
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        ..begun(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
+        ..new_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
     count_undecided(record.run_id, None, row.undecided_since(), changes)
 }
 
 /// An effect that begins with `record`.
-fn begun(
+fn new_row(
     kind: EffectKind,
     tool_name: String,
     status: OrOther<LifecycleStatus>,
@@ -144,7 +144,7 @@ fn begun(
 }
 
 /// Projects a record on a contract's effect, tool call or delivery.
-pub(super) fn stepped<R: Rows>(
+pub(super) fn project_report<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
@@ -160,7 +160,7 @@ pub(super) fn stepped<R: Rows>(
     };
     let change = step.change_from(before.as_ref().map(|row| &row.status));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
-    let begins = || begun(kind, tool_name, step.status.clone(), record, at, content_hash);
+    let begins = || new_row(kind, tool_name, step.status.clone(), record, at, content_hash);
     if change == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
         let row = EffectRow {
@@ -271,7 +271,7 @@ pub fn keeps_results(reason: Reason) -> bool {
 }
 
 /// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
-pub fn refused<R: Rows>(
+pub fn project_refused_result<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     reason: Reason,
@@ -291,7 +291,7 @@ pub fn refused<R: Rows>(
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
         if is_evidence(reason) {
-            evidence(record, at, id.borrow(), row, result(), changes)?;
+            add_evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());
     }
@@ -311,7 +311,7 @@ pub fn refused<R: Rows>(
 }
 
 /// Keeps a refused result as evidence of the pending effect `row`.
-fn evidence<R: Rows>(
+fn add_evidence<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     id: RecordId<&str>,
@@ -321,7 +321,7 @@ fn evidence<R: Rows>(
 ) -> Result<(), store::Error> {
     let before = row.undecided_since();
     let Some(gone) = row.add_evidence(result) else { return Ok(()) };
-    super::contents::kept(record, at, changes);
+    super::contents::project(record, at, changes);
     for gone in gone {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }

@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{codec::Entity, refs::EntityKind};
 
 /// Stores a record's summary.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     // The whole record was decoded before, so its summary decodes too.
     let Ok(event) = record.event() else { return };
     let run_id = record.run_id.to_owned();

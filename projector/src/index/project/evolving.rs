@@ -17,14 +17,14 @@ pub(super) fn index(family: Family) -> Option<Index> {
 }
 
 /// Stores a record's report and the object's new state.
-pub(super) fn applied<R: Rows>(
+pub(super) fn project<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    said(index, record, step, at, changes);
+    put_report(index, record, step, at, changes);
     let before = row(index, record.run_id, &step.key, changes)?;
     let has_ended = match step.change_from(before.as_ref().map(|row| &row.state.status)) {
         StateChange::Unchanged => return Ok(()),
@@ -43,7 +43,7 @@ pub(super) fn applied<R: Rows>(
 }
 
 /// Stores a record's report without a state change.
-pub(super) fn said<R: Rows>(
+pub(super) fn put_report<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
     step: &StatusReport,

@@ -18,7 +18,7 @@ use runlog_schemas::{
 
 /// Projects a record that changes no state but may state another valid time: a repeated statement, or the retraction of
 /// a proposal.
-pub fn repeated<R: Rows>(
+pub fn project_repeat<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -27,13 +27,13 @@ pub fn repeated<R: Rows>(
     let status = record.facts.status.as_deref().unwrap_or_default();
     match facts::of(&record) {
         Some((Family::ConversationTurn, _)) | None => Ok(()),
-        Some(about) => state(record, at, about, status, validity, changes),
+        Some(about) => put_statement(record, at, about, status, validity, changes),
     }
 }
 
 /// Projects a retraction of the fact that an earlier applied record states. A retraction of any other record has no
 /// effect. Two gets, and the rows of the fact.
-pub fn retracted<R: Rows>(
+pub fn project_retraction<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -50,7 +50,7 @@ pub fn retracted<R: Rows>(
         return Ok(());
     }
     let validity = Validity { is_valid: false, ..facts::validity(&record) };
-    state(record, at, about, "retracted", validity, changes)
+    put_statement(record, at, about, "retracted", validity, changes)
 }
 
 /// Whether the record at a position is about a call. A decision may be about an effect of another kind, or its id may have
@@ -67,7 +67,7 @@ fn is_of_call<R: Rows>(
 }
 
 /// Stores a statement of a fact.
-fn state<R: Rows>(
+fn put_statement<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     (family, key): (Family, &str),

@@ -11,7 +11,7 @@ use runlog_schemas::{
 };
 
 /// Projects a horizon of the partition.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: &Envelope<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,

@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 
 /// Stores a marker.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let row = MarkerRow { record_id: record.record_id.to_owned(), journal_seq: record.journal_seq };
     changes.put(key(record.run_id, at.offset, at.index), &row);
 }

@@ -5,7 +5,7 @@ use crate::index::store::{Index, checkpoints, effects, records, text_end, tool_c
 use std::{collections::HashSet, hash::BuildHasher};
 
 /// The indices whose lookups it answers: a run without a row of its own has no row in any of them.
-const ASKED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
+const ANSWERED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
 /// The memory of a generation, bytes: this divided by the number of partitions, within the two bounds. A partition has two
 /// generations.
 const ALL_BYTES: usize = 16 << 20;
@@ -41,38 +41,38 @@ struct Generation {
 }
 
 impl NewRuns {
-    /// No runs, for one of `partitions` partitions.
-    pub(crate) fn of_one_of(partitions: u32) -> Self {
+    /// Creates an empty set of runs for one partition of a journal of `partitions` partitions.
+    pub(crate) fn for_partitions(partitions: u32) -> Self {
         let bytes_max = (ALL_BYTES / partitions.max(1) as usize).clamp(BYTES_MIN, BYTES_MAX);
         Self { young: Generation::default(), old: Generation::default(), hasher: Hasher::default(), bytes_max }
     }
 
-    /// Records that a run begins: its own row, under this key, does not exist, so it has no row in the [`ASKED`] indices.
-    pub(super) fn begins(&mut self, key: &[u8]) {
+    /// Records that a run begins: its own row, under this key, does not exist, so it has no row in the [`ANSWERED`] indices.
+    pub(super) fn add_run(&mut self, key: &[u8]) {
         if let Some(run) = run(key)
-            && !self.knows(run)
+            && !self.has_run(run)
         {
             self.young.runs.insert(run.to_vec());
-            self.grows(RUN_BYTES + run.len());
+            self.add_bytes(RUN_BYTES + run.len());
         }
     }
 
     /// Records that a row is written, even if the write is rolled back later.
-    pub(super) fn writes(&mut self, key: &[u8]) {
-        if is_asked(key)
-            && run(key).is_some_and(|run| self.knows(run))
+    pub(super) fn add_key(&mut self, key: &[u8]) {
+        if is_answered(key)
+            && run(key).is_some_and(|run| self.has_run(run))
             && self.young.keys.insert(self.hasher.hash_one(key))
         {
-            self.grows(KEY_BYTES);
+            self.add_bytes(KEY_BYTES);
         }
     }
 
     /// Whether the row under this key is known to be absent, so that no lookup is needed.
-    pub(super) fn lacks(&self, key: &[u8]) -> bool {
-        is_asked(key) && run(key).is_some_and(|run| self.knows(run)) && !self.may_have(self.hasher.hash_one(key))
+    pub(super) fn is_absent(&self, key: &[u8]) -> bool {
+        is_answered(key) && run(key).is_some_and(|run| self.has_run(run)) && !self.may_have(self.hasher.hash_one(key))
     }
 
-    fn knows(&self, run: &[u8]) -> bool {
+    fn has_run(&self, run: &[u8]) -> bool {
         self.young.runs.contains(run) || self.old.runs.contains(run)
     }
 
@@ -80,7 +80,7 @@ impl NewRuns {
         self.young.keys.contains(&hash) || self.old.keys.contains(&hash)
     }
 
-    fn grows(&mut self, bytes: usize) {
+    fn add_bytes(&mut self, bytes: usize) {
         self.young.bytes += bytes;
         if self.young.bytes >= self.bytes_max {
             self.old = std::mem::take(&mut self.young);
@@ -88,8 +88,8 @@ impl NewRuns {
     }
 }
 
-fn is_asked(key: &[u8]) -> bool {
-    ASKED.iter().any(|index| key.first() == Some(&index.byte))
+fn is_answered(key: &[u8]) -> bool {
+    ANSWERED.iter().any(|index| key.first() == Some(&index.byte))
 }
 
 /// The part of a key that names its run: its first string, in an index whose keys begin with the run.
@@ -113,48 +113,48 @@ mod tests {
 
     #[test]
     fn a_row_is_missing_for_sure_only_in_a_run_that_began_here_and_only_until_it_is_written() {
-        let mut new_runs = NewRuns::of_one_of(64);
-        new_runs.begins(run_key("a\0b").bytes());
-        new_runs.writes(record("a\0b", "1").bytes());
-        let lacks = |run: &str, id: &str| new_runs.lacks(record(run, id).bytes());
-        assert!(lacks("a\0b", "2") && !lacks("a\0b", "1"));
-        assert!(!lacks("a", "2") && !lacks("a\0", "2") && !new_runs.lacks(run_key("a\0b").bytes()));
+        let mut new_runs = NewRuns::for_partitions(64);
+        new_runs.add_run(run_key("a\0b").bytes());
+        new_runs.add_key(record("a\0b", "1").bytes());
+        let is_absent = |run: &str, id: &str| new_runs.is_absent(record(run, id).bytes());
+        assert!(is_absent("a\0b", "2") && !is_absent("a\0b", "1"));
+        assert!(!is_absent("a", "2") && !is_absent("a\0", "2") && !new_runs.is_absent(run_key("a\0b").bytes()));
     }
 
     #[test]
     fn a_run_is_forgotten_with_all_that_is_known_of_it() {
-        let mut new_runs = NewRuns::of_one_of(64);
+        let mut new_runs = NewRuns::for_partitions(64);
         let before = record("old", "1");
-        new_runs.begins(run_key("old").bytes());
-        new_runs.writes(before.bytes());
+        new_runs.add_run(run_key("old").bytes());
+        new_runs.add_key(before.bytes());
         let mut written = 0;
-        while new_runs.lacks(record("old", "absent").bytes()) {
-            assert!(!new_runs.lacks(before.bytes()), "after {written} keys");
-            new_runs.begins(run_key("young").bytes());
-            new_runs.writes(record("young", &written.to_string()).bytes());
+        while new_runs.is_absent(record("old", "absent").bytes()) {
+            assert!(!new_runs.is_absent(before.bytes()), "after {written} keys");
+            new_runs.add_run(run_key("young").bytes());
+            new_runs.add_key(record("young", &written.to_string()).bytes());
             written += 1;
         }
         let full = new_runs.bytes_max / KEY_BYTES;
         assert!((full..=2 * full).contains(&written), "{written}");
-        assert!(!new_runs.lacks(before.bytes()));
+        assert!(!new_runs.is_absent(before.bytes()));
         // The run that began last is still known completely, or not at all.
-        assert!(!new_runs.lacks(record("young", "0").bytes()));
+        assert!(!new_runs.is_absent(record("young", "0").bytes()));
     }
 
     #[test]
     fn long_ids_of_runs_take_no_more_room() {
-        let mut new_runs = NewRuns::of_one_of(1_000);
+        let mut new_runs = NewRuns::for_partitions(1_000);
         let first = "x".repeat(1_000);
-        new_runs.begins(run_key(&first).bytes());
+        new_runs.add_run(run_key(&first).bytes());
         for number in 0..2 * BYTES_MIN / 1_000 {
-            new_runs.begins(run_key(&format!("{number:01000}")).bytes());
+            new_runs.add_run(run_key(&format!("{number:01000}")).bytes());
         }
-        assert!(!new_runs.lacks(record(&first, "1").bytes()));
+        assert!(!new_runs.is_absent(record(&first, "1").bytes()));
     }
 
     #[test]
-    fn all_keys_of_the_indices_that_are_asked_begin_with_their_run() {
-        for family in ASKED.iter().flat_map(|index| index.families) {
+    fn all_keys_of_the_answered_indices_begin_with_their_run() {
+        for family in ANSWERED.iter().flat_map(|index| index.families) {
             assert!(matches!(family.key, [KeyPart::Run | KeyPart::Text("run_id"), ..]), "{family:?}");
         }
     }

@@ -8,13 +8,13 @@ use crate::index::store::{
 use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport};
 
 /// Projects a record about a pool.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    evolving::applied(INDEX, record, step, at, changes)?;
+    evolving::project(INDEX, record, step, at, changes)?;
     match step.status.known() {
         Some(LifecycleStatus::RunJoined) => changes.mark(member(&step.key, record.run_id)),
         Some(LifecycleStatus::RunLeft) => changes.remove(member(&step.key, record.run_id)),

@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{id::ContentHash, judge::FirstJudgement};
 
 /// Stores the record and its id. Returns its content hash.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) -> ContentHash {
+pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) -> ContentHash {
     let row = RecordRow::encode(at.logged_at_millis, at.framed);
     changes.put_encoded(key(record.run_id, at.offset, at.index), row);
     let content_hash = record.content_hash();

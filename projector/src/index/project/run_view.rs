@@ -34,13 +34,13 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         let key = store::runs::key(self.run_id);
         let row: Option<store::runs::RunRow> = self.changes.get(&key)?;
         if row.is_none() {
-            self.changes.begins(&key);
+            self.changes.record_new_run(&key);
         }
         Ok(row.map(|row| row.head).unwrap_or_default())
     }
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, store::Error> {
-        match self.changes.refusals() {
+        match self.changes.may_have_refusals() {
             true => store::seen(self.run_id, record_id, |key| self.changes.get(key)),
             false => self.changes.get(&store::records::by_id(self.run_id, record_id)),
         }

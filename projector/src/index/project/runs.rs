@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::judge::Head;
 
 /// Stores the run's head after an applied record.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     head: Head,
@@ -26,7 +26,7 @@ pub fn applied<R: Rows>(
 
 /// Stores the run's head if a repeat or a refusal consumed a number; returns whether it did. Such a record shows that the
 /// run's writer is alive, unless its kind needs no claim. A run without applied records gets a row only in this case.
-pub fn numbered<R: Rows>(
+pub fn project_consumed_number<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     head: Head,

@@ -17,7 +17,7 @@ use runlog_schemas::{
 };
 
 /// Judges and projects a record, alone or in a batch.
-pub(super) fn one<R: Rows>(
+pub(super) fn judge_and_project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -25,11 +25,11 @@ pub(super) fn one<R: Rows>(
     let mut view = RunView::new(record.run_id, changes);
     let verdict = judge::judge(&record, &mut view)?;
     let call = view.call.take();
-    settle(record, at, verdict, call, changes)
+    project_verdict(record, at, verdict, call, changes)
 }
 
 /// Projects a judged record by its verdict. `call` is the call that it answers, as the judge read it.
-pub(super) fn settle<R: Rows>(
+pub(super) fn project_verdict<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     verdict: Verdict,
@@ -38,27 +38,27 @@ pub(super) fn settle<R: Rows>(
 ) -> Result<Effect, store::Error> {
     match verdict {
         Verdict::Applied { head, no_op } => {
-            runs::applied(record, at, head, changes)?;
-            let content_hash = records::applied(record, at, changes);
-            contents::kept(record, at, changes);
-            events::applied(record, at, changes);
+            runs::project(record, at, head, changes)?;
+            let content_hash = records::project(record, at, changes);
+            contents::project(record, at, changes);
+            events::project(record, at, changes);
             if no_op {
-                facts::repeated(record, at, changes)?;
+                facts::project_repeat(record, at, changes)?;
             } else {
-                indexed(record, at, content_hash, call, changes)?;
+                project_payload(record, at, content_hash, call, changes)?;
             }
             Ok(Effect::Applied)
         }
         Verdict::Repeat { first, head } => {
-            let numbered = runs::numbered(record, at, head, changes)?;
-            anomalies::repeated(record, at, &first, changes);
+            let numbered = runs::project_consumed_number(record, at, head, changes)?;
+            anomalies::project_repeat(record, at, &first, changes);
             Ok(Effect::Repeat { first, numbered })
         }
         Verdict::Refused { reason, head } => {
-            runs::numbered(record, at, head, changes)?;
-            anomalies::refused(record, at, reason, changes)?;
+            runs::project_consumed_number(record, at, head, changes)?;
+            anomalies::project_refusal(record, at, reason, changes)?;
             if effects::keeps_results(reason) {
-                effects::refused(record, at, reason, changes)?;
+                effects::project_refused_result(record, at, reason, changes)?;
             }
             Ok(Effect::Refused(reason))
         }
@@ -66,7 +66,7 @@ pub(super) fn settle<R: Rows>(
 }
 
 /// Updates the indices of the record's payload type.
-fn indexed<R: Rows>(
+fn project_payload<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
@@ -75,26 +75,26 @@ fn indexed<R: Rows>(
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
-            let requested = tool_calls::applied(record, at, call, changes)?;
-            effects::applied(record, at, content_hash, requested, changes)?;
+            let new_call = tool_calls::project(record, at, call, changes)?;
+            effects::project(record, at, content_hash, new_call, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
-                keys::requested(record, at, changes);
+                keys::project(record, at, changes);
             }
         }
-        RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::applied(record, at, changes)?,
-        RecordKind::ConversationTurn => turns::applied(record, at, changes),
-        RecordKind::Retraction => facts::retracted(record, at, changes)?,
-        _ if record.facts.payload_type == PayloadType::Recovery => markers::applied(record, at, changes),
+        RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::project(record, at, changes)?,
+        RecordKind::ConversationTurn => turns::project(record, at, changes),
+        RecordKind::Retraction => facts::project_retraction(record, at, changes)?,
+        _ if record.facts.payload_type == PayloadType::Recovery => markers::project(record, at, changes),
         _ => match StatusReport::of(&record) {
-            Some(step) => stepped(record, &step, at, content_hash, changes)?,
-            None => facts::repeated(record, at, changes)?,
+            Some(step) => project_report(record, &step, at, content_hash, changes)?,
+            None => facts::project_repeat(record, at, changes)?,
         },
     }
     Ok(())
 }
 
 /// Updates the index of an object with a lifecycle.
-fn stepped<R: Rows>(
+fn project_report<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
@@ -102,9 +102,9 @@ fn stepped<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match (step.family, evolving::index(step.family)) {
-        (_, None) => effects::stepped(record, step, at, content_hash, changes),
-        (Family::WriteBack, _) => write_backs::applied(record, step, at, changes),
-        (Family::Pool, _) => pools::applied(record, step, at, changes),
-        (_, Some(index)) => evolving::applied(index, record, step, at, changes),
+        (_, None) => effects::project_report(record, step, at, content_hash, changes),
+        (Family::WriteBack, _) => write_backs::project(record, step, at, changes),
+        (Family::Pool, _) => pools::project(record, step, at, changes),
+        (_, Some(index)) => evolving::project(index, record, step, at, changes),
     }
 }

@@ -15,17 +15,17 @@ use runlog_schemas::{
 
 /// Projects a request, a result, or a resolution that ends a call. `call` is the answered call, if the judge has read it.
 /// Returns the call that a request creates.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     if record.facts.payload_type == PayloadType::ToolCallRequested {
-        return requested(record, at, changes);
+        return project_request(record, at, changes);
     }
     let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
-    let Some(status) = ended_as(record, changes)? else { return Ok(None) };
+    let Some(status) = end_status(record, changes)? else { return Ok(None) };
     let key = key(record.run_id, request);
     let call = match call {
         Some(call) => Some(call),
@@ -42,7 +42,7 @@ pub fn applied<R: Rows>(
     Ok(None)
 }
 
-fn requested<R: Rows>(
+fn project_request<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
@@ -78,7 +78,7 @@ fn requested<R: Rows>(
 }
 
 /// The status with which a record ends its call; none if it does not end the call.
-pub fn ended_as<R: Rows>(
+pub fn end_status<R: Rows>(
     record: RunRecord<'_, '_>,
     changes: &Changes<'_, R>,
 ) -> Result<Option<CallStatus>, store::Error> {

@@ -7,7 +7,7 @@ use crate::index::store::{
 };
 
 /// Projects a turn.
-pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let Some(message_id) = record.facts.key.as_deref() else { return };
     let validity = facts::validity(&record);
     let row = TurnRow { record_id: record.record_id.to_owned(), journal_seq: record.journal_seq, validity };

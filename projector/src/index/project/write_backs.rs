@@ -13,7 +13,7 @@ use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport, write_back
 /// A rejection of a number that its own epoch did not stage rejects the newest open operation with this number of an
 /// earlier epoch. A successor thus gives up the operations of a dead writer. Without such an operation, the rejection gets
 /// a row of its own.
-pub fn applied<R: Rows>(
+pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     at: RecordContext<'_>,
@@ -21,9 +21,9 @@ pub fn applied<R: Rows>(
 ) -> Result<(), store::Error> {
     if step.status == LifecycleStatus::Rejected
         && evolving::row(INDEX, record.run_id, &step.key, changes)?.is_none()
-        && let Some((key, mut row)) = left(record, step, changes)?
+        && let Some((key, mut row)) = abandoned_operation(record, step, changes)?
     {
-        evolving::said(INDEX, record, &StatusReport { key: key.clone(), ..step.clone() }, at, changes);
+        evolving::put_report(INDEX, record, &StatusReport { key: key.clone(), ..step.clone() }, at, changes);
         row.state.status = step.status.clone();
         row.state.ended = true;
         row.state.set_by = record.payload_hash();
@@ -32,17 +32,17 @@ pub fn applied<R: Rows>(
         evolving::put(INDEX, record.run_id, &key, row, Some(false), changes);
         return Ok(());
     }
-    evolving::applied(INDEX, record, step, at, changes)
+    evolving::project(INDEX, record, step, at, changes)
 }
 
 /// The newest open operation of an earlier epoch with the number that `step` names.
-fn left<R: Rows>(
+fn abandoned_operation<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport,
     changes: &Changes<'_, R>,
 ) -> Result<Option<(String, StateRow)>, store::Error> {
     let Some((txn, _)) = write_back_of(&step.key) else { return Ok(None) };
-    let open = changes.under(&open_of_number(record.run_id, &txn.to_string()))?;
+    let open = changes.rows_with_prefix(&open_of_number(record.run_id, &txn.to_string()))?;
     let Some((key, row)) = open.iter().next_back() else { return Ok(None) };
     let mut parts = Parts::new(key);
     let (_, Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };

@@ -188,7 +188,7 @@ impl Journal {
             RunId::new(run_id)?,
             Some(JournalSeq::ZERO.saturating_add(at_or_before)),
         )?;
-        Ok(loaded.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
+        Ok(loaded.checkpoint.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
     }
 }
 

@@ -175,7 +175,7 @@ impl Prepared {
     fn lookup(&self) -> runlog_schemas::answer::Lookup {
         let (run_id, place) = (RunId::new(RUN).unwrap(), TopicPartition { topic: "t", partition: PartitionId::ZERO });
         let answer =
-            lookup::one(&*self.filled, &Contents::none(), place, run_id, self.fingerprint.borrow(), None).unwrap();
+            lookup::get(&*self.filled, &Contents::none(), place, run_id, self.fingerprint.borrow(), None).unwrap();
         assert!(answer.result.is_some(), "{answer:?}");
         answer
     }

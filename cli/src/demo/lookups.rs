@@ -117,7 +117,7 @@ async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Cons
     projector.wait(partition, fresh, WAIT).await?;
     let store = projector.store(partition);
     let place = TopicPartition { topic: projector.log().topic(), partition };
-    Ok(query::lookup::one(
+    Ok(query::lookup::get(
         &store.view(),
         &projector.contents(WAIT),
         place,

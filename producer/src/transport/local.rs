@@ -110,7 +110,7 @@ impl Local {
         let run_id = run_id.to_owned();
         self.query(move |projector| {
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
-            query::runs::one(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
+            query::runs::get(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
         })
         .await
     }
@@ -148,11 +148,11 @@ impl Local {
             // All pages show one state of the run. If records were applied since, later pages read the earlier state.
             let behind = cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
             let Some(offset) = behind else {
-                return query::recovery::one(&view, &contents, place, run, ask, cursor);
+                return query::recovery::get(&view, &contents, place, run, ask, cursor);
             };
             let mut then = RunAsOf::new(run_id.clone(), partition, projector.journal().partitions);
             then.fold(&view, offset, Limits { bytes: BYTES_MAX, until: None })?;
-            query::recovery::one(then.rows(), &contents, place, run, ask, cursor)
+            query::recovery::get(then.rows(), &contents, place, run, ask, cursor)
         })
         .await
     }
@@ -183,7 +183,7 @@ impl Local {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run.borrow(), cursor.as_deref());
-            if query::runs::one(&view, place, run, projector.log_now())?.is_none() {
+            if query::runs::get(&view, place, run, projector.log_now())?.is_none() {
                 return Ok(None);
             }
             let show = timeline::Show::Whole.into();
@@ -207,7 +207,7 @@ impl Local {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
-            query::checkpoint::found(place, run.borrow(), latest)
+            query::checkpoint::answer_latest(place, run.borrow(), latest)
         });
         match found.await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -71,7 +71,7 @@ impl Told for Change {
 
 /// Sends the past changes of an index, then new ones; with `until_end`, stops after the past ones. Resuming at a cursor
 /// neither repeats nor skips a change.
-pub(super) async fn of_index(
+pub(super) async fn stream(
     app: App,
     Path(name): Path<String>,
     Query(query): Query<ChangesQuery>,

@@ -34,7 +34,7 @@ pub(super) async fn latest(
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
         let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
-        checkpoint::found(place, run_id, latest).map(Json)
+        checkpoint::answer_latest(place, run_id, latest).map(Json)
     })
     .await
 }
@@ -47,7 +47,7 @@ pub(super) struct OneQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn one(
+pub(super) async fn get(
     app: App,
     Path((run_id, id)): Path<(RunId, String)>,
     Query(query): Query<OneQuery>,
@@ -55,7 +55,7 @@ pub(super) async fn one(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        checkpoint::one(rows, contents, place, run_id, &id).map(Json)
+        checkpoint::get(rows, contents, place, run_id, &id).map(Json)
     })
     .await
 }

@@ -89,7 +89,7 @@ impl App {
     fn plan_copy(&self, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
         let (store, place) = (self.0.store(partition), self.place(partition));
         let rows = self.rows(&store, from);
-        let run = query::runs::one(&rows, place, from, self.0.log_now())?.ok_or_else(|| no_run(from))?;
+        let run = query::runs::get(&rows, place, from, self.0.log_now())?.ok_or_else(|| no_run(from))?;
         let plan = copies::plan(&rows, place, from, run.position.offset)?;
         Ok((plan, run.position))
     }

@@ -227,7 +227,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
         let store = app.0.store(partition);
-        let row = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
+        let row = query::dead_letters::get(&store.view(), app.place(partition), offset)?;
         let (letter, detail) = row.ok_or_else(|| {
             let message = format!("no dead letter at {partition}:{offset}");
             Error::new(ErrorKind::NotFound, message).at(&app.0.position(partition, offset, 0))

@@ -99,7 +99,7 @@ impl App {
     fn counted(&self) -> (Counts, Vec<Finding>) {
         let (mut all, mut findings) = (Counts::default(), Vec::new());
         for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::of(&self.0.store(partition).view(), &Visible::default(), self.0.log_now()) {
+            match counts::count(&self.0.store(partition).view(), &Visible::default(), self.0.log_now()) {
                 Ok(counts) => {
                     if counts.dead_letters > 0 {
                         let what = format!(

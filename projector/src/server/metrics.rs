@@ -263,7 +263,7 @@ impl App {
     pub(super) fn count(&self, visible: &Visible) -> Counted {
         let mut all = Counted::default();
         for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::of(&self.0.store(partition).view(), visible, self.0.log_now()) {
+            match counts::count(&self.0.store(partition).view(), visible, self.0.log_now()) {
                 Ok(counts) => all.counts += counts,
                 Err(error) => {
                     tracing::warn!("partition {partition} cannot be counted: {}", error.problem().detail);

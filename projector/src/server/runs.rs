@@ -38,11 +38,11 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
 }
 
-pub(super) async fn one(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
+pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
     let run =
-        query::runs::one(&app.rows(&store, run_id.borrow()), app.place(partition), run_id.borrow(), app.0.log_now())?;
+        query::runs::get(&app.rows(&store, run_id.borrow()), app.place(partition), run_id.borrow(), app.0.log_now())?;
     run.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
@@ -125,14 +125,14 @@ impl Wanted {
         let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
         if let Some(at_millis) = *at_millis {
             let rows = moment.rows(app, &store, run_id)?;
-            if query::runs::one(&rows, place, run_id, app.0.log_now())?.is_none() {
+            if query::runs::get(&rows, place, run_id, app.0.log_now())?.is_none() {
                 return Err(no_run(run_id));
             }
             let wanted = facts::Query { at_millis, family: None, limit: *limit, order: *order };
             return timeline::page_valid_at(&rows, &contents, place, run_id, wanted, cursor, (filter.as_ref(), show));
         }
         let view = app.rows(&store, run_id);
-        let is_indexed = query::runs::one(&view, place, run_id, app.0.log_now())?.is_some();
+        let is_indexed = query::runs::get(&view, place, run_id, app.0.log_now())?.is_some();
         let ask = timeline::Query { limit: *limit, show, as_of: moment.as_of, order: *order };
         if let Some(filter) = filter {
             if !is_indexed {
@@ -180,7 +180,7 @@ pub(super) async fn lookup(
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
     app.answered_lookup(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        lookup::one(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
+        lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
     })
     .await
 }
@@ -252,7 +252,7 @@ pub(super) async fn recovery(
     }
     let wanted = recovery::Query { now: query.as_of.is_none().then(|| app.0.log_now()), ..wanted };
     app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        recovery::one(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
+        recovery::get(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
     })
     .await
 }

@@ -29,7 +29,7 @@ pub(super) struct StandingQuery {
 }
 
 /// A page of `approvals`, `wakes`, `messages`, `write_backs`, `proposals` or `pools`.
-pub(super) async fn one(
+pub(super) async fn list(
     app: App,
     Path((run_id, list)): Path<(RunId, String)>,
     Query(query): Query<StandingQuery>,

@@ -2,7 +2,7 @@
 
 mod all;
 
-pub(super) use all::every;
+pub(super) use all::stream_all;
 
 use super::{App, Ask, Caller, Shutdown, auth::InProgress, folders::Folders};
 use crate::index::{
@@ -56,7 +56,7 @@ struct Tail {
 
 /// Sends the existing lines, then new ones; with `until_end`, stops after the existing ones. Resuming at a cursor
 /// neither repeats nor skips a line.
-pub(super) async fn one(
+pub(super) async fn stream_run(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<TailQuery>,

@@ -119,7 +119,7 @@ fn looked_up(store: &Store, calls: &[Call]) -> anyhow::Result<Latencies> {
         // A stride over all calls, not in their order.
         let (run, fingerprint) = calls.get(nth * 7919 % calls.len()).context("a call")?;
         let started = Instant::now();
-        let call = lookup::one(&store.view(), &Contents::none(), PLACE, run.borrow(), fingerprint.borrow(), None)?;
+        let call = lookup::get(&store.view(), &Contents::none(), PLACE, run.borrow(), fingerprint.borrow(), None)?;
         latencies.add(started.elapsed());
         ensure!(call.status == LookupStatus::Completed, "{call:?}");
     }
@@ -133,7 +133,7 @@ fn recover(store: &Store, run_id: RunId<&str>, from_start: bool) -> anyhow::Resu
     for _ in 0..RECOVERIES {
         let (started, mut cursor): (_, Option<Vec<u8>>) = (Instant::now(), None);
         loop {
-            let page = recovery::one(&store.view(), &Contents::none(), PLACE, run_id, ask, cursor.as_deref())?;
+            let page = recovery::get(&store.view(), &Contents::none(), PLACE, run_id, ask, cursor.as_deref())?;
             let page = black_box(page).context("a run")?;
             let Some(next) = page.next_cursor else { break };
             cursor = runlog_projector::index::query::parse_cursor(Some(&next))?;

@@ -123,14 +123,14 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit, now: None };
         recovered(|cursor| {
             let cursor = query::parse_cursor(cursor)?;
-            let page = recovery::one(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;
+            let page = recovery::get(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;
             page.map(value).transpose()
         })
     }
 
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
         let (rows, place) = self.locate(run_id);
-        value(lookup::one(rows, &Contents::none(), place, run_id, Fingerprint::new(fingerprint)?, occurrence)?)
+        value(lookup::get(rows, &Contents::none(), place, run_id, Fingerprint::new(fingerprint)?, occurrence)?)
     }
 
     fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
@@ -138,7 +138,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         let covers = at_or_before.map(|covers| JournalSeq::ZERO.saturating_add(covers));
         let latest = checkpoint::latest(rows, &Contents::none(), place, run_id, covers)?;
         ensure!(latest.missing.is_empty(), "content is missing: {:?}", latest.missing);
-        latest.found.map_or(Ok(Value::Null), |(row, found)| value(checkpoint::answer(place, &row, found, true)))
+        latest.checkpoint.map_or(Ok(Value::Null), |(row, found)| value(checkpoint::answer(place, &row, found, true)))
     }
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
@@ -235,7 +235,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     ) -> anyhow::Result<Value> {
         let (partition, at) = (PartitionId::new(partition)?, (Offset::new(offset)?, index));
         let place = TopicPartition { topic: self.topic, partition };
-        let answer = outcome::one(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
+        let answer = outcome::get(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
         answer.map_or(Ok(Value::Null), value)
     }
 

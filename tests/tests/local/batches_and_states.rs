@@ -136,7 +136,7 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
     alone.fold(1)?;
     ensure!(head(whole.store(), run())? == head(alone.store(), run())?, "the run hash included");
     let outcome =
-        |at: (Offset, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+        |at: (Offset, u32), id: &str| query::outcome::get(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
     for (index, record) in (0..).zip(&records) {
         let row = outcome((1.into(), index), record.body.record_id.as_str())?.context("an outcome")?;
         ensure!((row.outcome.as_str(), row.position.index) == ("applied", index), "{row:?}");
@@ -151,7 +151,7 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
     whole.append(&records[1]);
     whole.fold(1)?;
     let outcome =
-        |at: (Offset, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+        |at: (Offset, u32), id: &str| query::outcome::get(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
     let again = outcome((2.into(), 0), "batch")?.context("an outcome")?;
     ensure!((again.outcome.as_str(), again.position.offset) == ("repeat", 1.into()), "{again:?}");
     let part = outcome((3.into(), 0), records[1].body.record_id.as_str())?.context("an outcome")?;
@@ -166,7 +166,7 @@ fn a_refused_batch_names_the_record_at_fault() -> anyhow::Result<()> {
     journal.append(&batch("bad", records)?);
     journal.fold(1)?;
     for (index, id) in [(0, "bad"), (0, ""), (1, "run/2"), (2, "run/3")] {
-        let row = query::outcome::one(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
+        let row = query::outcome::get(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
             .context("an outcome")?;
         ensure!((row.outcome.as_str(), row.position.index) == ("refused", 1), "{index} {id:?}: {row:?}");
         ensure!(row.reason == Some(Reason::Transition.into()), "{row:?}");
@@ -342,7 +342,7 @@ fn recovery_lists_open_items_in_pages() -> anyhow::Result<()> {
                 now: None,
             };
             let key = query::parse_cursor(cursor.as_deref())?;
-            let page = query::recovery::one(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
+            let page = query::recovery::get(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
             let page = page.context("a run")?;
             let here: Vec<String> = [
                 page.completed.into_iter().map(|call| call.tool_name).collect(),
@@ -527,7 +527,7 @@ fn refused_content_is_refused_again_and_a_record_delivered_twice_is_applied_once
     journal.append(&other);
     journal.fold(1)?;
     ensure!(journal.refused()?.len() == 1, "{:?}", journal.refused()?);
-    let row = query::outcome::one(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
+    let row = query::outcome::get(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
     let row = row.context("an outcome")?;
     ensure!(row.outcome == Disposition::Repeat, "{row:?}");
     ensure!(row.reason == Some(Reason::Conflict.into()), "{row:?}");

@@ -55,7 +55,7 @@ async fn records_after_a_skip_in_the_same_poll_are_applied_once() {
         let place = runlog_projector::index::query::TopicPartition { topic: "t", partition };
         let store = projector.store(partition);
         let run =
-            runlog_projector::index::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
+            runlog_projector::index::query::runs::get(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
                 .unwrap()
                 .unwrap();
         assert_eq!(run.records, records, "of {}", agent.run_id);

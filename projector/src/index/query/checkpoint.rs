@@ -28,7 +28,7 @@ const INVALID_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Latest {
     /// The checkpoint and its row.
-    pub found: Option<(CheckpointRow, LoopCheckpoint)>,
+    pub checkpoint: Option<(CheckpointRow, LoopCheckpoint)>,
     /// Missing content of later checkpoints.
     pub missing: Vec<MissingContent>,
     /// Whether the search ended after 64 invalid ones: an older one may be valid.
@@ -63,7 +63,7 @@ pub fn latest<R: Rows>(
         for id in ids.into_iter().skip(passed) {
             match load(rows, contents, &horizons, place, run_id, &id)? {
                 Loaded::Valid(row, checkpoint) => {
-                    latest.found = Some((row, *checkpoint));
+                    latest.checkpoint = Some((row, *checkpoint));
                     latest.gave_up = false;
                     return Ok(latest);
                 }
@@ -80,8 +80,8 @@ pub fn latest<R: Rows>(
 ///
 /// Errors: `NotFound` if the run has no valid checkpoint there. `MissingContent` if content of a checkpoint is missing,
 /// `Internal` if too many are invalid: in both cases an older one may be valid.
-pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
-    if let Some((row, checkpoint)) = latest.found {
+pub fn answer_latest(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
+    if let Some((row, checkpoint)) = latest.checkpoint {
         return Ok(answer(place, &row, checkpoint, true));
     }
     let none = format!("run {run_id} has no valid checkpoint at or before the requested position");
@@ -100,7 +100,7 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
 ///
 /// Errors: `NotFound` if the run has no valid checkpoint with that id; `MissingContent` or `Unavailable` if its content
 /// cannot be read.
-pub fn one<R: Rows>(
+pub fn get<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,

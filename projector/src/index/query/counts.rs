@@ -61,7 +61,7 @@ impl AddAssign for Counts {
 ///
 /// Cost: two seeks for each prefix of visible run ids, and two more. At most [`COUNT_MAX`] steps and one more for each of
 /// the four lists. A get for each pending effect.
-pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
+pub fn count<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     let mut of_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {
         let (row, run) = (store::decode::<EffectRow>(key, row)?, rows.get::<RunRow>(&runs::key(run_id))?);
@@ -79,23 +79,23 @@ pub fn of<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Erro
     let mut contradicted = 0;
     for prefix in visible.prefixes("") {
         let visible_run = |key: &[u8]| Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow()));
-        left -= each(rows, &effects::prefix(false).text_prefix(&prefix), left, |key, row| {
+        left -= scan_up_to(rows, &effects::prefix(false).text_prefix(&prefix), left, |key, row| {
             visible_run(key).map_or(Ok(()), |run_id| of_effect(run_id.borrow(), key, row))
         })?;
-        left_ended -= each(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, |key, _| {
+        left_ended -= scan_up_to(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, |key, _| {
             contradicted += u64::from(visible_run(key).is_some());
             Ok(())
         })?;
     }
     counts.contradicted = contradicted;
     if visible.is_all() {
-        counts.anomalies = each(rows, &anomalies::prefix(), COUNT_MAX, |_, _| Ok(()))?;
-        counts.dead_letters = each(rows, &dead_letters::prefix(), COUNT_MAX, |_, _| Ok(()))?;
+        counts.anomalies = scan_up_to(rows, &anomalies::prefix(), COUNT_MAX, |_, _| Ok(()))?;
+        counts.dead_letters = scan_up_to(rows, &dead_letters::prefix(), COUNT_MAX, |_, _| Ok(()))?;
     }
     Ok(counts)
 }
 
-fn each<R: Rows>(
+fn scan_up_to<R: Rows>(
     rows: &R,
     prefix: &Key,
     max: u64,

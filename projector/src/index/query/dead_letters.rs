@@ -27,7 +27,7 @@ pub fn page<R: Rows>(
 }
 
 /// One dead letter with the reason.
-pub fn one<R: Rows>(
+pub fn get<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     offset: Offset,

@@ -56,7 +56,7 @@ pub fn pending<R: Rows>(
         let ((class, reason), state) = (row.class(), now.map(|now| state(&run, &row, now).into()));
         Ok(Pending {
             kind: row.kind.into(),
-            evidence: shown.all(&row, true)?,
+            evidence: shown.evidence(&row, true)?,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -165,9 +165,9 @@ pub fn page<R: Rows>(
             if listed == Listed::Unsafe && row.class().0 != Class::ReconcileRequired {
                 return Ok(None);
             }
-            let read = Read::of(rows, run_id.borrow(), &row)?;
-            budget.take(evidence_bytes(&row) + read.bytes());
-            answer(&shown, (run_id, id), row, read, (!has_ended, now)).map(Some)
+            let records = EffectRecords::read(rows, run_id.borrow(), &row)?;
+            budget.take(evidence_bytes(&row) + records.bytes());
+            answer(&shown, (run_id, id), row, records, (!has_ended, now)).map(Some)
         })?;
         page.extend(effects);
         if next.is_some() {
@@ -189,15 +189,15 @@ pub(super) fn state(run: &RunRow, row: &EffectRow, now: i64) -> PendingState {
 }
 
 /// An effect's run, and the records that requested it and started it last.
-struct Read {
+struct EffectRecords {
     run: Option<RunRow>,
     request: Option<RecordRow>,
     /// None if the request is the last start.
     start: Option<RecordRow>,
 }
 
-impl Read {
-    fn of<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow) -> Result<Self, Error> {
+impl EffectRecords {
+    fn read<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow) -> Result<Self, Error> {
         let record = |(offset, index)| rows.get(&store::records::key(run_id, offset, index));
         let (request, start) = ((row.offset, row.index), (row.start_offset, row.start_index));
         Ok(Self {
@@ -217,7 +217,7 @@ fn answer(
     shown: &ShownEvidence<'_>,
     (run_id, id): (RunId, RecordId),
     row: EffectRow,
-    Read { run, request, start }: Read,
+    EffectRecords { run, request, start }: EffectRecords,
     (pending, now): (bool, i64),
 ) -> Result<Effect, Error> {
     let (place, (class, reason)) = (shown.place, row.class());
@@ -232,7 +232,7 @@ fn answer(
     let state = state(run.as_ref().unwrap_or(&RunRow::default()), &row, now);
     Ok(Effect {
         position: place.position(row.offset, row.index),
-        evidence: shown.all(&row, pending)?,
+        evidence: shown.evidence(&row, pending)?,
         contradicting: shown.contradicting(&row)?,
         contradictions: row.contradictions,
         since: logged_at_millis.filter(|at| *at > 0).map(|at| super::time(at.cast_unsigned())),
@@ -296,10 +296,10 @@ struct ShownEvidence<'a> {
 
 impl ShownEvidence<'_> {
     /// An effect's evidence, oldest first. Reads the newest from the content store first, because a decision depends on it.
-    fn all(&self, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
+    fn evidence(&self, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
         let adoptable = row.adoptable(false).filter(|_| pending);
         let is_adoptable = |evidence| adoptable.is_some_and(|adoptable| std::ptr::eq(adoptable, evidence));
-        let newest_first = row.evidence.iter().rev().map(|evidence| self.one(evidence, is_adoptable(evidence)));
+        let newest_first = row.evidence.iter().rev().map(|evidence| self.answer(evidence, is_adoptable(evidence)));
         let mut all = newest_first.collect::<Result<Vec<_>, Error>>()?;
         all.reverse();
         Ok(all)
@@ -307,10 +307,10 @@ impl ShownEvidence<'_> {
 
     /// The results that contradict an effect's end, oldest first.
     fn contradicting(&self, row: &EffectRow) -> Result<Vec<Evidence>, Error> {
-        row.contradicting.iter().map(|result| self.one(result, false)).collect()
+        row.contradicting.iter().map(|result| self.answer(result, false)).collect()
     }
 
-    fn one(&self, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
+    fn answer(&self, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
         let (position, logged_at_millis) = (self.place.position(row.offset, row.index), row.logged_at_millis);
         let mut record = super::decode_framed(&row.framed.0, logged_at_millis, row.offset, &self.horizons)?;
         let mut missing_content = None;

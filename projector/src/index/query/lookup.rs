@@ -21,7 +21,7 @@ use runlog_schemas::{
 /// status does not depend on content.
 ///
 /// Cost: four gets, one per record whose content is returned, and one more for an adopted result.
-pub fn one<R: Rows>(
+pub fn get<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,

@@ -17,7 +17,7 @@ use runlog_schemas::{
 ///
 /// Cost: at most seven gets. If the first two find no row, also a seek, for a batch that was refused because of another of
 /// its records.
-pub fn one<R: Rows>(
+pub fn get<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
@@ -143,8 +143,8 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
     Ok(refusal)
 }
 
-/// Like [`one`], with the run's writer and the outcomes of the run's records at the positions `also`, all from one view.
-/// Cost: one more get, and the cost of [`one`] for each position.
+/// Like [`get`], with the run's writer and the outcomes of the run's records at the positions `also`, all from one view.
+/// Cost: one more get, and the cost of [`get`] for each position.
 pub fn read_back<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -153,19 +153,19 @@ pub fn read_back<R: Rows>(
     record_id: Option<RecordId<&str>>,
     also: &[(Offset, u32)],
 ) -> Result<Option<ReadBack>, Error> {
-    let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };
+    let Some(outcome) = get(rows, place, run_id, at, record_id)? else { return Ok(None) };
     let also = each(rows, place, run_id, also)?;
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also }))
 }
 
 /// The outcomes of a run's records at positions that the index has reached, in the given order. None for a position without
-/// a record of the run. Cost of each: see [`one`].
+/// a record of the run. Cost of each: see [`get`].
 pub fn each<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
     places: &[(Offset, u32)],
 ) -> Result<Vec<Option<Outcome>>, Error> {
-    places.iter().map(|at| one(rows, place, run_id, *at, None)).collect()
+    places.iter().map(|at| get(rows, place, run_id, *at, None)).collect()
 }

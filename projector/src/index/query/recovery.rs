@@ -63,7 +63,7 @@ type Cursor = Option<Vec<u8>>;
 ///
 /// Errors: `Unavailable` if the content store does not answer. `Conflict` if the run has new records since the cursor was
 /// returned: query as of [`cursor_offset`] instead.
-pub fn one<R: Rows>(
+pub fn get<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,
@@ -77,7 +77,7 @@ pub fn one<R: Rows>(
     };
     let last = last_offset(rows, run_id, &run)?;
     let cursor = cursor.map(|cursor| check_cursor(run_id, cursor, last)).transpose()?;
-    let checkpoint::Latest { found: latest, missing: unusable, .. } = if from_start {
+    let checkpoint::Latest { checkpoint: latest, missing: unusable, .. } = if from_start {
         checkpoint::Latest::default()
     } else {
         checkpoint::latest(rows, contents, place, run_id, None)?

@@ -13,7 +13,7 @@ use runlog_schemas::{
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
-pub fn one<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
+pub fn get<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
     let row: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row, now)))
 }

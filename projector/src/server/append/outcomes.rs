@@ -64,7 +64,7 @@ impl Projector {
     ) -> Result<Outcome, Error> {
         let store = self.store(partition);
         let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
+        query::outcome::get(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
                 format!(

@@ -32,7 +32,7 @@ struct All {
 
 /// Sends the applied records, then new ones; with `until_end`, stops after the applied ones. Resuming at a cursor
 /// neither repeats nor skips a line, even if the indices were rebuilt in between.
-pub(in crate::server) async fn every(
+pub(in crate::server) async fn stream_all(
     app: App,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,

@@ -32,7 +32,7 @@ pub struct Reference {
 
 impl Reference {
     /// Computes the reference to `content`.
-    pub fn of(content: &[u8]) -> Self {
+    pub fn compute(content: &[u8]) -> Self {
         Self { sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 }
@@ -119,7 +119,7 @@ impl Store {
             let message = format!("content of {} bytes is over the limit of {CONTENT_BYTES_MAX}", content.len());
             return Err(Error::new(Kind::TooLarge, message));
         }
-        let reference = Reference::of(&content);
+        let reference = Reference::compute(&content);
         self.bounded(&reference, &self.transfers, self.upload(&reference, content)).await?;
         Ok(reference)
     }
@@ -156,7 +156,7 @@ impl Store {
             Ok(_) | Err(Failure::NotFound { .. }) => return Ok(false),
             Err(failure) => return Err(failure),
         };
-        Ok(Reference::of(&object?) == *reference)
+        Ok(Reference::compute(&object?) == *reference)
     }
 
     /// Reads the content and verifies length and hash. Reads no more bytes than the reference contains.
@@ -164,7 +164,7 @@ impl Store {
     /// Errors: `Missing`, `Corrupt` (another length or hash), `TooLarge`, `Unavailable`.
     pub async fn get(&self, reference: &Reference) -> Result<Bytes, Error> {
         let content = self.download(reference).await?;
-        let actual = Reference::of(&content);
+        let actual = Reference::compute(&content);
         if actual == *reference {
             return Ok(content);
         }

@@ -111,7 +111,7 @@ impl Shared {
 
     fn bounds(&self, partition: PartitionId) -> Result<Bounds, Error> {
         self.limits().check_partition(partition)?;
-        Ok(Bounds { start: Offset::ZERO, end: self.ends.of(partition) })
+        Ok(Bounds { start: Offset::ZERO, end: self.ends.end(partition) })
     }
 
     fn closed(&self) -> Error {

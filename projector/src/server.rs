@@ -137,7 +137,7 @@ impl App {
             .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
             .layer(middleware::from_fn_with_state(self.5.clone(), auth::authenticate))
             .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
-            .layer(middleware::from_fn_with_state(Folders::of(&self.0), folders::hide))
+            .layer(middleware::from_fn_with_state(Folders::new(&self.0), folders::hide))
             .layer(middleware::map_response(requests::not_stored))
             .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
             .with_state(self)

@@ -35,7 +35,7 @@ async fn what_was_put_is_got_and_putting_it_again_changes_nothing() {
     let (store, dir) = folder();
     for content in [vec![], b"content".to_vec(), vec![7; 3 << 20]] {
         let reference = store.put(content.clone()).await.expect("put");
-        assert_eq!(reference, Reference::of(&content));
+        assert_eq!(reference, Reference::compute(&content));
         let before = fs::metadata(object(&dir, &reference)).expect("an object").modified().expect("a time");
         assert_eq!(store.put(content.clone()).await.expect("put again"), reference);
         assert_eq!(fs::metadata(object(&dir, &reference)).expect("an object").modified().expect("a time"), before);
@@ -54,7 +54,7 @@ async fn many_who_put_the_same_content_at_once_all_succeed() {
         })
         .collect();
     for put in puts {
-        assert_eq!(put.await.expect("no panic"), Ok(Reference::of(&vec![1; 1 << 20])));
+        assert_eq!(put.await.expect("no panic"), Ok(Reference::compute(&vec![1; 1 << 20])));
     }
 }
 
@@ -62,7 +62,7 @@ async fn many_who_put_the_same_content_at_once_all_succeed() {
 async fn what_is_missing_cut_short_or_changed_is_told_apart_and_a_put_mends_it() {
     let (store, dir) = folder();
     let content = vec![3; 4096];
-    let reference = Reference::of(&content);
+    let reference = Reference::compute(&content);
     let got = async |store: &Store| store.get(&reference).await.map_err(|error| error.kind());
     assert!(!store.has(&reference).await.expect("has"));
     assert_eq!(got(&store).await, Err(Kind::Missing));
@@ -105,14 +105,14 @@ async fn more_than_the_store_takes_is_refused_before_anything_is_written() {
     let error = store.put(vec![0; CONTENT_BYTES_MAX + 1]).await.expect_err("too large");
     assert_eq!(error.kind(), Kind::TooLarge);
     assert!(fs::read_dir(dir.path().join("content")).expect("the folder").next().is_none());
-    let lie = Reference { bytes: u64::MAX, ..Reference::of(b"") };
+    let lie = Reference { bytes: u64::MAX, ..Reference::compute(b"") };
     assert_eq!(store.get(&lie).await.expect_err("a lie").kind(), Kind::TooLarge);
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_let_us_is_unavailable_and_not_missing() {
     let (store, dir) = folder();
-    let reference = Reference::of(b"content");
+    let reference = Reference::compute(b"content");
     // A file where the folder of the object should be.
     fs::create_dir_all(dir.path().join("content/sha256")).expect("a folder");
     let folder = object(&dir, &reference);

@@ -22,15 +22,15 @@ impl Ends {
         Self { state: Mutex::new(State { ends, closed: false }), changed: Condvar::new() }
     }
 
-    pub(super) fn of(&self, partition: PartitionId) -> Offset {
+    pub(super) fn end(&self, partition: PartitionId) -> Offset {
         self.lock().ends[partition.index()]
     }
 
     /// Makes durable records visible to readers.
     pub(super) fn publish(&self, ends: impl Iterator<Item = Offset>) {
         let mut state = self.lock();
-        for (known, end) in state.ends.iter_mut().zip(ends) {
-            *known = end.max(*known);
+        for (current, end) in state.ends.iter_mut().zip(ends) {
+            *current = end.max(*current);
         }
         drop(state);
         self.changed.notify_all();

@@ -105,7 +105,7 @@ fn what_is_enqueued_is_written_before_the_log_closes() {
         drop(log.append(PartitionId::ZERO, vec![entry]));
     }
     drop(log);
-    assert_eq!(open(&dir).unwrap().shared.ends.of(PartitionId::ZERO), 1000.into());
+    assert_eq!(open(&dir).unwrap().shared.ends.end(PartitionId::ZERO), 1000.into());
 }
 
 #[test]

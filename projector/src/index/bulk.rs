@@ -118,7 +118,7 @@ fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result
     let Some(scanned) = scan::scan(source, records)? else { return Ok(false) };
     tracing::info!(%partition, records = scanned.read, end = %scanned.end, "the log is read, building the index");
     std::fs::create_dir_all(folder.path()).ok();
-    let options = TableOptions::of(&shared.budget);
+    let options = TableOptions::new(&shared.budget);
     let bytes = TableBytes {
         min: FAMILY_BYTES_MIN.min(memory_bytes / 64),
         max: memory_bytes.clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX),
@@ -230,7 +230,9 @@ impl<'a> Bulk<'a> {
         loop {
             let mut changes = Changes::new(&run);
             let ended = loop {
-                let Some((key, value)) = records.entry().filter(|(key, _)| of_run(key, run.run())) else { break true };
+                let Some((key, value)) = records.entry().filter(|(key, _)| is_key_of_run(key, run.run())) else {
+                    break true;
+                };
                 if changes.bytes() >= self.changes_bytes_max.max(1) {
                     break false;
                 }
@@ -280,7 +282,7 @@ impl<'a> Bulk<'a> {
     }
 
     fn emit<S: Sink>(&mut self, run: &[u8], key: &[u8], row: &[u8], sink: &mut S) -> Result<(), store::Error> {
-        match self.order.of(key) {
+        match self.order.family_order(key) {
             FamilyOrder::ByRun => {
                 assert!(key[2..].starts_with(run), "the fold of a run writes the row {key:?}, which is not the run's");
                 sink.put(key, row)
@@ -294,7 +296,7 @@ impl<'a> Bulk<'a> {
     }
 }
 
-fn of_run(key: &[u8], run: &[u8]) -> bool {
+fn is_key_of_run(key: &[u8], run: &[u8]) -> bool {
     key.len() == run.len() + NUMBER && key.starts_with(run)
 }
 

@@ -70,11 +70,16 @@ impl Deltas {
         Self { partitions, schemas, cache: RunCache { bytes_max: cache_bytes, ..RunCache::default() } }
     }
 
-    /// The rows that a delivery changed. `index` has applied it and knows `skips`.
+    /// Computes the rows that a delivery changed. `index` has applied it and knows `skips`.
     ///
     /// Errors: `TooLarge` for a run that does not fit memory; `Unavailable` while the registry does not resolve a
     /// schema.
-    pub fn of<R: Rows>(&mut self, index: &R, skips: &BTreeSet<Offset>, delivery: &Delivery) -> Result<Delta, Error> {
+    pub fn compute<R: Rows>(
+        &mut self,
+        index: &R,
+        skips: &BTreeSet<Offset>,
+        delivery: &Delivery,
+    ) -> Result<Delta, Error> {
         if skips.contains(&delivery.offset) {
             return Ok(Delta::default());
         }
@@ -82,7 +87,7 @@ impl Deltas {
         let at = fold::at(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Ok(record) => match RunRecord::new(&record) {
-                Some(record) => self.of_run(index, record, at),
+                Some(record) => self.compute_for_run(index, record, at),
                 None => Ok(Delta::default()),
             },
             // The record was readable when it was applied, so only the registry can be unavailable.
@@ -101,7 +106,12 @@ impl Deltas {
         }
     }
 
-    fn of_run<R: Rows>(&mut self, index: &R, record: RunRecord<'_, '_>, at: RecordContext<'_>) -> Result<Delta, Error> {
+    fn compute_for_run<R: Rows>(
+        &mut self,
+        index: &R,
+        record: RunRecord<'_, '_>,
+        at: RecordContext<'_>,
+    ) -> Result<Delta, Error> {
         let run_id = record.run_id.to_owned();
         let id = (at.partition, run_id.clone());
         let mut run = match self.cache.take(&id) {

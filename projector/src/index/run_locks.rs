@@ -76,14 +76,14 @@ impl<T> Locks<T> {
         wait: Duration,
         earlier: impl FnOnce() -> String,
     ) -> Result<MutexGuard<'_, T>, Error> {
-        tokio::time::timeout(wait, self.of(id).lock()).await.map_err(|_| {
+        tokio::time::timeout(wait, self.mutex(id).lock()).await.map_err(|_| {
             let (wait, earlier) = (humantime::format_duration(wait), earlier());
             let message = format!("timed out after {wait} waiting for {earlier}; nothing was appended");
             Error::new(ErrorKind::Overloaded, message)
         })
     }
 
-    fn of(&self, id: &str) -> &Mutex<T> {
+    fn mutex(&self, id: &str) -> &Mutex<T> {
         &self.0[murmur2(id.as_bytes()) as usize % self.0.len()]
     }
 }
@@ -94,7 +94,7 @@ impl Locks<OfLockedRun> {
     pub(crate) fn forget_numbered(&self, run_id: RunId<&str>) {
         // An append that holds the lock is numbering a record now. If these records take its number, the append numbers it
         // again.
-        if let Ok(mut locked) = self.of(run_id.as_str()).try_lock() {
+        if let Ok(mut locked) = self.mutex(run_id.as_str()).try_lock() {
             locked.numbered = None;
         }
     }

@@ -31,7 +31,7 @@ impl Projector {
 fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Error> {
     let all = PartitionId::all(shared.journal.partitions).collect();
     let each = shared.config.executor.each(all, shared.builds_max, |partition: PartitionId| {
-        one(shared, partition, &folder.join(&partition.to_string()))
+        verify_partition(shared, partition, &folder.join(&partition.to_string()))
     });
     let (partitions, read): (Vec<_>, Vec<u64>) = each.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let records = read.iter().sum();
@@ -40,7 +40,7 @@ fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Erro
     Ok(Verification { equal, records, partitions, seconds: 0.0 })
 }
 
-fn one(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(PartitionDigest, u64), Error> {
+fn verify_partition(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(PartitionDigest, u64), Error> {
     let store = shared.store(partition);
     let view = store.view();
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
@@ -49,8 +49,8 @@ fn one(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(Part
     shared.config.failpoints.at(failpoint::VERIFY_BUILT);
     let (live, mut indices) = (bulk::digests(&view)?, Vec::new());
     for index in INDICES {
-        let (rows, live_digest) = live.of(index);
-        let (_, rebuilt_digest) = rebuilt.of(index);
+        let (rows, live_digest) = live.digest(index);
+        let (_, rebuilt_digest) = rebuilt.digest(index);
         indices.push(IndexDigest {
             name: index.name.into(),
             rows,

@@ -27,12 +27,12 @@ const MEMBERS: [&str; 3] = ["bytes", "nonce", "ciphertext"];
 
 impl ByteForm {
     /// Encodes the bytes of a page of records.
-    pub(super) fn of(self, page: Lines) -> Result<Lines, Error> {
-        let records = page.records.into_iter().map(|line| self.of_line(line)).collect::<Result<_, _>>()?;
+    pub(super) fn encode_page(self, page: Lines) -> Result<Lines, Error> {
+        let records = page.records.into_iter().map(|line| self.encode_line(line)).collect::<Result<_, _>>()?;
         Ok(Lines { records, ..page })
     }
 
-    fn of_line(self, mut line: Line) -> Result<Line, Error> {
+    fn encode_line(self, mut line: Line) -> Result<Line, Error> {
         let has_bytes = line
             .payload_type
             .known()
@@ -40,14 +40,14 @@ impl ByteForm {
         if self == Self::Hex || !has_bytes {
             return Ok(line);
         }
-        line.payload = rewritten(&line.payload, "")?;
-        line.record = line.record.map(|record| rewritten(&record, "/payload")).transpose()?;
+        line.payload = rewrite(&line.payload, "")?;
+        line.record = line.record.map(|record| rewrite(&record, "/payload")).transpose()?;
         Ok(line)
     }
 }
 
 /// Rewrites bytes as base64 in the members of the value that the pointer names.
-fn rewritten(json: &Json, pointer: &str) -> Result<Json, Error> {
+fn rewrite(json: &Json, pointer: &str) -> Result<Json, Error> {
     let failed = |error| Error::new(ErrorKind::Internal, "a record's bytes are no bytes").because(error);
     let mut value = json.to_value();
     let payload = value.pointer_mut(pointer).and_then(Value::as_object_mut);

@@ -158,7 +158,7 @@ impl Folding {
             let (store, proofs) = (app.0.store(partition), app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
-            let horizons = Horizons::of(&view)?;
+            let horizons = Horizons::read(&view)?;
             if !self.cursor.at[partition.index()].holds(&skips) {
                 let message = format!(
                     "a record of partition {partition} was skipped whose changes were given, and the index was built \
@@ -167,7 +167,7 @@ impl Folding {
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
             for record in chunk {
-                let delta = self.deltas.of(&view, &skips, record)?;
+                let delta = self.deltas.compute(&view, &skips, record)?;
                 let index = self.cursor.index.byte;
                 let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller().sees(run_id.borrow()))
                     || app.caller().visible().is_all();

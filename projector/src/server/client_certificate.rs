@@ -16,7 +16,7 @@ pub(super) struct ClientCertificate {
 
 impl ClientCertificate {
     /// Reads the first certificate of a chain. Returns none without a certificate, or if it cannot be parsed.
-    pub(super) fn of(chain: Option<&[CertificateDer<'_>]>) -> Option<Self> {
+    pub(super) fn from_chain(chain: Option<&[CertificateDer<'_>]>) -> Option<Self> {
         let certificate = chain?.first()?;
         let parsed = EndEntityCert::try_from(certificate).ok()?;
         let uris = parsed.valid_uri_names().map(|name| CertificateName::Uri(name.to_owned()));

@@ -110,7 +110,7 @@ impl Begun {
             None => self.answer(stream, None).await,
             Some(tls) => {
                 if let Some(stream) = handshake::shake(stream, &tls, &mut self.crowded, failures).await {
-                    let certificate = ClientCertificate::of(stream.get_ref().1.peer_certificates());
+                    let certificate = ClientCertificate::from_chain(stream.get_ref().1.peer_certificates());
                     self.answer(stream, certificate).await;
                 }
             }

@@ -91,7 +91,7 @@ pub(super) async fn list(
     WithCorrelation(query, correlation): WithCorrelation<EventsQuery>,
 ) -> Result<Json<Events>, Error> {
     let filter = Filter { visible: app.caller().visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
-    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));

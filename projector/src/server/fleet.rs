@@ -37,8 +37,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Reads `limit` and a cursor `P:…`.
-    pub(super) fn of(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
+    /// Parses `limit` and a cursor `P:…`.
+    pub(super) fn parse(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
         Ok(Self { limit: super::limit(limit)?, from: parse_partition_cursor(cursor)? })
     }
 }
@@ -126,7 +126,7 @@ impl EffectsQuery {
 
 pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Error> {
     let listed = query.listed()?;
-    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
     let show = app.show(false, false, None).await?;
@@ -159,7 +159,7 @@ pub(super) struct AnomaliesQuery {
 /// Answers a page of anomalies. Anomalies of a run may be in any partition, since they include records in the wrong
 /// partition.
 pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Error> {
-    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     app.read(move |app| {
@@ -183,7 +183,7 @@ pub(super) struct DeadLettersQuery {
 }
 
 pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>) -> Result<Json<DeadLetters>, Error> {
-    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
     app.read(move |app| {
@@ -236,7 +236,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         let read = reader.poll(1, super::DEADLINE)?;
         let record = read.first().filter(|record| record.offset == offset);
         let logged_at_millis = record.map_or(i64::MAX, |record| record.timestamp_millis);
-        let dropped = Horizons::of(&store.view())?.dropped_by_any(offset, logged_at_millis);
+        let dropped = Horizons::read(&store.view())?.dropped_by_any(offset, logged_at_millis);
         let bytes = record.filter(|_| dropped.is_none()).map(|record| record.value.as_slice()).unwrap_or_default();
         let hex = hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
         Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.0.position(partition, by, 0)) }))

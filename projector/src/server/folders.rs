@@ -21,7 +21,7 @@ pub(super) struct Folders(Arc<[(String, &'static str)]>);
 
 impl Folders {
     /// Reads a server's folders. Relative paths reveal no location, and stay.
-    pub(super) fn of(projector: &Projector) -> Self {
+    pub(super) fn new(projector: &Projector) -> Self {
         let config = &projector.shared.config;
         let content = config.content.as_ref().and_then(runlog_content::Store::folder);
         let content = content.filter(|content| !content.starts_with(&config.dir));

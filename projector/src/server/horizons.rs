@@ -33,7 +33,7 @@ pub(super) struct HorizonsQuery {
 }
 
 pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Error> {
-    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
     app.read(move |app| {

@@ -102,7 +102,7 @@ pub(super) async fn records(
         None => app.moment(run_id.borrow(), &ask, as_of).await?,
     };
     let wanted = Wanted { run_id, moment, at_millis, filter, page: (cursor, limit, order), show };
-    app.large(move |app| bytes.of(wanted.page(app)?)).await
+    app.large(move |app| bytes.encode_page(wanted.page(app)?)).await
 }
 
 /// A requested page of a run's records.

@@ -124,7 +124,7 @@ impl Ends {
     /// Errors: `Overloaded` if the caller is at its limit of streams.
     pub(super) fn of(app: &App) -> Result<Self, Error> {
         let room = [app.caller().stream()?, None];
-        let folders = Folders::of(&app.0);
+        let folders = Folders::new(&app.0);
         Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), folders, _room: room })
     }
 

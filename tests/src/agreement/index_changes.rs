@@ -33,8 +33,8 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
         let mut anew = Deltas::new(partitions, Arc::new(NoRegistry), 0);
         let mut followed = BTreeMap::new();
         for delivery in log {
-            let delta = in_memory.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
-            let again = anew.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let delta = in_memory.compute(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let again = anew.compute(*rows, &skips, delivery).map_err(|error| failed(&error))?;
             let place = format!("the changes of {}:{}", delivery.partition, delivery.offset);
             if delta != again {
                 return Err(differs(&place, format!("with runs in memory {delta:?}, without {again:?}")));
@@ -50,7 +50,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             let what = format!("there {:?}, followed {:?}", of(&there, &followed), of(&followed, &there));
             return Err(differs("the rows after all changes", what));
         }
-        let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
+        let horizons = Horizons::read(*rows).map_err(|error| failed(&error))?;
         let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };
         let shows = Shows { place, horizons: &horizons, proofs: None };
         let mut keys = BTreeSet::new();

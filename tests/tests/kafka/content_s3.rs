@@ -23,7 +23,7 @@ fn content_on_s3_is_verified_and_missing_or_corrupt_content_is_detected() -> any
     runtime()?.block_on(async {
         let store = Store::open(&s3.bucket("content").await?)?;
         let content = text(5 << 20, 4).into_bytes();
-        let reference = Reference::of(&content);
+        let reference = Reference::compute(&content);
         ensure!(!store.has(&reference).await?);
         ensure!(store.get(&reference).await.map_err(|error| error.kind()) == Err(Kind::Missing));
         // Concurrent puts of one object all succeed: the store puts only if the object is absent.

@@ -32,7 +32,7 @@ impl Sum {
 
 impl Digests {
     /// The number of rows of an index, and its digest.
-    pub(crate) fn of(&self, index: Index) -> (u64, Sha256) {
+    pub(crate) fn digest(&self, index: Index) -> (u64, Sha256) {
         let (mut hashed, mut rows) = (Vec::new(), 0);
         for ([_, family], (count, Sum(sum))) in self.families.range([index.byte, 0]..=[index.byte, u8::MAX]) {
             rows += count;
@@ -58,15 +58,15 @@ impl Sink for Digests {
 
 /// The number of rows of an index of a store, and its digest.
 pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::Error> {
-    Ok(under(rows, &[index.byte])?.of(index))
+    Ok(digest_prefix(rows, &[index.byte])?.digest(index))
 }
 
 /// The digests of all indices of a store.
 pub(crate) fn digests<R: Rows>(rows: &R) -> Result<Digests, store::Error> {
-    under(rows, &[])
+    digest_prefix(rows, &[])
 }
 
-fn under<R: Rows>(rows: &R, prefix: &[u8]) -> Result<Digests, store::Error> {
+fn digest_prefix<R: Rows>(rows: &R, prefix: &[u8]) -> Result<Digests, store::Error> {
     let mut digests = Digests::default();
     rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
         digests.put(key, row)?;
@@ -114,7 +114,7 @@ mod tests {
         let rows: Vec<_> = (0..12).map(|number| ([INDEX.byte, number % 3, number], number)).collect();
         let mut reversed = Digests::default();
         rows.iter().rev().for_each(|(key, row)| reversed.put(key, &[*row]).expect("it is hashed"));
-        assert_eq!(reversed.of(INDEX), digest_of(&rows));
+        assert_eq!(reversed.digest(INDEX), digest_of(&rows));
     }
 
     #[test]

@@ -25,14 +25,14 @@ impl RowOrder {
         let mut orders = [[FamilyOrder::Apart(0); FAMILIES_MAX]; INDICES_MAX];
         for index in INDICES {
             for family in index.families {
-                orders[usize::from(index.byte)][usize::from(family.order)] = of(family);
+                orders[usize::from(index.byte)][usize::from(family.order)] = derive_order(family);
             }
         }
         Self(orders)
     }
 
     /// The order of a key's family.
-    pub(super) fn of(&self, key: &[u8]) -> FamilyOrder {
+    pub(super) fn family_order(&self, key: &[u8]) -> FamilyOrder {
         let (Some(index), Some(family)) = (key.first(), key.get(1)) else { return FamilyOrder::Apart(0) };
         let families = self.0.get(usize::from(*index));
         families.and_then(|families| families.get(usize::from(*family))).copied().unwrap_or(FamilyOrder::Apart(0))
@@ -41,14 +41,14 @@ impl RowOrder {
     /// Whether the fold of `run` may read a key: it must belong to the run. In a family that is not keyed by run, only the
     /// fold of the partition's own records may read.
     pub(super) fn is_of(&self, key: &[u8], run: &[u8]) -> bool {
-        match self.of(key) {
+        match self.family_order(key) {
             FamilyOrder::ByRun => key[2..].starts_with(run),
             FamilyOrder::Apart(_) => run == PARTITION,
         }
     }
 }
 
-fn of(family: &RowFamily) -> FamilyOrder {
+fn derive_order(family: &RowFamily) -> FamilyOrder {
     match family.key {
         [KeyPart::Run | KeyPart::Text("run_id"), ..] => FamilyOrder::ByRun,
         [.., KeyPart::U64("offset"), KeyPart::U32("index")] => FamilyOrder::Apart(SUFFIX_BYTES),
@@ -66,14 +66,14 @@ mod tests {
     #[test]
     fn a_family_leaves_in_key_order_if_its_keys_begin_with_the_run() {
         let (order, run, at) = (RowOrder::new(), RunId::new("r\0").expect("an id"), Offset::ZERO);
-        let of = |key: Key| order.of(key.bytes());
-        assert_eq!(of(runs::key(run)), FamilyOrder::ByRun);
-        assert_eq!(of(anomalies::of_run(run, at, 0)), FamilyOrder::ByRun);
-        assert_eq!(of(anomalies::key(at, 0)), FamilyOrder::Apart(12));
-        assert_eq!(of(events::at(events::of_tag("tag"), at, 0)), FamilyOrder::Apart(12));
-        assert_eq!(of(dead_letters::key(at)), FamilyOrder::Apart(8));
+        let order_of = |key: Key| order.family_order(key.bytes());
+        assert_eq!(order_of(runs::key(run)), FamilyOrder::ByRun);
+        assert_eq!(order_of(anomalies::of_run(run, at, 0)), FamilyOrder::ByRun);
+        assert_eq!(order_of(anomalies::key(at, 0)), FamilyOrder::Apart(12));
+        assert_eq!(order_of(events::at(events::of_tag("tag"), at, 0)), FamilyOrder::Apart(12));
+        assert_eq!(order_of(dead_letters::key(at)), FamilyOrder::Apart(8));
         assert_eq!(
-            (of(pools::member("pool", run)), of(horizons::key())),
+            (order_of(pools::member("pool", run)), order_of(horizons::key())),
             (FamilyOrder::Apart(0), FamilyOrder::Apart(0))
         );
     }

@@ -25,7 +25,7 @@ pub fn project_repeat<R: Rows>(
 ) -> Result<(), store::Error> {
     let validity = facts::validity(&record);
     let status = record.facts.status.as_deref().unwrap_or_default();
-    match facts::of(&record) {
+    match facts::fact_of(&record) {
         Some((Family::ConversationTurn, _)) | None => Ok(()),
         Some(about) => put_statement(record, at, about, status, validity, changes),
     }
@@ -45,7 +45,7 @@ pub fn project_retraction<R: Rows>(
     let Some(row) = row else { return Ok(()) };
     // A batch's id has the position of its first record.
     let Some(stated) = codec::read(&row.framed.0).ok().filter(|stated| stated.record_id == id) else { return Ok(()) };
-    let Some(about) = facts::of(&stated) else { return Ok(()) };
+    let Some(about) = facts::fact_of(&stated) else { return Ok(()) };
     if about.0 == Family::ToolCall && !is_of_call(record, about.1, place, changes)? {
         return Ok(());
     }

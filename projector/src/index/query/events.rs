@@ -222,7 +222,7 @@ fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Resul
         };
     }
     let place = key.len().checked_sub(12).map(|from| &key[from..]).ok_or_else(no_place)?;
-    let mut parts = Parts::of(place);
+    let mut parts = Parts::from_bytes(place);
     let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Err(no_place()) };
     let run_id: RunId = store::decode(key, row)?;
     if !visible.contains(run_id.borrow()) {

@@ -129,7 +129,8 @@ pub fn valid_at<R: Rows, T>(
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
         let record: Envelope<'_> = super::envelope(&row.framed.0)?;
-        let Some((about, fact)) = facts::of(&record).filter(|(about, _)| family.is_none_or(|family| family == *about))
+        let Some((about, fact)) =
+            facts::fact_of(&record).filter(|(about, _)| family.is_none_or(|family| family == *about))
         else {
             return Ok(None);
         };
@@ -227,7 +228,7 @@ fn each<R: Rows, T: runlog_schemas::datum::Datum>(
     mut take: impl FnMut((Offset, u32), T),
 ) -> Result<(), Error> {
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
-        let mut place = Parts::of(&key[prefix.bytes().len()..]);
+        let mut place = Parts::from_bytes(&key[prefix.bytes().len()..]);
         if let (Some(offset), Some(index)) = (place.offset(), place.u32()) {
             take((offset, index), store::decode(key, row)?);
         }

@@ -57,7 +57,7 @@ pub fn page<R: Rows>(
     if cursor.is_some_and(|cursor| !cursor.starts_with(Key::new(INDEX, 1).bytes())) {
         return Err(super::foreign_cursor());
     }
-    let horizons = Horizons::of(rows)?;
+    let horizons = Horizons::read(rows)?;
     let key = |row: &HorizonRow| Key::new(INDEX, 1).text(&row.family).offset(row.offset).into_bytes();
     let mut rest = horizons.row().iter().filter(|row| cursor.is_none_or(|cursor| key(row).as_slice() > cursor));
     let page: Vec<&HorizonRow> = rest.by_ref().take(limit).collect();
@@ -76,7 +76,7 @@ pub fn count<R: Rows>(
     until_millis: i64,
     late: impl Fn() -> bool,
 ) -> Result<(u64, bool), Error> {
-    let horizons = Horizons::of(rows)?;
+    let horizons = Horizons::read(rows)?;
     let prefix = Key::new(records::INDEX, 0);
     let (mut seen, mut count, mut complete) = (0_u64, 0, true);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {

@@ -87,30 +87,30 @@ pub fn get<R: Rows>(
     // The checkpoint's unanswered calls are on the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
-    let mut at = PageState::at(cursor);
+    let mut state = PageState::new(cursor);
     let mut left = limit;
     let mut pending = Vec::new();
-    if let Some(cursor) = at.of(store::effects::INDEX) {
+    if let Some(cursor) = state.cursor_of(store::effects::INDEX) {
         let more;
         let contents = content.then_some(contents);
         (pending, more) = effects::pending(rows, contents, place, run_id, (cursor, pending_max), now)?;
-        at.read(more);
+        state.record_read(more);
     }
-    if let Some(cursor) = at.of(tool_calls::INDEX) {
+    if let Some(cursor) = state.cursor_of(tool_calls::INDEX) {
         let (calls, more) = completed_after(rows, place, run_id, covers, cursor, left)?;
         left -= calls.len();
         completed.extend(calls);
-        at.read(more);
+        state.record_read(more);
     }
     let mut open = |index: Index| -> Result<Vec<Standing>, Error> {
-        let Some(cursor) = at.of(index) else { return Ok(Vec::new()) };
+        let Some(cursor) = state.cursor_of(index) else { return Ok(Vec::new()) };
         if left == 0 {
-            at.read(Some(store::evolving::open_of(index, run_id).into_bytes()));
+            state.record_read(Some(store::evolving::open_of(index, run_id).into_bytes()));
             return Ok(Vec::new());
         }
         let (page, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
         left -= page.len();
-        at.read(more);
+        state.record_read(more);
         Ok(page.into_iter().map(|(_, standing)| standing).collect())
     };
     let approvals = open(evolving::APPROVALS)?;
@@ -119,10 +119,10 @@ pub fn get<R: Rows>(
     let write_backs = open(write_backs::INDEX)?;
     // Later checkpoints with missing content are listed on the first page.
     let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
-    if content && let Some(cursor) = at.of(contents::INDEX) {
+    if content && let Some(cursor) = state.cursor_of(contents::INDEX) {
         let (missing, more) = missing_content_of(rows, contents, place, run_id, cursor)?;
         missing_content.extend(missing);
-        at.read(more);
+        state.record_read(more);
     }
     let head = &run.head;
     let reason = not_resumable(head.status, effects::any_unsafe(rows, run_id)?, &missing_content);
@@ -148,7 +148,7 @@ pub fn get<R: Rows>(
         hash: head.hash,
         resumable: reason.is_none(),
         reason,
-        next_cursor: at.next.map(|key| hex(&[&last.get().to_be_bytes()[..], &key].concat())),
+        next_cursor: state.next.map(|key| hex(&[&last.get().to_be_bytes()[..], &key].concat())),
     }))
 }
 
@@ -218,20 +218,20 @@ struct PageState<'a> {
 }
 
 impl<'a> PageState<'a> {
-    fn at(cursor: Option<&'a [u8]>) -> Self {
+    fn new(cursor: Option<&'a [u8]>) -> Self {
         let index = cursor.and_then(|cursor| cursor.first());
         let from = ORDER.iter().position(|list| Some(&(list.byte)) == index).unwrap_or(0);
         Self { cursor, from, next: None }
     }
 
     /// The cursor to read a list from; none if the page does not include it.
-    fn of(&self, list: Index) -> Option<Option<&'a [u8]>> {
+    fn cursor_of(&self, list: Index) -> Option<Option<&'a [u8]>> {
         let at = ORDER.iter().position(|each| *each == list)?;
         (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))
     }
 
     /// Records that a list was read, and its next cursor if it is not complete.
-    fn read(&mut self, more: Cursor) {
+    fn record_read(&mut self, more: Cursor) {
         self.next = more;
     }
 }
@@ -245,7 +245,7 @@ fn missing_content_of<R: Rows>(
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
-    let horizons = Horizons::of(rows)?;
+    let horizons = Horizons::read(rows)?;
     let (page, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);

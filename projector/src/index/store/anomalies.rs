@@ -16,11 +16,11 @@ pub const INDEX: Index = Index::new(
     6,
     "anomalies",
     &[
-        RowFamily::of::<AnomalyRow>(0, "anomalies", &[OFFSET, RECORD_INDEX]),
+        RowFamily::new::<AnomalyRow>(0, "anomalies", &[OFFSET, RECORD_INDEX]),
         RowFamily::empty(1, "by_run", &[RUN_ID, OFFSET, RECORD_INDEX]),
-        RowFamily::of::<FirstJudgement>(2, "by_id", &[RUN_ID, RECORD]),
-        RowFamily::of::<FirstJudgement>(3, "by_content", &[RUN_ID, RECORD, KeyPart::Hash("content_hash")]),
-        RowFamily::of::<FirstJudgement>(4, "repeats", &[RUN_ID, OFFSET]),
+        RowFamily::new::<FirstJudgement>(2, "by_id", &[RUN_ID, RECORD]),
+        RowFamily::new::<FirstJudgement>(3, "by_content", &[RUN_ID, RECORD, KeyPart::Hash("content_hash")]),
+        RowFamily::new::<FirstJudgement>(4, "repeats", &[RUN_ID, OFFSET]),
     ],
 );
 

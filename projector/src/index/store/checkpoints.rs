@@ -26,7 +26,7 @@ pub const INDEX: Index = Index::new(
     4,
     "checkpoints",
     &[
-        RowFamily::of::<RankRow>(
+        RowFamily::new::<RankRow>(
             0,
             "ranks",
             &[
@@ -38,10 +38,10 @@ pub const INDEX: Index = Index::new(
                 RECORD_INDEX,
             ],
         ),
-        RowFamily::of::<CheckpointRow>(1, "checkpoints", &[RUN, KeyPart::Text("checkpoint_id")]),
-        RowFamily::of::<ArrayRow>(2, "arrays", &[RUN]),
-        RowFamily::of::<MessageRow>(3, "messages", &[RUN, KeyPart::U64("number")]),
-        RowFamily::of::<Vec<Range>>(4, "pages", &[RUN, KeyPart::U64("number")]),
+        RowFamily::new::<CheckpointRow>(1, "checkpoints", &[RUN, KeyPart::Text("checkpoint_id")]),
+        RowFamily::new::<ArrayRow>(2, "arrays", &[RUN]),
+        RowFamily::new::<MessageRow>(3, "messages", &[RUN, KeyPart::U64("number")]),
+        RowFamily::new::<Vec<Range>>(4, "pages", &[RUN, KeyPart::U64("number")]),
     ],
 );
 

@@ -13,7 +13,7 @@ use runlog_schemas::{
 
 /// The index.
 pub const INDEX: Index =
-    Index::new(8, "contents", &[RowFamily::of::<ContentRow>(0, "contents", &[RUN, OFFSET, RECORD_INDEX])]);
+    Index::new(8, "contents", &[RowFamily::new::<ContentRow>(0, "contents", &[RUN, OFFSET, RECORD_INDEX])]);
 
 /// The content named by the record at a position.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {

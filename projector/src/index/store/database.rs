@@ -51,8 +51,8 @@ impl Database {
     /// with an older layout gets no further column families: the version that wrote it could no longer open it.
     pub(super) fn open(budget: &Budget, dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
-        let failed = |source| Error::of(dir, source);
-        let options = options::of(budget, Area::Default);
+        let failed = |source| Error::from_rocksdb(dir, source);
+        let options = options::build(budget, Area::Default);
         let names = if dir.join("CURRENT").exists() {
             rocksdb::DB::list_cf(&options, dir).map_err(failed)?
         } else {
@@ -60,14 +60,14 @@ impl Database {
         };
         let area = |name: &str| Area::ALL.into_iter().find(|area| area.name() == name).unwrap_or(Area::Default);
         let named = names.into_iter().map(|name| {
-            let options = options::of(budget, area(&name));
+            let options = options::build(budget, area(&name));
             (name, options)
         });
         let mut db = rocksdb::DB::open_cf_with_opts(&options, dir, named).map_err(failed)?;
         if db.get_pinned(meta::layout().bytes()).map_err(failed)?.is_none() {
             for area in Area::ALL {
                 if db.cf_handle(area.name()).is_none() {
-                    db.create_cf(area.name(), &options::of(budget, area)).map_err(failed)?;
+                    db.create_cf(area.name(), &options::build(budget, area)).map_err(failed)?;
                 }
             }
         }
@@ -78,7 +78,7 @@ impl Database {
     }
 
     fn rocks(&self, source: rocksdb::Error) -> Error {
-        Error::of(&self.dir, source)
+        Error::from_rocksdb(&self.dir, source)
     }
 
     /// An area's column family. Only a store of an older layout, of which only `meta` may be read, lacks some.
@@ -234,7 +234,7 @@ impl Database {
     ) -> Result<OnDisk<'a>, Error> {
         let mut new = Vec::new();
         let mut run_numbers: HashMap<&[u8], Option<u64>, foldhash::fast::RandomState> = HashMap::default();
-        let mut encoded = OnDisk::of(rows, |run, gives| {
+        let mut encoded = OnDisk::encode(rows, |run, gives| {
             let number = match run_numbers.get(run) {
                 Some(number) => *number,
                 None => self.number(run, ReadTier::All)?,

@@ -4,7 +4,8 @@ use super::{Index, Key, RowFamily, index::OFFSET};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// The index.
-pub const INDEX: Index = Index::new(7, "dead_letters", &[RowFamily::of::<DeadLetterRow>(0, "dead_letters", &[OFFSET])]);
+pub const INDEX: Index =
+    Index::new(7, "dead_letters", &[RowFamily::new::<DeadLetterRow>(0, "dead_letters", &[OFFSET])]);
 
 /// A dead letter by offset.
 pub fn key(offset: Offset) -> Key {

@@ -24,8 +24,8 @@ pub const INDEX: Index = Index::new(
     5,
     "effects",
     &[
-        RowFamily::of::<EffectRow>(0, "pending", &[RUN_ID, KIND, ID]),
-        RowFamily::of::<EffectRow>(1, "ended", &[RUN, KIND, ID]),
+        RowFamily::new::<EffectRow>(0, "pending", &[RUN_ID, KIND, ID]),
+        RowFamily::new::<EffectRow>(1, "ended", &[RUN, KIND, ID]),
         RowFamily::empty(2, "contradicted", &[RUN_ID, KIND, ID]),
     ],
 );

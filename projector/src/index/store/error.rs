@@ -94,7 +94,7 @@ pub enum Error {
 const NO_SPACE: &str = "No space left on device";
 
 impl Error {
-    pub(super) fn of(dir: &Path, source: rocksdb::Error) -> Self {
+    pub(super) fn from_rocksdb(dir: &Path, source: rocksdb::Error) -> Self {
         let dir = dir.to_owned();
         match source.kind() {
             rocksdb::ErrorKind::Corruption => Self::Torn { dir, source },

@@ -19,15 +19,15 @@ pub const INDEX: Index = Index::new(
     17,
     "events",
     &[
-        RowFamily::of::<RunId>(0, "by_kind", &[KeyPart::Text("family"), KeyPart::Text("kind"), OFFSET, RECORD_INDEX]),
-        RowFamily::of::<RunId>(1, "by_subject", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
-        RowFamily::of::<RunId>(2, "by_related", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
-        RowFamily::of::<RunId>(
+        RowFamily::new::<RunId>(0, "by_kind", &[KeyPart::Text("family"), KeyPart::Text("kind"), OFFSET, RECORD_INDEX]),
+        RowFamily::new::<RunId>(1, "by_subject", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
+        RowFamily::new::<RunId>(2, "by_related", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
+        RowFamily::new::<RunId>(
             3,
             "by_correlation",
             &[KeyPart::Text("key"), KeyPart::Text("value"), OFFSET, RECORD_INDEX],
         ),
-        RowFamily::of::<RunId>(4, "by_tag", &[KeyPart::Text("tag"), OFFSET, RECORD_INDEX]),
+        RowFamily::new::<RunId>(4, "by_tag", &[KeyPart::Text("tag"), OFFSET, RECORD_INDEX]),
     ],
 );
 

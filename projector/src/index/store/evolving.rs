@@ -31,11 +31,11 @@ pub const PROPOSALS: Index = index(16, "proposals", Family::Proposal, &[OPEN, EN
 const KEY: KeyPart = KeyPart::Text("key");
 
 /// Open objects, by run and key.
-pub const OPEN: RowFamily = RowFamily::of::<StateRow>(0, "open", &[RUN_ID, KEY]);
+pub const OPEN: RowFamily = RowFamily::new::<StateRow>(0, "open", &[RUN_ID, KEY]);
 /// Ended objects, by run and key.
-pub const ENDED: RowFamily = RowFamily::of::<StateRow>(1, "ended", &[RUN, KEY]);
+pub const ENDED: RowFamily = RowFamily::new::<StateRow>(1, "ended", &[RUN, KEY]);
 /// Each record's statement, by run, key and position.
-pub const FACTS: RowFamily = RowFamily::of::<FactRow>(2, "facts", &[RUN, KEY, OFFSET, RECORD_INDEX]);
+pub const FACTS: RowFamily = RowFamily::new::<FactRow>(2, "facts", &[RUN, KEY, OFFSET, RECORD_INDEX]);
 
 /// An index of the states of a lifecycle.
 pub const fn index(byte: u8, name: &'static str, lifecycle: Family, families: &'static [RowFamily]) -> Index {

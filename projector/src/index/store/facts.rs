@@ -16,7 +16,7 @@ symbols! {
 ///
 /// A decision is about a call if the run has that call, otherwise about another effect. This function does not distinguish
 /// these cases.
-pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
+pub fn fact_of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
     let facts = &record.facts;
     let answers = || Some((Family::ToolCall, facts.answers.as_ref()?.as_str()));
     match (facts.payload_type.known()?, facts.status.as_deref()) {

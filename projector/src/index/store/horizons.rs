@@ -44,7 +44,7 @@ pub struct Horizons(Vec<HorizonRow>);
 
 impl Horizons {
     /// Reads a partition's horizons. One get.
-    pub fn of<R: Rows>(rows: &R) -> Result<Self, Error> {
+    pub fn read<R: Rows>(rows: &R) -> Result<Self, Error> {
         Ok(Self::new(rows.get(&key())?))
     }
 

@@ -60,7 +60,7 @@ pub struct RowFamily {
 
 impl RowFamily {
     /// Rows of type `T`.
-    pub const fn of<T: Datum + Serialize>(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
+    pub const fn new<T: Datum + Serialize>(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
         Self { order, name, key, row: RowType::Fields(to_json::<T>) }
     }
 

@@ -130,13 +130,13 @@ pub(crate) fn beginning(key: &[u8]) -> u128 {
 pub struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
-    /// After the index and order bytes.
+    /// Starts after the index and order bytes of `key`.
     pub fn new(key: &'a [u8]) -> Self {
         Self(key.get(2..).unwrap_or_default())
     }
 
-    /// From the start of `bytes`.
-    pub fn of(bytes: &'a [u8]) -> Self {
+    /// Starts at the first of `bytes`, without index and order bytes.
+    pub fn from_bytes(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 

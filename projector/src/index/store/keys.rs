@@ -11,7 +11,7 @@ use runlog_schemas::id::{Offset, RecordId, RunId};
 pub const INDEX: Index = Index::new(
     18,
     "idempotency_keys",
-    &[RowFamily::of::<RecordId>(
+    &[RowFamily::new::<RecordId>(
         0,
         "requests",
         &[RUN, KeyPart::Text("tool_name"), KeyPart::Text("idempotency_key"), OFFSET, RECORD_INDEX],

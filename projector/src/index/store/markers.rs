@@ -12,7 +12,7 @@ use runlog_schemas::{
 
 /// The index.
 pub const INDEX: Index =
-    Index::new(13, "recovery_markers", &[RowFamily::of::<MarkerRow>(0, "markers", &[RUN, OFFSET, RECORD_INDEX])]);
+    Index::new(13, "recovery_markers", &[RowFamily::new::<MarkerRow>(0, "markers", &[RUN, OFFSET, RECORD_INDEX])]);
 
 /// The marker at a position.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {

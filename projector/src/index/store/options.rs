@@ -20,8 +20,8 @@ const L0_TABLES: i32 = 8;
 const FILE_BYTES: u64 = 16 << 20;
 const EVENTS_FILE_BYTES: u64 = 4 << 20;
 
-/// The options of an area of a store with this budget. The default area's options also apply to the whole database.
-pub(super) fn of(budget: &Budget, area: Area) -> rocksdb::Options {
+/// Builds the options of an area of a store with this budget. The default area's options also apply to the whole database.
+pub(super) fn build(budget: &Budget, area: Area) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);

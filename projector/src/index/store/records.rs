@@ -18,7 +18,7 @@ pub const INDEX: Index = Index::new(
     "records",
     &[
         RowFamily::records(0, "records", &[RUN, OFFSET, RECORD_INDEX]),
-        RowFamily::of::<FirstJudgement>(1, "by_id", &[RUN, RECORD]),
+        RowFamily::new::<FirstJudgement>(1, "by_id", &[RUN, RECORD]),
     ],
 );
 

@@ -8,7 +8,7 @@ use runlog_schemas::{
 };
 
 /// The index.
-pub const INDEX: Index = Index::new(1, "runs", &[RowFamily::of::<RunRow>(0, "runs", &[RUN_ID])]);
+pub const INDEX: Index = Index::new(1, "runs", &[RowFamily::new::<RunRow>(0, "runs", &[RUN_ID])]);
 
 /// A run's row.
 pub fn key(run_id: RunId<&str>) -> Key {

@@ -51,8 +51,8 @@ impl fmt::Debug for TableOptions {
 
 impl TableOptions {
     /// The options with which a store with this budget writes its own tables.
-    pub fn of(budget: &Budget) -> Self {
-        Self(options::of(budget, Area::Default))
+    pub fn new(budget: &Budget) -> Self {
+        Self(options::build(budget, Area::Default))
     }
 }
 
@@ -134,10 +134,10 @@ impl<'o> Tables<'o> {
             *begun = Some((begin(options, &folder.join(area.name()), files)?, 0));
         }
         if let Some((table, bytes)) = begun {
-            table.put(key, row).map_err(|source| Error::of(folder, source))?;
+            table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
             *bytes += key.len() + row.len();
             if *bytes >= *max {
-                table.finish().map_err(|source| Error::of(folder, source))?;
+                table.finish().map_err(|source| Error::from_rocksdb(folder, source))?;
                 *begun = None;
             }
         }
@@ -157,7 +157,7 @@ impl<'o> Tables<'o> {
             }
             let mut table = begin(options, &others, files)?;
             for (key, row) in &*rows {
-                table.put(key, row).map_err(|source| Error::of(folder, source))?;
+                table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
             }
             *family = Family::Large { table, bytes: *bytes };
             return Ok(());
@@ -166,10 +166,10 @@ impl<'o> Tables<'o> {
             *family = Family::Large { table: begin(options, &others, files)?, bytes: 0 };
         }
         if let Family::Large { table, bytes } = family {
-            table.put(key, row).map_err(|source| Error::of(folder, source))?;
+            table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
             *bytes += key.len() + row.len();
             if *bytes >= *max {
-                table.finish().map_err(|source| Error::of(folder, source))?;
+                table.finish().map_err(|source| Error::from_rocksdb(folder, source))?;
                 *family = Family::Rolled;
             }
         }
@@ -178,7 +178,7 @@ impl<'o> Tables<'o> {
 
     /// Syncs and closes all tables, and returns their files. No two of them overlap, so RocksDB puts them on one level.
     pub fn finish(mut self) -> Result<TableFiles, Error> {
-        let failed = |source| Error::of(&self.folder, source);
+        let failed = |source| Error::from_rocksdb(&self.folder, source);
         for stream in [&mut self.of_runs, &mut self.of_events] {
             if let Some((mut table, _)) = stream.table.take() {
                 table.finish().map_err(failed)?;
@@ -217,7 +217,7 @@ impl<'o> Tables<'o> {
 fn begin<'o>(options: &'o TableOptions, name: &Path, files: &mut Vec<PathBuf>) -> Result<SstFileWriter<'o>, Error> {
     let path = name.with_extension(format!("{}.sst", files.len()));
     let table = SstFileWriter::create(&options.0);
-    table.open(&path).map_err(|source| Error::of(&path, source))?;
+    table.open(&path).map_err(|source| Error::from_rocksdb(&path, source))?;
     files.push(path);
     Ok(table)
 }
@@ -280,7 +280,7 @@ mod tests {
     fn added_tables_are_in_the_store_after_a_crash_and_replace_its_rows() {
         let folder = tempfile::tempdir().expect("a folder");
         let budget = Budget::new(8 << 20);
-        let (files, mut rows) = written(&TableOptions::of(&budget), folder.path().join("tables"));
+        let (files, mut rows) = written(&TableOptions::new(&budget), folder.path().join("tables"));
         let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         let store = open();
         let before = [(&[5, 0, 7][..], Some(&b"replaced"[..])), (&[7, 0, 7], Some(b"kept"))];
@@ -308,7 +308,7 @@ mod tests {
         let budget = Budget::new(8 << 20);
         let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         for _ in 0..2 {
-            let (files, _) = written(&TableOptions::of(&budget), folder.path().join("tables"));
+            let (files, _) = written(&TableOptions::new(&budget), folder.path().join("tables"));
             assert!(files.of_runs.len() > 3 && files.of_events.len() > 3, "{files:?}");
             let store = open();
             store.ingest(TableFiles { default: Vec::new(), ..files }).expect("tables can be added");
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn no_two_tables_overlap() {
         let folder = tempfile::tempdir().expect("a folder");
-        let options = TableOptions::of(&Budget::new(8 << 20));
+        let options = TableOptions::new(&Budget::new(8 << 20));
         let (TableFiles { of_runs, of_events, default, .. }, _) = written(&options, folder.path().join("tables"));
         assert!(default.len() > 7, "{default:?}");
         for (name, files) in [("runs", of_runs), ("events", of_events), ("default", default)] {
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_row_out_of_order_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
-        let options = TableOptions::of(&Budget::new(8 << 20));
+        let options = TableOptions::new(&Budget::new(8 << 20));
         for (first, second) in [(&[1, 0, 2][..], &[1, 0, 1][..]), (b"\x02\x00a\x00\x012", b"\x02\x00a\x00\x011")] {
             let mut tables = Tables::new(&options, folder.path().to_owned(), TableBytes { min: 0, max: 300 });
             tables.put(first, b"").expect("the first");

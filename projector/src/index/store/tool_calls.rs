@@ -21,15 +21,15 @@ pub const INDEX: Index = Index::new(
     3,
     "tool_calls",
     &[
-        RowFamily::of::<RecordId>(
+        RowFamily::new::<RecordId>(
             0,
             "by_fingerprint",
             &[RUN, KeyPart::Text("fingerprint"), KeyPart::U32("occurrence")],
         ),
-        RowFamily::of::<CallRow>(1, "calls", &[RUN, RECORD]),
-        RowFamily::of::<RecordId>(2, "by_order", &[RUN, KeyPart::U64("journal_seq")]),
-        RowFamily::of::<u32>(3, "counts", &[RUN, KeyPart::Text("fingerprint")]),
-        RowFamily::of::<Validity>(4, "stated", &[RUN, RECORD, OFFSET, RECORD_INDEX]),
+        RowFamily::new::<CallRow>(1, "calls", &[RUN, RECORD]),
+        RowFamily::new::<RecordId>(2, "by_order", &[RUN, KeyPart::U64("journal_seq")]),
+        RowFamily::new::<u32>(3, "counts", &[RUN, KeyPart::Text("fingerprint")]),
+        RowFamily::new::<Validity>(4, "stated", &[RUN, RECORD, OFFSET, RECORD_INDEX]),
     ],
 );
 

@@ -15,7 +15,7 @@ use runlog_schemas::{
 pub const INDEX: Index = Index::new(
     15,
     "turns",
-    &[RowFamily::of::<TurnRow>(0, "turns", &[RUN, KeyPart::Text("message_id"), OFFSET, RECORD_INDEX])],
+    &[RowFamily::new::<TurnRow>(0, "turns", &[RUN, KeyPart::Text("message_id"), OFFSET, RECORD_INDEX])],
 );
 
 /// The statement of the record at a position about a message.

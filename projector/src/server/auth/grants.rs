@@ -83,7 +83,7 @@ impl Table {
                 visible: Visible::new(runs),
                 expires_millis,
                 room: Arc::clone(rooms.entry(principal.to_owned()).or_default()),
-                allowance: file.limits.of(principal),
+                allowance: file.limits.allowance(principal),
             };
             (credential, Arc::new(grant))
         };

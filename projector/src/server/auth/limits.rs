@@ -84,7 +84,7 @@ impl Limits {
     }
 
     /// The limits of a principal.
-    pub(super) fn of(&self, principal: &str) -> Allowance {
+    pub(super) fn allowance(&self, principal: &str) -> Allowance {
         let set = |limit| [principal, OTHERS].iter().find_map(|name| self.0.get(*name)?.get(&limit).copied());
         Allowance(
             Limit::ALL
@@ -149,7 +149,7 @@ mod tests {
         let limits: Limits =
             serde_json::from_str(r#"{"*": {"streams": 2, "requests_per_second": 3}, "agent": {"streams": 1}}"#)
                 .unwrap();
-        let of = |principal, limit| limits.of(principal).get(limit);
+        let of = |principal, limit| limits.allowance(principal).get(limit);
         assert_eq!((of("agent", Limit::Streams), of("other", Limit::Streams)), (1, 2));
         assert_eq!((of("agent", Limit::RequestsPerSecond), of("agent", Limit::RequestsInProgress)), (3, 256));
         for wrong in [r#"{"*": {"stream": 1}}"#, r#"{"*": {"streams": 0}}"#] {
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_bucket_is_used_up_comes_back_steadily_and_a_large_amount_is_paid_for_afterwards() {
-        let (limit, begun) = (Limit::RequestsPerSecond, Instant::now());
-        let at = |millis| begun + Duration::from_millis(millis);
+        let (limit, start) = (Limit::RequestsPerSecond, Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
         let mut bucket = Bucket::default();
         for _ in 0..4 {
             assert_eq!(bucket.wait(limit, 4, at(0)), None);

@@ -25,11 +25,11 @@ pub(super) fn describe(schemas: &mut Value) {
     let (mut named, mut mapping) = (Map::new(), Map::new());
     // A field before the payload may define a type; later fields then refer to the type by name.
     for field in items(&record["fields"]).iter().filter(|field| field["name"] != "payload") {
-        of(&field["type"], &mut named);
+        schema_of(&field["type"], &mut named);
     }
     let shared = std::mem::take(&mut named);
     for ((branch, tag), example) in branches.iter().zip(Payload::TYPES).zip(Payload::EXAMPLES) {
-        let reference = of(branch, &mut named);
+        let reference = schema_of(branch, &mut named);
         mapping.insert((*tag).to_owned(), reference["$ref"].clone());
         let example: Value = serde_json::from_str(example).unwrap_or_default();
         let name = component(branch["name"].as_str().unwrap_or_default());
@@ -60,12 +60,12 @@ fn finish(payload: &mut Map<String, Value>, tag: &str, example: &Value) {
 }
 
 /// Makes the schema of an Avro type. Named types go into `named`, and become references.
-fn of(avro: &Value, named: &mut Map<String, Value>) -> Value {
+fn schema_of(avro: &Value, named: &mut Map<String, Value>) -> Value {
     match avro {
         Value::String(name) => primitive(name),
         Value::Array(branches) => union(branches, named),
         _ => match avro["type"].as_str().unwrap_or_default() {
-            "array" => json!({ "type": "array", "items": of(&avro["items"], named) }),
+            "array" => json!({ "type": "array", "items": schema_of(&avro["items"], named) }),
             "record" | "enum" | "fixed" => {
                 let name = component(avro["name"].as_str().unwrap_or_default());
                 let schema = match avro["type"].as_str() {
@@ -106,7 +106,7 @@ fn primitive(name: &str) -> Value {
 }
 
 fn union(branches: &[Value], named: &mut Map<String, Value>) -> Value {
-    let schemas: Vec<Value> = branches.iter().map(|branch| of(branch, named)).collect();
+    let schemas: Vec<Value> = branches.iter().map(|branch| schema_of(branch, named)).collect();
     json!({ "anyOf": schemas })
 }
 
@@ -114,7 +114,7 @@ fn object(avro: &Value, named: &mut Map<String, Value>) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for field in items(&avro["fields"]) {
         let (name, doc) = (field["name"].as_str().unwrap_or_default(), field["doc"].as_str().unwrap_or_default());
-        let mut schema = of(&field["type"], named);
+        let mut schema = schema_of(&field["type"], named);
         if doc.contains("JSON text") {
             let one = json!({ "description": "Any JSON value." });
             let is_list = field["type"]["type"] == "array";
@@ -149,7 +149,7 @@ fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
     let variants: Vec<Value> = names
         .zip(branches)
         .map(|(name, branch)| {
-            let content = of(branch, named);
+            let content = schema_of(branch, named);
             match (form["tag"].as_str(), form["content"].as_str()) {
                 (Some(tag), Some(member)) => json!({ "type": "object", "required": [tag, member],
                     "properties": { tag: { "const": name }, member: content }, "additionalProperties": true }),

@@ -26,27 +26,27 @@ impl Random {
         usize::try_from((mixed ^ mixed >> 31) % end as u64).expect("below `end`")
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
     fn run(&mut self) -> RunId<&'static str> {
-        RunId::new(self.of(&RUNS)).expect("an id")
+        RunId::new(self.pick(&RUNS)).expect("an id")
     }
 
     /// In three buckets, and at the ends of one.
     fn offset(&mut self) -> Offset {
-        let of = self.of(&[0_u32, 7, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20]);
-        Offset::from(of + u32::try_from(self.below(3)).expect("small"))
+        let start = self.pick(&[0_u32, 7, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20]);
+        Offset::from(start + u32::try_from(self.below(3)).expect("small"))
     }
 
     /// A list of each kind.
     fn list(&mut self) -> Key {
-        let (run, name) = (self.run(), self.of(&LISTS));
+        let (run, name) = (self.run(), self.pick(&LISTS));
         match self.below(9) {
             0 => records::prefix(run),
             1 => tool_calls::order_prefix(run),
-            2 => events::of_kind(name, self.of(&LISTS)),
+            2 => events::of_kind(name, self.pick(&LISTS)),
             3 => events::of_tag(name),
             4 => effects::pending_of(run),
             5 => evolving::ended_of(evolving::WAKES, run),
@@ -57,27 +57,27 @@ impl Random {
     }
 
     fn key(&mut self) -> Key {
-        let (run, id) = (self.run(), RecordId::new(self.of(&LISTS)).expect("an id"));
+        let (run, id) = (self.run(), RecordId::new(self.pick(&LISTS)).expect("an id"));
         match self.below(9) {
             0 => records::key(run, self.offset(), 0),
             1 => records::by_id(run, id),
-            2 => events::at(events::of_kind(self.of(&LISTS), self.of(&LISTS)), self.offset(), 1),
-            3 => events::at(events::of_tag(self.of(&LISTS)), self.offset(), 0),
+            2 => events::at(events::of_kind(self.pick(&LISTS), self.pick(&LISTS)), self.offset(), 1),
+            3 => events::at(events::of_tag(self.pick(&LISTS)), self.offset(), 0),
             4 => effects::pending(run, EffectKind::ToolCall, id),
             5 => effects::ended(run, EffectKind::ToolCall, id),
-            6 => evolving::ended(evolving::WAKES, run, self.of(&LISTS)),
+            6 => evolving::ended(evolving::WAKES, run, self.pick(&LISTS)),
             7 => runs::key(run),
-            _ => evolving::fact(evolving::WAKES, run, self.of(&LISTS), self.offset(), 0),
+            _ => evolving::fact(evolving::WAKES, run, self.pick(&LISTS), self.offset(), 0),
         }
     }
 }
 
-type Found = Vec<(Vec<u8>, Vec<u8>)>;
+type KeyRows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The first `count` rows that a scan visits.
-fn scanned<R: Rows>(rows: &R, prefix: &[u8], start: &[u8], backwards: bool, count: usize) -> Found {
+fn scanned<R: Rows>(rows: &R, prefix: &[u8], start: &[u8], backwards: bool, count: usize) -> KeyRows {
     let direction = if backwards { rocksdb::Direction::Reverse } else { rocksdb::Direction::Forward };
-    let mut rows_read = Found::new();
+    let mut rows_read = KeyRows::new();
     let mut visit = |key: &[u8], row: &[u8]| {
         rows_read.push((key.to_vec(), row.to_vec()));
         Ok(if rows_read.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -90,7 +90,7 @@ fn scanned<R: Rows>(rows: &R, prefix: &[u8], start: &[u8], backwards: bool, coun
 fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
     let key = random.key();
     assert_eq!(disk.row(key.bytes()).expect("read"), memory.row(key.bytes()).expect("read"), "{key:?}");
-    let (list, count) = (random.list(), random.of(&[1, 2, 5, 1000]));
+    let (list, count) = (random.list(), random.pick(&[1, 2, 5, 1000]));
     let prefix = list.bytes();
     let starts = [prefix.to_vec(), random.key().into_bytes(), [prefix, &[0, 0, 4][..random.below(4)]].concat()];
     let keys: Vec<_> = scanned(memory, prefix, prefix, false, 1000).into_iter().map(|(key, _)| key).collect();
@@ -112,7 +112,7 @@ fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
         );
     }
     // Across runs, and across lists.
-    for prefix in [&[5, 0][..], &[5, 1], &[10, 1], &[17, 0], events::of_family(random.of(&LISTS)).bytes()] {
+    for prefix in [&[5, 0][..], &[5, 1], &[10, 1], &[17, 0], events::of_family(random.pick(&LISTS)).bytes()] {
         let from = scanned(memory, prefix, prefix, false, 1000);
         let from = from.get(random.below(from.len() + 1)).map_or_else(|| prefix.to_vec(), |(key, _)| key.clone());
         assert_eq!(
@@ -124,7 +124,7 @@ fn agree(random: &mut Random, disk: &View<'_>, memory: &View<'_>) {
 }
 
 /// All rows of indices, in the order of their keys.
-fn all<R: Rows>(rows: &R) -> Found {
+fn all<R: Rows>(rows: &R) -> KeyRows {
     let mut all_rows = scanned(rows, &[], &[], false, usize::MAX);
     all_rows.retain(|(key, _)| index_of(key).is_some());
     all_rows.sort();

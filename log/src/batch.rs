@@ -15,7 +15,7 @@ pub(crate) struct Limits<'a> {
 impl Limits<'_> {
     /// Returns the size of the batch in bytes, or the reason to refuse it as a whole.
     pub(crate) fn check(&self, partition: PartitionId, batch: &[Entry]) -> Result<usize, Error> {
-        let invalid = |what: String| Err(Error::new(Kind::Invalid, self.topic, what).at(partition));
+        let invalid = |what: String| Err(Error::new(Kind::Invalid, self.topic, what).in_partition(partition));
         self.check_partition(partition)?;
         if batch.len() > BATCH_ENTRIES_MAX {
             return invalid(format!("a batch of {} records is over the limit of {BATCH_ENTRIES_MAX}", batch.len()));
@@ -50,7 +50,7 @@ impl Limits<'_> {
             return Ok(());
         }
         let what = format!("the partition does not exist: the log has {} partitions", self.partitions);
-        Err(Error::new(Kind::Invalid, self.topic, what).at(partition))
+        Err(Error::new(Kind::Invalid, self.topic, what).in_partition(partition))
     }
 }
 

@@ -43,14 +43,14 @@ impl Error {
 
     /// Names the partition.
     #[must_use]
-    pub fn at(mut self, partition: PartitionId) -> Self {
+    pub fn in_partition(mut self, partition: PartitionId) -> Self {
         self.subject.partition = Some(partition);
         self
     }
 
     /// Names the offset.
     #[must_use]
-    pub fn offset(mut self, offset: Offset) -> Self {
+    pub fn at_offset(mut self, offset: Offset) -> Self {
         self.subject.offset = Some(offset);
         self
     }
@@ -96,7 +96,7 @@ mod tests {
     fn an_error_names_what_it_knows_and_nothing_else() {
         let error = Error::new(Kind::Retry, "t", "it failed");
         assert_eq!(error.to_string(), "it failed, topic t");
-        let error = error.at(1.into()).offset(7.into());
+        let error = error.in_partition(1.into()).at_offset(7.into());
         assert_eq!(error.to_string(), "it failed, topic t, partition 1, offset 7");
         let Subject { topic, partition, offset, record_id, run_id } = error.subject().clone();
         assert_eq!((topic.as_deref(), partition, offset), (Some("t"), Some(1.into()), Some(7.into())));

@@ -182,7 +182,7 @@ impl Log for KafkaLog {
             Err(refusal) => return settled(Err(refusal)),
         };
         if let Err(replaced) = self.identity.check() {
-            return settled(Err(replaced.at(partition)));
+            return settled(Err(replaced.in_partition(partition)));
         }
         let Some(producer) = &self.producer else {
             return settled(Err(Error::new(Kind::Fatal, self.topic(), "the log is closed")));
@@ -193,7 +193,7 @@ impl Log for KafkaLog {
         match producer.send(partition, &batch, bytes) {
             Ok(acked) => {
                 let lost = Error::new(Kind::Unknown, self.topic(), "the producer ended without an answer");
-                Box::pin(async move { acked.await.unwrap_or(Err(lost.at(partition))) })
+                Box::pin(async move { acked.await.unwrap_or(Err(lost.in_partition(partition))) })
             }
             Err(refusal) => settled(Err(refusal)),
         }

@@ -94,7 +94,7 @@ impl Bounds {
             return Ok(());
         }
         let what = format!("the offset is outside of the log, whose offsets are {start} to {end}");
-        Err(Error::new(Kind::OutOfRange, topic, what).at(partition).offset(next))
+        Err(Error::new(Kind::OutOfRange, topic, what).in_partition(partition).at_offset(next))
     }
 }
 

@@ -150,12 +150,12 @@ impl Log for LocalLog {
             Ok(()) => {}
             Err(queue::Refused::Full) => {
                 let full = Error::new(Kind::Retry, &shared.topic, "the log's queue is full");
-                return settled(Err(full.at(partition)));
+                return settled(Err(full.in_partition(partition)));
             }
-            Err(queue::Refused::Closed) => return settled(Err(shared.closed().at(partition))),
+            Err(queue::Refused::Closed) => return settled(Err(shared.closed().in_partition(partition))),
         }
-        let lost =
-            Error::new(Kind::Unknown, &shared.topic, "the log's writer thread ended without an answer").at(partition);
+        let lost = Error::new(Kind::Unknown, &shared.topic, "the log's writer thread ended without an answer")
+            .in_partition(partition);
         Box::pin(async move { acked.await.unwrap_or(Err(lost)) })
     }
 

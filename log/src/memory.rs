@@ -191,7 +191,7 @@ impl Log for MemoryLog {
         }
         let mut state = self.0.lock();
         let fault = state.append_faults.pop_front();
-        let failed = |kind| settled(Err(Error::new(kind, self.topic(), "an injected failure").at(partition)));
+        let failed = |kind| settled(Err(Error::new(kind, self.topic(), "an injected failure").in_partition(partition)));
         match fault {
             Some(AppendFault::Refused(kind)) => return failed(kind),
             Some(AppendFault::UnknownLost) => return failed(Kind::Unknown),

@@ -191,7 +191,7 @@ impl BoundsClient {
     }
 
     fn ended(&self, partition: PartitionId) -> Error {
-        Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").at(partition)
+        Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").in_partition(partition)
     }
 }
 
@@ -352,7 +352,7 @@ impl Asker {
         self.note_attempt(false);
         for Question { partition, answer, .. } in open.extract_if(.., |question| is_asked(question)) {
             let fetched = fetched.as_ref().map_err(KafkaError::clone);
-            answer.tell(fetched, partition, |error| failed(&self.topic, error).at(partition));
+            answer.tell(fetched, partition, |error| failed(&self.topic, error).in_partition(partition));
         }
         true
     }
@@ -360,7 +360,7 @@ impl Asker {
 
 fn late(brokers: &str, topic: &str, partition: PartitionId) -> Error {
     Error::new(Kind::Retry, topic, format!("timed out reading the partition's offsets from brokers {brokers}"))
-        .at(partition)
+        .in_partition(partition)
 }
 
 /// Fetches the bounds on the caller's thread. Repeats the request for up to `wait` while the cluster is not ready to answer.

@@ -166,7 +166,7 @@ impl Producer {
             return Ok(());
         }
         let what = "the producer failed; its replacement waits until the records in flight are answered";
-        Err(Error::new(Kind::Retry, &self.topic, what).at(partition))
+        Err(Error::new(Kind::Retry, &self.topic, what).in_partition(partition))
     }
 
     fn replace_client(&self, current: &mut Client, reason: String) -> Result<(), Error> {
@@ -196,7 +196,7 @@ impl Producer {
             Some(RDKafkaErrorCode::Fatal) => (Kind::Fatal, "the producer has failed permanently"),
             _ => (Kind::Retry, "the producer refuses the record"),
         };
-        Error::new(kind, &self.topic, what).at(partition).because(error)
+        Error::new(kind, &self.topic, what).in_partition(partition).because(error)
     }
 }
 
@@ -357,7 +357,7 @@ impl Deliveries {
         match result {
             Ok(message) => Offset::from_signed(message.offset()).map_err(|why| {
                 let what = "the record landed, but its offset is unknown";
-                Error::new(Kind::Unknown, &self.topic, what).at(partition).because(why)
+                Error::new(Kind::Unknown, &self.topic, what).in_partition(partition).because(why)
             }),
             Err((error, _)) => {
                 let what = match error.rdkafka_error_code() {
@@ -375,7 +375,7 @@ impl Deliveries {
                     }
                     _ => "the append failed and may have landed",
                 };
-                Err(Error::new(Kind::Unknown, &self.topic, what).at(partition).because(error.clone()))
+                Err(Error::new(Kind::Unknown, &self.topic, what).in_partition(partition).because(error.clone()))
             }
         }
     }

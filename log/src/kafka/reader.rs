@@ -89,10 +89,10 @@ impl Gathered {
         };
         let partition = PartitionId::from_signed(message.partition()).map_err(placeless)?;
         let Some(next) = places.get_mut(&partition) else { return Ok(()) };
-        let offset = Offset::from_signed(message.offset()).map_err(|why| placeless(why).at(partition))?;
+        let offset = Offset::from_signed(message.offset()).map_err(|why| placeless(why).in_partition(partition))?;
         if offset < *next {
             let what = format!("the consumer moved backwards: expected at least offset {next}");
-            return Err(Error::new(Kind::Fatal, topic, what).at(partition).offset(offset));
+            return Err(Error::new(Kind::Fatal, topic, what).in_partition(partition).at_offset(offset));
         }
         *next = offset.saturating_add(1);
         let value = message.payload().unwrap_or_default().to_vec();
@@ -155,8 +155,9 @@ impl KafkaReader {
         }
         let bounds = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
         for (partition, next) in places {
-            let missing =
-                || Error::new(Kind::Retry, &self.topic, "cannot read the bounds from the brokers").at(*partition);
+            let missing = || {
+                Error::new(Kind::Retry, &self.topic, "cannot read the bounds from the brokers").in_partition(*partition)
+            };
             let bounds = bounds.get(partition).ok_or_else(missing)?;
             bounds.check(&self.topic, *partition, *next)?;
         }
@@ -243,7 +244,7 @@ impl KafkaReader {
                 self.withheld.insert(partition);
                 let what = "the broker gave a damaged batch, and gave it again";
                 let next = self.places.get(&partition).copied().unwrap_or_default();
-                Error::new(Kind::Damaged, &self.topic, what).at(partition).offset(next).because(error)
+                Error::new(Kind::Damaged, &self.topic, what).in_partition(partition).at_offset(next).because(error)
             }
             Ok(None) => context::failed(&self.topic, "a fetched batch was damaged", error),
             Err(failed) => failed,
@@ -290,7 +291,7 @@ impl KafkaReader {
         };
         let Ok(position) = Offset::from_signed(position) else {
             let what = format!("the consumer reports the invalid position {position}");
-            return Err(Error::new(Kind::Fatal, &self.topic, what).at(partition));
+            return Err(Error::new(Kind::Fatal, &self.topic, what).in_partition(partition));
         };
         let moved = position > *next;
         *next = position.max(*next);

@@ -142,14 +142,16 @@ impl Store {
     /// Decodes the iterator's record, which must have the offset `next`.
     fn record_at(&self, iterator: &DBRawIterator<'_>, partition: PartitionId, next: Offset) -> Result<Delivery, Error> {
         let Some((key, value)) = iterator.item() else {
-            iterator.status().map_err(|source| self.error("the read failed", source).at(partition))?;
-            return Err(self.damaged(partition, "a record is missing").offset(next));
+            iterator.status().map_err(|source| self.error("the read failed", source).in_partition(partition))?;
+            return Err(self.damaged(partition, "a record is missing").at_offset(next));
         };
         let record = match layout::decode_key(key) {
-            Some(offset) if offset != next => return Err(self.damaged(partition, "a record is missing").offset(next)),
+            Some(offset) if offset != next => {
+                return Err(self.damaged(partition, "a record is missing").at_offset(next));
+            }
             offset => offset.and_then(|offset| layout::decode_record(partition, offset, value)),
         };
-        record.ok_or_else(|| self.damaged(partition, "a record does not decode").offset(next))
+        record.ok_or_else(|| self.damaged(partition, "a record does not decode").at_offset(next))
     }
 
     /// Removes a record, as damage would.
@@ -197,7 +199,7 @@ impl Store {
             let mut iterator = db.raw_iterator_cf(self.family(db, partition)?);
             iterator.seek_to_last();
             let Some((key, value)) = iterator.item() else {
-                iterator.status().map_err(|source| self.error("the read failed", source).at(partition))?;
+                iterator.status().map_err(|source| self.error("the read failed", source).in_partition(partition))?;
                 return Ok(Tail { end: Offset::ZERO, millis: i64::MIN });
             };
             let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
@@ -224,7 +226,7 @@ impl Store {
 
     fn damaged(&self, partition: PartitionId, what: &str) -> Error {
         let what = format!("{what} in {}; {DAMAGED}", self.dir.display());
-        Error::new(Kind::Damaged, &self.topic, what).at(partition)
+        Error::new(Kind::Damaged, &self.topic, what).in_partition(partition)
     }
 
     fn error(&self, what: &str, source: rocksdb::Error) -> Error {

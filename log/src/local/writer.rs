@@ -130,7 +130,7 @@ impl Writer {
 
     fn fail(&self, group: Vec<Pending>, kind: Kind, what: &str, cause: &str) {
         for pending in group {
-            let error = Error::new(kind, &self.shared.topic, what).at(pending.partition).because(cause);
+            let error = Error::new(kind, &self.shared.topic, what).in_partition(pending.partition).because(cause);
             let _ = pending.ack.send(Err(error));
         }
     }

@@ -59,7 +59,7 @@ impl MemoryReader {
                 if taken.records.is_empty() && !taken.moved {
                     let what = "the log's start has moved past the reader";
                     let error = Error::new(Kind::OutOfRange, &self.shared.options.topic, what);
-                    return Err(error.at(partition).offset(place.next));
+                    return Err(error.in_partition(partition).at_offset(place.next));
                 }
                 continue;
             }

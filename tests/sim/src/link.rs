@@ -131,7 +131,7 @@ impl Link {
     }
 
     fn failure(&self, kind: Kind, what: &str, partition: PartitionId) -> Error {
-        Error::new(kind, self.log.topic(), what).at(partition)
+        Error::new(kind, self.log.topic(), what).in_partition(partition)
     }
 }
 
@@ -258,7 +258,7 @@ impl Log for Link {
         }
         let topic = self.log.topic().to_owned();
         Box::pin(async move {
-            let gone = || Error::new(Kind::Unknown, &topic, "the connection is gone").at(partition);
+            let gone = || Error::new(Kind::Unknown, &topic, "the connection is gone").in_partition(partition);
             acknowledged.await.unwrap_or_else(|_| Err(gone()))
         })
     }

@@ -317,7 +317,7 @@ fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Re
         Ok((None, true)) => Ok(false),
         Ok((None, false)) => {
             let late = "timed out reading the record where the index ends";
-            Err(runlog_log::Error::new(Kind::Retry, log.topic(), late).at(partition).offset(last.offset))
+            Err(runlog_log::Error::new(Kind::Retry, log.topic(), late).in_partition(partition).at_offset(last.offset))
         }
         Err(error) if error.kind() == Kind::OutOfRange => Ok(false),
         Err(error) => Err(error),

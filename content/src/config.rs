@@ -41,7 +41,7 @@ impl Config {
         Self { url: url.into(), options, inline_bytes_max, deadline: Duration::from_secs(30) }
     }
 
-    pub(crate) fn place(&self) -> Result<Place, Error> {
+    pub(crate) fn location(&self) -> Result<Location, Error> {
         let invalid = |what: &str| {
             let message = format!("the content store {:?} {what}; use file:DIR or s3://BUCKET/PREFIX", self.url);
             Err(Error::new(Kind::Invalid, message))
@@ -56,7 +56,7 @@ impl Config {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
             return match bucket {
                 "" => invalid("names no bucket"),
-                bucket => Ok(Place::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() }),
+                bucket => Ok(Location::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() }),
             };
         }
         let Some(path) = self.url.strip_prefix("file:") else { return invalid("is neither a folder nor an S3 bucket") };
@@ -66,14 +66,14 @@ impl Config {
             "" | "//" => invalid("names no folder"),
             path if path.starts_with("//") => invalid("names a host"),
             _ if !self.options.is_empty() => invalid("is a folder, for which there are no options"),
-            path => Ok(Place::Folder(PathBuf::from(path))),
+            path => Ok(Location::Folder(PathBuf::from(path))),
         }
     }
 }
 
 /// The location of the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Folder(PathBuf),
     S3 { bucket: String, prefix: String },
 }
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn a_url_names_a_folder_or_a_bucket_and_nothing_else() {
-        let place = |url: &str| Config::new(url).place();
+        let location = |url: &str| Config::new(url).location();
         for (url, path) in [("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:a", "a"), ("file:./a b", "./a b")] {
-            assert_eq!(place(url).expect(url), Place::Folder(path.into()));
+            assert_eq!(location(url).expect(url), Location::Folder(path.into()));
         }
         for (url, bucket, prefix) in [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://b/x/y/", "b", "x/y")] {
-            assert_eq!(place(url).expect(url), Place::S3 { bucket: bucket.into(), prefix: prefix.into() });
+            assert_eq!(location(url).expect(url), Location::S3 { bucket: bucket.into(), prefix: prefix.into() });
         }
         for url in ["", "/a", "file:", "file://", "file://host/a", "s3:", "s3://", "s3:///x", "gs://b", "http://h/b"] {
-            assert_eq!(place(url).expect_err(url).kind(), Kind::Invalid, "{url}");
+            assert_eq!(location(url).expect_err(url).kind(), Kind::Invalid, "{url}");
         }
     }
 }

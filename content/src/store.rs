@@ -1,6 +1,6 @@
 //! The store of objects, each under the hash of its content.
 
-use crate::{Config, Error, Kind, config::Place, s3};
+use crate::{Config, Error, Kind, config::Location, s3};
 use bytes::Bytes;
 use object_store::{
     Error as Failure, ObjectStore, ObjectStoreExt, PutMode, PutPayload, local::LocalFileSystem,
@@ -65,8 +65,8 @@ impl fmt::Debug for Store {
 impl Store {
     /// Opens the store; creates a missing folder. Sends no request to S3 yet.
     pub fn open(config: &Config) -> Result<Self, Error> {
-        let (objects, prefix): (Arc<dyn ObjectStore>, _) = match config.place()? {
-            Place::Folder(dir) => {
+        let (objects, prefix): (Arc<dyn ObjectStore>, _) = match config.location()? {
+            Location::Folder(dir) => {
                 let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
                     let message = format!("the content store's folder {} cannot be used", dir.display());
                     Error::new(Kind::Unavailable, message).because(source)
@@ -76,7 +76,7 @@ impl Store {
                 // An acknowledged record is durable, so the object that it names must be durable before.
                 (Arc::new(folder.with_fsync(true)), String::new())
             }
-            Place::S3 { bucket, prefix } => (s3::open(&bucket, config)?, prefix),
+            Location::S3 { bucket, prefix } => (s3::open(&bucket, config)?, prefix),
         };
         Ok(Self {
             objects,
@@ -91,9 +91,9 @@ impl Store {
 
     /// Returns the folder of the store, or `None` for S3.
     pub fn folder(&self) -> Option<PathBuf> {
-        match Config::new(&*self.url).place() {
-            Ok(Place::Folder(dir)) => Some(dir),
-            Ok(Place::S3 { .. }) | Err(_) => None,
+        match Config::new(&*self.url).location() {
+            Ok(Location::Folder(dir)) => Some(dir),
+            Ok(Location::S3 { .. }) | Err(_) => None,
         }
     }
 

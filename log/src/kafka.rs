@@ -69,14 +69,14 @@ impl KafkaLog {
     /// Errors: `Kind::Invalid` if brokers report for 5 seconds that the topic does not exist, or if a client property is
     /// invalid. `Kind::Retry` if the cluster does not answer or the topic is not usable within 10 seconds.
     pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
-        Self::connected(config, |live, _| Ok(live))
+        Self::connect_counted(config, |live, _| Ok(live))
     }
 
     /// Connects with a journal's partition count; the topic may have more partitions.
     ///
     /// Errors: as in [`KafkaLog::connect`]; also `Kind::Invalid` if the topic has fewer partitions.
     pub fn connect_with_partitions(config: KafkaConfig, count: u32) -> Result<Self, Error> {
-        Self::connected(config, |live, topic| {
+        Self::connect_counted(config, |live, topic| {
             if live >= count {
                 return Ok(count);
             }
@@ -84,7 +84,10 @@ impl KafkaLog {
         })
     }
 
-    fn connected(config: KafkaConfig, count: impl FnOnce(u32, &str) -> Result<u32, Error>) -> Result<Self, Error> {
+    fn connect_counted(
+        config: KafkaConfig,
+        count: impl FnOnce(u32, &str) -> Result<u32, Error>,
+    ) -> Result<Self, Error> {
         let (identity, health) = (Identity::new(&config.topic), Health::default());
         let producer = Producer::new(&config, &identity, health.clone())?;
         let live = await_topic(&config, MISSING_WAIT, |wait| producer.topic(wait))?;
@@ -99,7 +102,7 @@ impl KafkaLog {
     }
 
     /// Awaits an answer about a partition, and fails if the topic was replaced meanwhile.
-    async fn asked<T>(
+    async fn await_answer<T>(
         &self,
         partition: PartitionId,
         answer: impl Future<Output = Result<T, Error>>,
@@ -124,10 +127,10 @@ fn await_topic<T>(
     missing_wait: Duration,
     ask: impl Fn(Duration) -> Result<context::Topic<T>, Error>,
 ) -> Result<Option<T>, Error> {
-    let (begun, mut missing) = (Instant::now(), None);
+    let (start, mut missing) = (Instant::now(), None);
     loop {
-        let unready = match ask(REQUEST_WAIT.saturating_sub(begun.elapsed()))? {
-            context::Topic::Ready(found) => return Ok(Some(found)),
+        let unready = match ask(REQUEST_WAIT.saturating_sub(start.elapsed()))? {
+            context::Topic::Ready(answer) => return Ok(Some(answer)),
             context::Topic::Missing => {
                 if missing.get_or_insert_with(Instant::now).elapsed() >= missing_wait {
                     return Ok(None);
@@ -140,7 +143,7 @@ fn await_topic<T>(
             }
         };
         thread::sleep(Duration::from_millis(50));
-        if begun.elapsed() >= REQUEST_WAIT {
+        if start.elapsed() >= REQUEST_WAIT {
             return Err(Error::new(Kind::Retry, &config.topic, unready));
         }
     }
@@ -168,7 +171,7 @@ impl Log for KafkaLog {
 
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         let gone = || Error::new(Kind::Retry, &self.config.topic, "there is no such topic any more");
-        let info = admin::described(&self.config, GONE_WAIT)?.ok_or_else(gone)?;
+        let info = admin::describe_within(&self.config, GONE_WAIT)?.ok_or_else(gone)?;
         if info.configs.is_empty() {
             let what = "this user may not read the topic's settings (DescribeConfigs)";
             return Err(Error::new(Kind::Retry, &self.config.topic, what));
@@ -200,11 +203,11 @@ impl Log for KafkaLog {
     }
 
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        Box::pin(self.asked(partition, self.bounds.bounds(partition, deadline)))
+        Box::pin(self.await_answer(partition, self.bounds.bounds(partition, deadline)))
     }
 
     fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
-        Box::pin(self.asked(partition, self.bounds.end(partition, deadline)))
+        Box::pin(self.await_answer(partition, self.bounds.end(partition, deadline)))
     }
 
     fn clients(&self) -> Clients {

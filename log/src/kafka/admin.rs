@@ -43,7 +43,7 @@ pub struct TopicInfo {
 }
 
 /// Returns the replicas and the `min.insync.replicas` for a cluster of this size.
-fn copies(brokers: u32) -> (u32, u32) {
+fn replica_counts(brokers: u32) -> (u32, u32) {
     if brokers >= 3 { (3, 2) } else { (1, 1) }
 }
 
@@ -96,40 +96,42 @@ pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
 /// Describes the topic, or returns `None` if the answering broker does not know it. Does not create the topic. `configs` is
 /// empty if this user may not read the settings (`DescribeConfigs`).
 pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
-    described(config, Duration::ZERO)
+    describe_within(config, Duration::ZERO)
 }
 
 /// Like [`describe`], for a topic that should exist: `None` only after brokers have reported it missing for 5 seconds.
 pub fn describe_existing(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
-    described(config, MISSING_WAIT)
+    describe_within(config, MISSING_WAIT)
 }
 
 /// Like [`describe`]: `None` only after brokers have reported the topic missing for `missing_wait`.
-pub(super) fn described(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
+pub(super) fn describe_within(config: &KafkaConfig, missing_wait: Duration) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
-    let asker = asker(config)?;
-    if await_topic(config, missing_wait, |wait| asked(&asker, topic, wait))?.is_none() {
+    let client = metadata_client(config)?;
+    if await_topic(config, missing_wait, |wait| read_topic(&client, topic, wait))?.is_none() {
         return Ok(None);
     }
     // This request may reach another broker, which does not know the topic yet.
     let admin = admin(config)?;
-    await_topic(config, MISSING_WAIT, |_| described_by_one(topic, &asker, &admin))
+    await_topic(config, MISSING_WAIT, |_| describe_by_one_broker(topic, &client, &admin))
 }
 
 /// Describes the topic by the answers of one broker.
-fn described_by_one(
+fn describe_by_one_broker(
     topic: &str,
-    asker: &BaseConsumer<Context>,
+    client: &BaseConsumer<Context>,
     admin: &AdminClient<Context>,
 ) -> Result<Topic<TopicInfo>, Error> {
-    let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
+    let map_error = |error| context::map_error(topic, "cannot read the metadata of the topic", error);
     let is_unknown = |code: RDKafkaErrorCode| code == RDKafkaErrorCode::UnknownTopicOrPartition;
-    let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
-    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(Topic::Missing) };
-    if found.error().map(RDKafkaErrorCode::from).is_some_and(is_unknown) {
+    let metadata = client.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(map_error)?;
+    let Some(topic_metadata) = metadata.topics().iter().find(|each| each.name() == topic) else {
+        return Ok(Topic::Missing);
+    };
+    if topic_metadata.error().map(RDKafkaErrorCode::from).is_some_and(is_unknown) {
         return Ok(Topic::Missing);
     }
-    let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);
+    let replicas = topic_metadata.partitions().iter().map(|partition| partition.replicas().len() as u32);
     let described = wait_for(admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
     let described = described
         .and_then(|mut described| described.pop().ok_or(KafkaError::NoMessageReceived)?.map_err(KafkaError::AdminOp));
@@ -137,10 +139,10 @@ fn described_by_one(
         Ok(described) => described.entries,
         Err(error) if error.rdkafka_error_code().is_some_and(context::is_forbidden) => Vec::new(),
         Err(error) if error.rdkafka_error_code().is_some_and(is_unknown) => return Ok(Topic::Missing),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(map_error(error)),
     };
     Ok(Topic::Ready(TopicInfo {
-        partitions: found.partitions().len() as u32,
+        partitions: topic_metadata.partitions().len() as u32,
         replication: replicas.min().unwrap_or(0),
         brokers: metadata.brokers().len() as u32,
         configs: entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect(),
@@ -151,14 +153,14 @@ fn described_by_one(
 /// exists, and does not change it.
 pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error> {
     let topic = &config.topic;
-    let failed = |error| context::failed(topic, "the topic cannot be created", error);
+    let map_error = |error| context::map_error(topic, "the topic cannot be created", error);
     let count = i32::try_from(partitions)
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| Error::new(Kind::Invalid, topic, format!("a topic cannot have {partitions} partitions")))?;
-    let asker = asker(config)?;
-    let brokers = asker.fetch_metadata(None, REQUEST_WAIT).map_err(failed)?.brokers().len() as u32;
-    let (replicas, insync) = copies(brokers);
+    let client = metadata_client(config)?;
+    let brokers = client.fetch_metadata(None, REQUEST_WAIT).map_err(map_error)?.brokers().len() as u32;
+    let (replicas, insync) = replica_counts(brokers);
     let (insync, message_bytes_max) = (insync.to_string(), TOPIC_MESSAGE_BYTES_MAX.to_string());
     let mut wanted = NewTopic::new(topic, count, TopicReplication::Fixed(replicas as i32))
         .set("min.insync.replicas", &insync)
@@ -166,7 +168,7 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     for (name, value, _) in SETTINGS {
         wanted = wanted.set(name, value);
     }
-    let created = wait_for(admin(config)?.create_topics([&wanted], &options())).map_err(failed)?;
+    let created = wait_for(admin(config)?.create_topics([&wanted], &options())).map_err(map_error)?;
     let created = match created.into_iter().next() {
         Some(Ok(_)) => true,
         Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
@@ -174,10 +176,10 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
             let what = "the cluster refuses to create the topic";
             return Err(Error::new(Kind::Invalid, topic, what).because(KafkaError::AdminOp(code)));
         }
-        Some(Err((_, code))) => return Err(failed(KafkaError::AdminOp(code))),
-        None => return Err(failed(KafkaError::NoMessageReceived)),
+        Some(Err((_, code))) => return Err(map_error(KafkaError::AdminOp(code))),
+        None => return Err(map_error(KafkaError::NoMessageReceived)),
     };
-    await_topic(config, Duration::MAX, |wait| asked(&asker, topic, wait))?;
+    await_topic(config, Duration::MAX, |wait| read_topic(&client, topic, wait))?;
     Ok(created)
 }
 
@@ -185,7 +187,7 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
 pub fn weaknesses(info: &TopicInfo) -> Vec<String> {
     let setting = |name: &str| info.configs.get(name).map_or("unknown", String::as_str);
     let number = |name: &str| setting(name).parse::<u64>().unwrap_or(0);
-    let (replicas, insync) = copies(info.brokers);
+    let (replicas, insync) = replica_counts(info.brokers);
     let mut sentences = Vec::new();
     for (name, wanted, consequence) in SETTINGS {
         let value = setting(name);
@@ -221,21 +223,21 @@ fn is_refusal(code: RDKafkaErrorCode) -> bool {
 }
 
 /// Creates a consumer, because a producer's metadata request for a topic may create the topic.
-fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
+fn metadata_client(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
     config
-        .client(Role::Asker)?
+        .client(Role::Metadata)?
         .create_with_context(Context::default())
-        .map_err(|error| context::unmade(&config.topic, error))
+        .map_err(|error| context::map_creation_error(&config.topic, error))
 }
 
 /// Reads the topic's metadata. An error contains the reason why the cluster refused the client.
-fn asked(asker: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<Topic, Error> {
-    context::topic(asker.client(), topic, wait).map_err(|error| {
+fn read_topic(client: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<Topic, Error> {
+    context::read_topic(client.client(), topic, wait).map_err(|error| {
         // The reason is in the client's event queue, which only this loop serves.
         for _ in 0..EVENTS_MAX {
-            asker.poll(Duration::ZERO);
+            client.poll(Duration::ZERO);
         }
-        asker.context().refusals.explain(error)
+        client.context().refusals.explain(error)
     })
 }
 
@@ -243,7 +245,7 @@ fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {
     config
         .client(Role::Admin)?
         .create_with_context(Context::default())
-        .map_err(|error| context::unmade(&config.topic, error))
+        .map_err(|error| context::map_creation_error(&config.topic, error))
 }
 
 fn options() -> AdminOptions {
@@ -273,7 +275,7 @@ mod tests {
     use super::*;
 
     fn strong(brokers: u32) -> TopicInfo {
-        let (replication, insync) = copies(brokers);
+        let (replication, insync) = replica_counts(brokers);
         let mut configs: BTreeMap<String, String> =
             SETTINGS.iter().map(|(name, value, _)| ((*name).into(), (*value).into())).collect();
         configs.insert("min.insync.replicas".into(), insync.to_string());

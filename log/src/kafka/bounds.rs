@@ -13,7 +13,7 @@ use std::{
 };
 
 use rdkafka::{
-    Offset as Place, TopicPartitionList,
+    Offset as KafkaOffset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, KafkaResult},
 };
@@ -29,19 +29,19 @@ use super::{
 };
 use crate::{Bounds, Client, Error, Kind, Offset, PartitionId};
 
-/// Interval at which the client's own events are served without questions.
+/// Interval at which the client's own events are served without requests.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
 /// Time limit of one attempt.
 const ATTEMPT_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause after a failed attempt.
-const AGAIN_PAUSE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Time for which attempts may fail before a new client replaces this one: the first and the longest. Longer than most
 /// elections.
-const VAIN_WAIT: Duration = Duration::from_secs(10);
-const VAIN_WAIT_MAX: Duration = Duration::from_secs(300);
+const FAILING_WAIT: Duration = Duration::from_secs(10);
+const FAILING_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Interval at which the producer's contact with brokers is checked.
 const PRODUCER_PAUSE: Duration = Duration::from_millis(500);
@@ -49,25 +49,25 @@ const PRODUCER_PAUSE: Duration = Duration::from_millis(500);
 /// The longest deadline; a longer one is reduced to it.
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
-/// Asks questions of the bounds thread. The thread ends after the drop of this value, which does not wait for a request in
+/// Sends requests to the bounds thread. The thread ends after the drop of this value, which does not wait for a request in
 /// flight.
 pub(super) struct BoundsClient {
     brokers: String,
     topic: String,
-    questions: mpsc::Sender<Question>,
+    requests: mpsc::Sender<OffsetRequest>,
 }
 
-struct Question {
+struct OffsetRequest {
     partition: PartitionId,
     until: Instant,
-    /// Whether the question is repeated after a failed attempt.
+    /// Whether the request is repeated after a failed attempt.
     repeats: bool,
     /// The error of the last attempt.
     failure: Option<KafkaError>,
     answer: Answer,
 }
 
-/// The channel of the answer; closed if the caller has given up.
+/// The channel for the answer; closed if the caller has given up.
 enum Answer {
     Bounds(oneshot::Sender<Result<Bounds, Error>>),
     End(oneshot::Sender<Result<Offset, Error>>),
@@ -88,22 +88,29 @@ impl Answer {
         }
     }
 
-    fn tell(self, told: KafkaResult<&Told>, partition: PartitionId, failed: impl FnOnce(KafkaError) -> Error) {
+    fn send(
+        self,
+        fetched: KafkaResult<&FetchedOffsets>,
+        partition: PartitionId,
+        failed: impl FnOnce(KafkaError) -> Error,
+    ) {
         match self {
-            Self::Bounds(answer) => drop(answer.send(told.and_then(|told| told.bounds(partition)).map_err(failed))),
-            Self::End(answer) => drop(answer.send(told.and_then(|told| told.end(partition)).map_err(failed))),
+            Self::Bounds(answer) => {
+                drop(answer.send(fetched.and_then(|fetched| fetched.bounds(partition)).map_err(failed)))
+            }
+            Self::End(answer) => drop(answer.send(fetched.and_then(|fetched| fetched.end(partition)).map_err(failed))),
         }
     }
 }
 
 /// The brokers' answer for some partitions.
-enum Told {
+enum FetchedOffsets {
     Bounds(BTreeMap<PartitionId, Bounds>),
-    /// The ends alone, if the questions do not need the starts: one request instead of two.
+    /// The ends alone, if no caller needs the starts: one request to the brokers instead of two.
     Ends(BTreeMap<PartitionId, Offset>),
 }
 
-impl Told {
+impl FetchedOffsets {
     fn bounds(&self, partition: PartitionId) -> KafkaResult<Bounds> {
         let answer = match self {
             Self::Bounds(bounds) => bounds.get(&partition).copied(),
@@ -125,50 +132,50 @@ impl BoundsClient {
     /// Starts the bounds thread. It also checks the producer's contact with brokers, which `lost` shares.
     pub(super) fn new(config: &KafkaConfig, health: Health, lost: Arc<LostProducer>) -> Result<Self, Error> {
         let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
-        let (questions, asked) = mpsc::channel();
-        let asker = Asker {
+        let (requests, receiver) = mpsc::channel();
+        let worker = BoundsThread {
             client: client(config)?,
             config: config.clone(),
             brokers: brokers.clone(),
             topic: topic.clone(),
             suspects: VecDeque::new(),
-            vain: None,
-            vain_wait: VAIN_WAIT,
-            tried: BTreeMap::new(),
+            failed_attempts: None,
+            failing_wait: FAILING_WAIT,
+            last_failures: BTreeMap::new(),
             health,
             lost,
             producer_looked: Instant::now(),
             producer_suspected: None,
         };
-        let thread = thread::Builder::new().name("kafka-bounds".into()).spawn(move || asker.run(&asked));
+        let thread = thread::Builder::new().name("kafka-bounds".into()).spawn(move || worker.run(&receiver));
         thread.map_err(|source| Error::new(Kind::Retry, &topic, "the bounds thread did not start").because(source))?;
-        Ok(Self { brokers, topic, questions })
+        Ok(Self { brokers, topic, requests })
     }
 
     pub(super) async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
-        self.ask(partition, deadline, Answer::Bounds).await
+        self.request(partition, deadline, Answer::Bounds).await
     }
 
     pub(super) async fn end(&self, partition: PartitionId, deadline: Duration) -> Result<Offset, Error> {
-        self.ask(partition, deadline, Answer::End).await
+        self.request(partition, deadline, Answer::End).await
     }
 
-    async fn ask<T>(
+    async fn request<T>(
         &self,
         partition: PartitionId,
         deadline: Duration,
         to: fn(oneshot::Sender<Result<T, Error>>) -> Answer,
     ) -> Result<T, Error> {
-        let answered = self.send(partition, deadline, true, to)?;
-        match tokio::time::timeout(deadline, answered).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(self.ended(partition))),
-            Err(_) => Err(late(&self.brokers, &self.topic, partition)),
+        let receiver = self.send(partition, deadline, true, to)?;
+        match tokio::time::timeout(deadline, receiver).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(self.thread_ended(partition))),
+            Err(_) => Err(timed_out(&self.brokers, &self.topic, partition)),
         }
     }
 
     /// Asks for an end once, without waiting: the receiver gets the answer within `deadline`. A failed attempt is not
-    /// repeated, because it would delay other questions.
-    pub(super) fn ask_end(
+    /// repeated, because it would delay other requests.
+    pub(super) fn request_end(
         &self,
         partition: PartitionId,
         deadline: Duration,
@@ -183,24 +190,24 @@ impl BoundsClient {
         repeats: bool,
         to: fn(oneshot::Sender<Result<T, Error>>) -> Answer,
     ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let until = Instant::now() + deadline.min(DEADLINE_MAX);
-        let question = Question { partition, until, repeats, failure: None, answer: to(answer) };
-        self.questions.send(question).map_err(|_| self.ended(partition))?;
-        Ok(answered)
+        let request = OffsetRequest { partition, until, repeats, failure: None, answer: to(answer) };
+        self.requests.send(request).map_err(|_| self.thread_ended(partition))?;
+        Ok(receiver)
     }
 
-    fn ended(&self, partition: PartitionId) -> Error {
+    fn thread_ended(&self, partition: PartitionId) -> Error {
         Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").in_partition(partition)
     }
 }
 
 fn client(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
-    let client = config.client(Role::Asker)?.create_with_context(Context::default());
-    client.map_err(|error| context::unmade(&config.topic, error))
+    let client = config.client(Role::Metadata)?.create_with_context(Context::default());
+    client.map_err(|error| context::map_creation_error(&config.topic, error))
 }
 
-struct Asker {
+struct BoundsThread {
     client: BaseConsumer<Context>,
     config: KafkaConfig,
     brokers: String,
@@ -208,11 +215,11 @@ struct Asker {
     /// Suspects in the order of their requests.
     suspects: VecDeque<PartitionId>,
     /// The first and the last failed attempt since the last answer.
-    vain: Option<(Instant, Instant)>,
+    failed_attempts: Option<(Instant, Instant)>,
     /// Time for which attempts may fail. Doubles with each new client that gets no answer either.
-    vain_wait: Duration,
+    failing_wait: Duration,
     /// The last failed attempt, by partition.
-    tried: BTreeMap<PartitionId, Instant>,
+    last_failures: BTreeMap<PartitionId, Instant>,
     health: Health,
     lost: Arc<LostProducer>,
     producer_looked: Instant,
@@ -220,29 +227,29 @@ struct Asker {
     producer_suspected: Option<(u64, Instant)>,
 }
 
-impl Asker {
-    fn run(mut self, asked: &mpsc::Receiver<Question>) {
-        let mut open: Vec<Question> = Vec::new();
+impl BoundsThread {
+    fn run(mut self, receiver: &mpsc::Receiver<OffsetRequest>) {
+        let mut pending: Vec<OffsetRequest> = Vec::new();
         loop {
-            match asked.recv_timeout(if open.is_empty() { IDLE_WAIT } else { AGAIN_PAUSE }) {
-                Ok(question) => open.push(question),
+            match receiver.recv_timeout(if pending.is_empty() { IDLE_WAIT } else { RETRY_PAUSE }) {
+                Ok(request) => pending.push(request),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            open.extend(asked.try_iter());
-            self.give_up(&mut open);
-            self.attempt(&mut open);
-            self.look_at_producer();
+            pending.extend(receiver.try_iter());
+            self.fail_expired(&mut pending);
+            self.attempt(&mut pending);
+            self.check_producer();
             // Passes the client's log lines and errors to the context. Otherwise they would accumulate.
             while self.client.poll(Duration::ZERO).is_some() {}
         }
     }
 
-    /// Condemns a producer that has no broker for [`PATIENCE`] while this client gets every answer.
-    fn look_at_producer(&mut self) {
+    /// Requests the replacement of a producer that has no broker for [`PATIENCE`] while this client gets every answer.
+    fn check_producer(&mut self) {
         let Some((generation, since)) = self.lost.lost_since() else {
             self.producer_suspected = None;
-            self.lost.pardon();
+            self.lost.cancel_replacement();
             return;
         };
         let now = Instant::now();
@@ -258,30 +265,30 @@ impl Asker {
         let before = self.producer_suspected.filter(|(suspected, _)| *suspected == generation);
         let (_, answered_since) = *self.producer_suspected.insert(before.unwrap_or((generation, now)));
         if now.saturating_duration_since(answered_since.max(since)) >= PATIENCE {
-            self.lost.condemn(generation);
+            self.lost.request_replacement(generation);
         }
     }
 
-    /// Records an attempt. After [`Self::vain_wait`] without an answer, replaces the client, which may have lost all brokers
+    /// Records an attempt. After [`Self::failing_wait`] without an answer, replaces the client, which may have lost all brokers
     /// (see `contact`).
-    fn note_attempt(&mut self, is_vain: bool) {
-        if !is_vain {
-            (self.vain, self.vain_wait) = (None, VAIN_WAIT);
+    fn record_attempt(&mut self, is_failed: bool) {
+        if !is_failed {
+            (self.failed_attempts, self.failing_wait) = (None, FAILING_WAIT);
             return;
         }
         let now = Instant::now();
-        let recent = self.vain.filter(|(_, last)| now.saturating_duration_since(*last) < VAIN_WAIT);
-        let (first, _) = *self.vain.insert((recent.map_or(now, |(first, _)| first), now));
-        if now.saturating_duration_since(first) < self.vain_wait {
+        let recent = self.failed_attempts.filter(|(_, last)| now.saturating_duration_since(*last) < FAILING_WAIT);
+        let (first, _) = *self.failed_attempts.insert((recent.map_or(now, |(first, _)| first), now));
+        if now.saturating_duration_since(first) < self.failing_wait {
             return;
         }
-        (self.vain, self.vain_wait) = (None, (self.vain_wait * 2).min(VAIN_WAIT_MAX));
+        (self.failed_attempts, self.failing_wait) = (None, (self.failing_wait * 2).min(FAILING_WAIT_MAX));
         match client(&self.config) {
             Ok(fresh) => {
-                let vain = std::mem::replace(&mut self.client, fresh);
+                let replaced = std::mem::replace(&mut self.client, fresh);
                 self.health.count_replacement(Client::Bounds, "it got no answer".to_owned());
                 // Closing takes time. Without a thread for it, the client is closed here.
-                let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(vain));
+                let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(replaced));
             }
             Err(error) => {
                 tracing::warn!(topic = self.topic, %error, "cannot create a new client for offset requests; the old one stays in use")
@@ -289,32 +296,32 @@ impl Asker {
         }
     }
 
-    fn give_up(&self, open: &mut Vec<Question>) {
+    fn fail_expired(&self, pending: &mut Vec<OffsetRequest>) {
         let now = Instant::now();
-        let is_over = |question: &mut Question| {
-            let tried = self.tried.get(&question.partition);
-            let is_tried = tried.is_some_and(|tried| now.saturating_duration_since(*tried) < PATIENCE);
-            question.answer.is_closed() || question.until <= now || (!question.repeats && is_tried)
+        let is_over = |request: &mut OffsetRequest| {
+            let failed_at = self.last_failures.get(&request.partition);
+            let has_failed = failed_at.is_some_and(|failed_at| now.saturating_duration_since(*failed_at) < PATIENCE);
+            request.answer.is_closed() || request.until <= now || (!request.repeats && has_failed)
         };
-        for question in open.extract_if(.., is_over) {
-            let late = late(&self.brokers, &self.topic, question.partition);
-            let late = question.failure.into_iter().fold(late, Error::because);
-            question.answer.fail(late);
+        for request in pending.extract_if(.., is_over) {
+            let error = timed_out(&self.brokers, &self.topic, request.partition);
+            let error = request.failure.into_iter().fold(error, Error::because);
+            request.answer.fail(error);
         }
     }
 
-    /// Requests all partitions of the open questions, and answers these questions.
-    fn attempt(&mut self, open: &mut Vec<Question>) {
-        let partitions: BTreeSet<PartitionId> = open.iter().map(|question| question.partition).collect();
-        let sound: BTreeSet<PartitionId> =
+    /// Fetches the offsets of all pending requests, and answers these requests.
+    fn attempt(&mut self, pending: &mut Vec<OffsetRequest>) {
+        let partitions: BTreeSet<PartitionId> = pending.iter().map(|request| request.partition).collect();
+        let healthy: BTreeSet<PartitionId> =
             partitions.iter().copied().filter(|at| !self.suspects.contains(at)).collect();
-        if !self.ask_for(&sound, open) {
-            self.suspects.extend(sound);
+        if !self.request_offsets(&healthy, pending) {
+            self.suspects.extend(healthy);
         }
         while let Some(at) = self.suspects.iter().position(|suspect| partitions.contains(suspect))
             && let Some(suspect) = self.suspects.remove(at)
         {
-            if !self.ask_for(&BTreeSet::from([suspect]), open) {
+            if !self.request_offsets(&BTreeSet::from([suspect]), pending) {
                 self.suspects.push_back(suspect);
                 break;
             }
@@ -322,43 +329,44 @@ impl Asker {
     }
 
     /// Makes one attempt for these partitions together. Returns false if there was no answer and a later attempt may get one.
-    fn ask_for(&mut self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
+    fn request_offsets(&mut self, partitions: &BTreeSet<PartitionId>, pending: &mut Vec<OffsetRequest>) -> bool {
         if partitions.is_empty() {
             return true;
         }
-        let is_asked = |question: &Question| partitions.contains(&question.partition);
-        let ends = !open.iter().any(|question| is_asked(question) && matches!(question.answer, Answer::Bounds(_)));
+        let is_requested = |request: &OffsetRequest| partitions.contains(&request.partition);
+        let ends = !pending.iter().any(|request| is_requested(request) && matches!(request.answer, Answer::Bounds(_)));
         let fetched = if ends {
-            fetch_offsets(&self.client, &self.topic, partitions, Place::End, ATTEMPT_WAIT).map(Told::Ends)
+            fetch_offsets(&self.client, &self.topic, partitions, KafkaOffset::End, ATTEMPT_WAIT)
+                .map(FetchedOffsets::Ends)
         } else {
-            fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT).map(Told::Bounds)
+            fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT).map(FetchedOffsets::Bounds)
         };
         if let Err(error) = &fetched
-            && is_passing(error)
+            && is_retriable(error)
         {
             let now = Instant::now();
-            self.tried.extend(partitions.iter().map(|partition| (*partition, now)));
-            for question in open.iter_mut().filter(|question| is_asked(question)) {
-                question.failure = Some(error.clone());
+            self.last_failures.extend(partitions.iter().map(|partition| (*partition, now)));
+            for request in pending.iter_mut().filter(|request| is_requested(request)) {
+                request.failure = Some(error.clone());
             }
-            self.give_up(open);
-            if open.iter().any(is_asked) {
-                look_leaders_up(&self.client, &self.topic);
+            self.fail_expired(pending);
+            if pending.iter().any(is_requested) {
+                refresh_leaders(&self.client, &self.topic);
             }
-            self.note_attempt(true);
+            self.record_attempt(true);
             return false;
         }
-        self.tried.retain(|partition, _| !partitions.contains(partition));
-        self.note_attempt(false);
-        for Question { partition, answer, .. } in open.extract_if(.., |question| is_asked(question)) {
+        self.last_failures.retain(|partition, _| !partitions.contains(partition));
+        self.record_attempt(false);
+        for OffsetRequest { partition, answer, .. } in pending.extract_if(.., |request| is_requested(request)) {
             let fetched = fetched.as_ref().map_err(KafkaError::clone);
-            answer.tell(fetched, partition, |error| failed(&self.topic, error).in_partition(partition));
+            answer.send(fetched, partition, |error| map_error(&self.topic, error).in_partition(partition));
         }
         true
     }
 }
 
-fn late(brokers: &str, topic: &str, partition: PartitionId) -> Error {
+fn timed_out(brokers: &str, topic: &str, partition: PartitionId) -> Error {
     Error::new(Kind::Retry, topic, format!("timed out reading the partition's offsets from brokers {brokers}"))
         .in_partition(partition)
 }
@@ -374,27 +382,27 @@ pub(super) fn fetch_within(
     loop {
         match fetch(client, topic, partitions, ATTEMPT_WAIT) {
             Ok(bounds) => return Ok(bounds),
-            Err(error) if is_passing(&error) && start.elapsed() < wait => {
-                look_leaders_up(client, topic);
-                thread::sleep(AGAIN_PAUSE);
+            Err(error) if is_retriable(&error) && start.elapsed() < wait => {
+                refresh_leaders(client, topic);
+                thread::sleep(RETRY_PAUSE);
             }
-            Err(error) => return Err(failed(topic, error)),
+            Err(error) => return Err(map_error(topic, error)),
         }
     }
 }
 
-fn failed(topic: &str, error: KafkaError) -> Error {
-    context::failed(topic, "cannot read the bounds from the brokers", error)
+fn map_error(topic: &str, error: KafkaError) -> Error {
+    context::map_error(topic, "cannot read the bounds from the brokers", error)
 }
 
 /// Refreshes the leaders after a failed attempt. librdkafka keeps sending requests to the leader that it knows, also after
 /// the election of another leader. If the refresh fails, the next attempt fails too.
-fn look_leaders_up(client: &BaseConsumer<Context>, topic: &str) {
+fn refresh_leaders(client: &BaseConsumer<Context>, topic: &str) {
     let _ = client.fetch_metadata(Some(topic), ATTEMPT_WAIT);
 }
 
 /// Whether an error is temporary, as in elections and after lost connections; a missing permission is not.
-fn is_passing(error: &KafkaError) -> bool {
+fn is_retriable(error: &KafkaError) -> bool {
     !error.rdkafka_error_code().is_some_and(context::is_forbidden)
 }
 
@@ -410,8 +418,8 @@ fn fetch(
         let (start, end) = client.fetch_watermarks(topic, partition.signed(), wait)?;
         return Ok(BTreeMap::from([(*partition, Bounds { start: offset(start)?, end: offset(end)? })]));
     }
-    let starts = fetch_offsets(client, topic, partitions, Place::Beginning, wait)?;
-    let ends = fetch_offsets(client, topic, partitions, Place::End, wait)?;
+    let starts = fetch_offsets(client, topic, partitions, KafkaOffset::Beginning, wait)?;
+    let ends = fetch_offsets(client, topic, partitions, KafkaOffset::End, wait)?;
     let bounds = starts.into_iter().filter_map(|(partition, start)| {
         let end = *ends.get(&partition)?;
         Some((partition, Bounds { start, end }))
@@ -425,28 +433,28 @@ fn fetch_offsets(
     client: &BaseConsumer<Context>,
     topic: &str,
     partitions: &BTreeSet<PartitionId>,
-    place: Place,
+    position: KafkaOffset,
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Offset>> {
     let mut list = TopicPartitionList::new();
     for partition in partitions {
-        list.add_partition_offset(topic, partition.signed(), place)?;
+        list.add_partition_offset(topic, partition.signed(), position)?;
     }
     let answers = client.offsets_for_times(list, wait)?;
     let offsets = answers.elements().into_iter().map(|element| {
         element.error()?;
-        let Place::Offset(value) = element.offset() else { return Err(KafkaError::NoMessageReceived) };
+        let KafkaOffset::Offset(value) = element.offset() else { return Err(KafkaError::NoMessageReceived) };
         Ok((partition(element.partition())?, offset(value)?))
     });
     offsets.collect()
 }
 
-fn partition(told: i32) -> KafkaResult<PartitionId> {
-    PartitionId::from_signed(told).map_err(|_| KafkaError::NoMessageReceived)
+fn partition(number: i32) -> KafkaResult<PartitionId> {
+    PartitionId::from_signed(number).map_err(|_| KafkaError::NoMessageReceived)
 }
 
-fn offset(told: i64) -> KafkaResult<Offset> {
-    Offset::from_signed(told).map_err(|_| KafkaError::NoMessageReceived)
+fn offset(number: i64) -> KafkaResult<Offset> {
+    Offset::from_signed(number).map_err(|_| KafkaError::NoMessageReceived)
 }
 
 #[cfg(test)]
@@ -457,7 +465,7 @@ mod tests {
     const TOPIC: &str = "t";
 
     #[tokio::test]
-    async fn the_end_is_told_by_the_elected_leader_while_the_dead_one_stays_down() {
+    async fn the_end_comes_from_the_elected_leader_while_the_dead_one_stays_down() {
         let brokers: MockCluster<'static, DefaultProducerContext> = MockCluster::new(2).unwrap();
         brokers.create_topic(TOPIC, 1, 2).unwrap();
         brokers.partition_leader(TOPIC, 0, Some(1)).unwrap();

@@ -28,7 +28,7 @@ pub(super) enum Role {
     Producer,
     Reader,
     /// Requests bounds and metadata: a consumer without assigned partitions.
-    Asker,
+    Metadata,
     /// Creates topics and reads their configuration.
     Admin,
 }
@@ -55,7 +55,7 @@ const FIXED_READER: [(&str, &str); 6] = [
 ];
 
 /// With the default, the end would be the last stable offset instead of the high watermark.
-const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
+const FIXED_METADATA: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
 
 /// Other names of fixed properties, and properties that users may not set.
 const REFUSED: [&str; 8] = [
@@ -125,7 +125,7 @@ impl KafkaConfig {
         let (defaults, fixed): (&[_], &[_]) = match role {
             Role::Producer => (&DEFAULTS_PRODUCER, &FIXED_PRODUCER),
             Role::Reader => (&DEFAULTS_READER, &FIXED_READER),
-            Role::Asker => (&[], &FIXED_ASKER),
+            Role::Metadata => (&[], &FIXED_METADATA),
             Role::Admin => (&[], &[]),
         };
         let mut client = ClientConfig::new();
@@ -148,7 +148,7 @@ impl KafkaConfig {
             Role::Producer => client.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()),
             Role::Reader => &mut client,
             // With a group, the client would be a group consumer, which must be polled and closed as such.
-            Role::Asker | Role::Admin => client.remove("group.id"),
+            Role::Metadata | Role::Admin => client.remove("group.id"),
         };
         Ok(client)
     }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn librdkafka_knows_every_property_that_is_set() {
-        for role in [Role::Producer, Role::Reader, Role::Asker, Role::Admin] {
+        for role in [Role::Producer, Role::Reader, Role::Metadata, Role::Admin] {
             KafkaConfig::new("b:1", "t").client(role).unwrap().create_native_config().unwrap();
         }
     }

@@ -69,7 +69,7 @@ impl LostProducer {
     }
 
     /// Marks the producer of `generation` for replacement.
-    pub(super) fn condemn(&self, generation: u64) {
+    pub(super) fn request_replacement(&self, generation: u64) {
         let mut watched = self.watched();
         if watched.generation == generation && watched.verdict == Verdict::Keep {
             watched.verdict = Verdict::Replace;
@@ -77,7 +77,7 @@ impl LostProducer {
     }
 
     /// Keeps a producer that found a broker, unless it is already purged.
-    pub(super) fn pardon(&self) {
+    pub(super) fn cancel_replacement(&self) {
         let mut watched = self.watched();
         if watched.verdict == Verdict::Replace {
             watched.verdict = Verdict::Keep;
@@ -129,14 +129,14 @@ mod tests {
         lost.renew(contact.clone());
         contact.observe("Skipping metadata refresh of 1 topic(s): leader query: no usable brokers");
         let (generation, _) = lost.lost_since().unwrap();
-        lost.condemn(generation - 1);
+        lost.request_replacement(generation - 1);
         assert!(!lost.must_replace(), "a verdict about its predecessor");
-        lost.condemn(generation);
-        lost.pardon();
+        lost.request_replacement(generation);
+        lost.cancel_replacement();
         assert!(!lost.must_replace(), "it found a broker");
-        lost.condemn(generation);
+        lost.request_replacement(generation);
         assert!(lost.must_replace() && lost.must_purge());
-        lost.pardon();
+        lost.cancel_replacement();
         assert!(lost.must_replace(), "it is purged");
         lost.renew(Contact::default());
         assert!(!lost.must_replace());

@@ -38,7 +38,7 @@ impl Refusals {
         }
     }
 
-    fn note(&self, error: &KafkaError, reason: &str) {
+    fn record(&self, error: &KafkaError, reason: &str) {
         let is_refusal = match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::SSL | RDKafkaErrorCode::Authentication) => true,
             // librdkafka suggests that only one side uses TLS.
@@ -57,7 +57,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        note(&self.refusals, &error, reason);
+        log_error(&self.refusals, &error, reason);
     }
 }
 
@@ -84,9 +84,9 @@ pub(super) fn log(
     }
 }
 
-/// Notes and logs an error of a client, such as a lost connection, after which the client recovers by itself.
-pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
-    refusals.note(error, reason);
+/// Records and logs an error of a client, such as a lost connection, after which the client recovers by itself.
+pub(super) fn log_error(refusals: &Refusals, error: &KafkaError, reason: &str) {
+    refusals.record(error, reason);
     if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
         tracing::warn!(target: "librdkafka", %error, "{reason}");
     }
@@ -101,16 +101,18 @@ pub(super) enum Topic<T = u32> {
 }
 
 /// Reads the topic's metadata, which does not create the topic.
-pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Duration) -> Result<Topic, Error> {
+pub(super) fn read_topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Duration) -> Result<Topic, Error> {
     let metadata = client.fetch_metadata(Some(topic), wait.max(Duration::from_millis(1)));
-    let metadata = metadata.map_err(|error| failed(topic, "cannot read the metadata of the topic", error))?;
-    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(Topic::Missing) };
-    match found.error().map(RDKafkaErrorCode::from) {
-        None if found.partitions().iter().any(|partition| partition.leader() < 0) => Ok(Topic::Unready),
-        None => Ok(Topic::Ready(found.partitions().len() as u32)),
+    let metadata = metadata.map_err(|error| map_error(topic, "cannot read the metadata of the topic", error))?;
+    let Some(topic_metadata) = metadata.topics().iter().find(|each| each.name() == topic) else {
+        return Ok(Topic::Missing);
+    };
+    match topic_metadata.error().map(RDKafkaErrorCode::from) {
+        None if topic_metadata.partitions().iter().any(|partition| partition.leader() < 0) => Ok(Topic::Unready),
+        None => Ok(Topic::Ready(topic_metadata.partitions().len() as u32)),
         Some(RDKafkaErrorCode::UnknownTopicOrPartition) => Ok(Topic::Missing),
         Some(RDKafkaErrorCode::LeaderNotAvailable) => Ok(Topic::Unready),
-        Some(code) => Err(failed(
+        Some(code) => Err(map_error(
             topic,
             "the cluster refuses access to the metadata of the topic",
             KafkaError::MetadataFetch(code),
@@ -119,7 +121,7 @@ pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Dur
 }
 
 /// Maps the error of a call that has no effect.
-pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
+pub(super) fn map_error(topic: &str, what: &str, source: KafkaError) -> Error {
     let kind = match source.rdkafka_error_code() {
         Some(RDKafkaErrorCode::Fatal) => Kind::Fatal,
         Some(code) if is_forbidden(code) => Kind::Fatal,
@@ -130,7 +132,7 @@ pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
 }
 
 /// Maps the error of a failed client creation. Only the client's properties can cause it.
-pub(super) fn unmade(topic: &str, source: KafkaError) -> Error {
+pub(super) fn map_creation_error(topic: &str, source: KafkaError) -> Error {
     Error::new(Kind::Invalid, topic, "the kafka client's configuration is invalid").because(source)
 }
 

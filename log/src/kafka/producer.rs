@@ -43,7 +43,7 @@ const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Vec<Offset>, Error>;
 
-type Client = ThreadedProducer<Deliveries>;
+type Client = ThreadedProducer<DeliveryContext>;
 
 pub(super) struct Producer {
     config: KafkaConfig,
@@ -51,21 +51,30 @@ pub(super) struct Producer {
     /// Locked for reading while a batch is enqueued, and for writing while a failed client is replaced.
     client: RwLock<Client>,
     topic: String,
-    under_way: Arc<UnderWay>,
+    in_flight: Arc<InFlight>,
     lost: Arc<LostProducer>,
     health: Health,
     /// One per partition: keeps the records of a batch together.
-    turns: Vec<Mutex<()>>,
+    partition_locks: Vec<Mutex<()>>,
 }
 
 impl Producer {
     pub(super) fn new(config: &KafkaConfig, identity: &Identity, health: Health) -> Result<Self, Error> {
-        let (under_way, identity) = (Arc::<UnderWay>::default(), identity.clone());
-        let client = client(config, &identity, &under_way)?;
+        let (in_flight, identity) = (Arc::<InFlight>::default(), identity.clone());
+        let client = client(config, &identity, &in_flight)?;
         let lost = Arc::<LostProducer>::default();
         lost.renew(client.client().context().contact.clone());
         let (client, topic) = (RwLock::new(client), config.topic.clone());
-        Ok(Self { config: config.clone(), identity, client, topic, under_way, lost, health, turns: Vec::new() })
+        Ok(Self {
+            config: config.clone(),
+            identity,
+            client,
+            topic,
+            in_flight,
+            lost,
+            health,
+            partition_locks: Vec::new(),
+        })
     }
 
     /// Returns the bounds client's verdict about this producer's contact with brokers.
@@ -74,12 +83,12 @@ impl Producer {
     }
 
     pub(super) fn with_partitions(self, partitions: u32) -> Self {
-        Self { turns: (0..partitions).map(|_| Mutex::new(())).collect(), ..self }
+        Self { partition_locks: (0..partitions).map(|_| Mutex::new(())).collect(), ..self }
     }
 
     pub(super) fn topic(&self, wait: Duration) -> Result<Topic, Error> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        let topic = context::topic(client.client(), &self.topic, wait);
+        let topic = context::read_topic(client.client(), &self.topic, wait);
         topic.map_err(|error| client.client().context().refusals.explain(error))
     }
 
@@ -90,7 +99,7 @@ impl Producer {
         entries: &[Entry],
         bytes: usize,
     ) -> Result<oneshot::Receiver<Outcome>, Error> {
-        let _turn = self.turns[partition.index()].lock().expect("a sender panicked");
+        let _lock = self.partition_locks[partition.index()].lock().expect("a sender panicked");
         if self.lost.must_replace() {
             self.replace_lost_client(partition)?;
         }
@@ -112,17 +121,17 @@ impl Producer {
         let (batch, acked) = Batch::new(entries.len());
         let batch = Arc::new(batch);
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        if !self.under_way.enter(entries.len(), bytes) {
+        if !self.in_flight.reserve(entries.len(), bytes) {
             return Err(self.refusal(partition, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)));
         }
         // Assigns each record a share of the batch's bytes, so that the sum of the shares equals the bytes added above.
         let share = bytes / entries.len();
         for (index, entry) in entries.iter().enumerate() {
             let rest = if index == 0 { bytes - share * (entries.len() - 1) } else { share };
-            let sent = Box::new(Sent { batch: Arc::clone(&batch), partition, index, bytes: rest });
-            let Err((error, record)) = client.send(record(&self.topic, partition, entry, sent)) else { continue };
-            self.under_way.leave(1, record.delivery_opaque.bytes);
-            self.under_way.leave(entries.len() - index - 1, share * (entries.len() - index - 1));
+            let opaque = Box::new(RecordOpaque { batch: Arc::clone(&batch), partition, index, bytes: rest });
+            let Err((error, record)) = client.send(record(&self.topic, partition, entry, opaque)) else { continue };
+            self.in_flight.release(1, record.delivery_opaque.bytes);
+            self.in_flight.release(entries.len() - index - 1, share * (entries.len() - index - 1));
             if index == 0 {
                 return Err(self.refusal(partition, error));
             }
@@ -162,7 +171,7 @@ impl Producer {
     /// Fails while records of the old client are unanswered: they could land after records of a new client. Purged records
     /// are answered at once. They can no longer land: their connections were closed seconds ago.
     fn check_answered(&self, partition: PartitionId) -> Result<(), Error> {
-        if self.under_way.entries.load(Ordering::Acquire) == 0 {
+        if self.in_flight.entries.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let what = "the producer failed; its replacement waits until the records in flight are answered";
@@ -171,7 +180,7 @@ impl Producer {
 
     fn replace_client(&self, current: &mut Client, reason: String) -> Result<(), Error> {
         let fresh =
-            client(&self.config, &self.identity, &self.under_way).map_err(|error| error.with_kind(Kind::Retry))?;
+            client(&self.config, &self.identity, &self.in_flight).map_err(|error| error.with_kind(Kind::Retry))?;
         self.lost.renew(fresh.client().context().contact.clone());
         let old = std::mem::replace(current, fresh);
         self.health.count_replacement(crate::Client::Producer, reason);
@@ -200,26 +209,26 @@ impl Producer {
     }
 }
 
-fn client(config: &KafkaConfig, identity: &Identity, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
+fn client(config: &KafkaConfig, identity: &Identity, in_flight: &Arc<InFlight>) -> Result<Client, Error> {
     let (topic, identity) = (config.topic.clone(), identity.clone());
-    let deliveries = Deliveries {
+    let context = DeliveryContext {
         topic,
         identity,
         contact: Contact::default(),
         refusals: Refusals::default(),
-        under_way: Arc::clone(under_way),
+        in_flight: Arc::clone(in_flight),
     };
-    let client = config.client(Role::Producer)?.create_with_context(deliveries);
-    client.map_err(|error| context::unmade(&config.topic, error))
+    let client = config.client(Role::Producer)?.create_with_context(context);
+    client.map_err(|error| context::map_creation_error(&config.topic, error))
 }
 
 fn record<'a>(
     topic: &'a str,
     partition: PartitionId,
     entry: &'a Entry,
-    sent: Box<Sent>,
-) -> BaseRecord<'a, [u8], [u8], Box<Sent>> {
-    let mut record = BaseRecord::with_opaque_to(topic, sent).partition(partition.signed()).payload(&entry.value[..]);
+    opaque: Box<RecordOpaque>,
+) -> BaseRecord<'a, [u8], [u8], Box<RecordOpaque>> {
+    let mut record = BaseRecord::with_opaque_to(topic, opaque).partition(partition.signed()).payload(&entry.value[..]);
     if !entry.key.is_empty() {
         record = record.key(&entry.key[..]);
     }
@@ -235,7 +244,7 @@ fn record<'a>(
 }
 
 /// The opaque value of a record in librdkafka: the target of its delivery report.
-struct Sent {
+struct RecordOpaque {
     batch: Arc<Batch>,
     partition: PartitionId,
     index: usize,
@@ -244,34 +253,34 @@ struct Sent {
 
 /// The records and bytes in flight.
 #[derive(Default)]
-struct UnderWay {
+struct InFlight {
     entries: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl UnderWay {
+impl InFlight {
     /// Adds a batch unless it would exceed the limits. Returns whether it was added.
-    fn enter(&self, entries: usize, bytes: usize) -> bool {
+    fn reserve(&self, entries: usize, bytes: usize) -> bool {
         let fits = self.entries.fetch_add(entries, Ordering::Relaxed) + entries <= ENTRIES_MAX;
         let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX && fits;
         if !fits {
-            self.leave(entries, bytes);
+            self.release(entries, bytes);
         }
         fits
     }
 
-    fn leave(&self, entries: usize, bytes: usize) {
+    fn release(&self, entries: usize, bytes: usize) {
         self.entries.fetch_sub(entries, Ordering::Release);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 /// Collects the delivery reports of a batch's records.
-struct Batch(Mutex<Answers>);
+struct Batch(Mutex<DeliveryReports>);
 
-struct Answers {
+struct DeliveryReports {
     offsets: Vec<Offset>,
-    left: usize,
+    pending: usize,
     landed: bool,
     failure: Option<Error>,
     ack: Option<oneshot::Sender<Outcome>>,
@@ -280,49 +289,49 @@ struct Answers {
 impl Batch {
     fn new(entries: usize) -> (Self, oneshot::Receiver<Outcome>) {
         let (ack, acked) = oneshot::channel();
-        let answers = Answers {
+        let reports = DeliveryReports {
             offsets: vec![Offset::ZERO; entries],
-            left: entries,
+            pending: entries,
             landed: false,
             failure: None,
             ack: Some(ack),
         };
-        (Self(Mutex::new(answers)), acked)
+        (Self(Mutex::new(reports)), acked)
     }
 
     fn answer(&self, index: usize, answer: Result<Offset, Error>) {
-        let mut answers = self.0.lock().expect("a delivery panicked");
+        let mut reports = self.0.lock().expect("a delivery panicked");
         match answer {
             Ok(offset) => {
-                answers.offsets[index] = offset;
-                answers.landed = true;
+                reports.offsets[index] = offset;
+                reports.landed = true;
             }
-            Err(error) => answers.failed(error),
+            Err(error) => reports.record_failure(error),
         }
-        answers.left -= 1;
-        answers.resolve();
+        reports.pending -= 1;
+        reports.resolve();
     }
 
     /// Records that the last `count` records were not enqueued.
     fn abandon(&self, count: usize, error: Error) {
-        let mut answers = self.0.lock().expect("a delivery panicked");
-        answers.failed(error);
-        answers.left -= count;
-        answers.resolve();
+        let mut reports = self.0.lock().expect("a delivery panicked");
+        reports.record_failure(error);
+        reports.pending -= count;
+        reports.resolve();
     }
 }
 
-impl Answers {
+impl DeliveryReports {
     /// Keeps the first failure. A later failure of kind `Unknown` replaces it: then the outcome of the batch is unknown too.
-    fn failed(&mut self, error: Error) {
-        let first_is_certain = self.failure.as_ref().is_some_and(|first| !is_open(first));
-        if self.failure.is_none() || (first_is_certain && is_open(&error)) {
+    fn record_failure(&mut self, error: Error) {
+        let first_is_certain = self.failure.as_ref().is_some_and(|first| !may_have_landed(first));
+        if self.failure.is_none() || (first_is_certain && may_have_landed(&error)) {
             self.failure = Some(error);
         }
     }
 
     fn resolve(&mut self) {
-        if self.left > 0 {
+        if self.pending > 0 {
             return;
         }
         let Some(ack) = self.ack.take() else { return };
@@ -337,20 +346,20 @@ impl Answers {
 }
 
 /// Whether the record may have landed.
-fn is_open(error: &Error) -> bool {
+fn may_have_landed(error: &Error) -> bool {
     matches!(error.kind(), Kind::Unknown)
 }
 
 /// Receives librdkafka's delivery reports, on the producer's own thread.
-struct Deliveries {
+struct DeliveryContext {
     topic: String,
     identity: Identity,
     contact: Contact,
     refusals: Refusals,
-    under_way: Arc<UnderWay>,
+    in_flight: Arc<InFlight>,
 }
 
-impl Deliveries {
+impl DeliveryContext {
     /// Returns the outcome of one record. Every error is of kind `Unknown`: librdkafka reports the error of its last try, and
     /// an earlier try, whose acknowledgement was lost, may have landed.
     fn answer(&self, partition: PartitionId, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
@@ -381,22 +390,22 @@ impl Deliveries {
     }
 }
 
-impl ClientContext for Deliveries {
+impl ClientContext for DeliveryContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         context::log(Some(&self.identity), &self.contact, level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        context::note(&self.refusals, &error, reason);
+        context::log_error(&self.refusals, &error, reason);
     }
 }
 
-impl ProducerContext for Deliveries {
-    type DeliveryOpaque = Box<Sent>;
+impl ProducerContext for DeliveryContext {
+    type DeliveryOpaque = Box<RecordOpaque>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, sent: Box<Sent>) {
-        self.under_way.leave(1, sent.bytes);
-        sent.batch.answer(sent.index, self.answer(sent.partition, result));
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: Box<RecordOpaque>) {
+        self.in_flight.release(1, opaque.bytes);
+        opaque.batch.answer(opaque.index, self.answer(opaque.partition, result));
     }
 }
 
@@ -466,10 +475,10 @@ mod tests {
         brokers.request_errors(RDKafkaApiKey::Produce, &[fatal]);
         append(&log).await.unwrap_err();
         let producer = log.producer.as_ref().unwrap();
-        assert!(producer.under_way.enter(1, 1));
+        assert!(producer.in_flight.reserve(1, 1));
         let refused = append(&log).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Retry, "nothing happened: {refused}");
-        producer.under_way.leave(1, 1);
+        producer.in_flight.release(1, 1);
         append(&log).await.unwrap();
     }
 
@@ -488,7 +497,7 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(60), "contact is not lost");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        lost.condemn(generation);
+        lost.request_replacement(generation);
         assert_eq!(in_flight.await.unwrap_err().kind(), Kind::Unknown);
         brokers.broker_up(1).unwrap();
         append(&log).await.expect("a new producer");

@@ -25,7 +25,7 @@ use std::{
 };
 
 use rdkafka::{
-    Message, Offset as Place, TopicPartitionList,
+    Message, Offset as KafkaOffset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
     message::{BorrowedMessage, Headers},
@@ -55,11 +55,11 @@ pub(super) struct KafkaReader {
     consumer: Option<BaseConsumer<Context>>,
     topic: String,
     partitions: u32,
-    places: BTreeMap<PartitionId, Offset>,
+    positions: BTreeMap<PartitionId, Offset>,
     /// Partitions whose next batch is damaged: they are not assigned until the caller seeks them.
     withheld: BTreeSet<PartitionId>,
     /// An error that followed records of the previous poll; the next poll returns it.
-    late: Option<Error>,
+    deferred_error: Option<Error>,
     watch: Watch,
     bounds: Arc<BoundsClient>,
     health: ConsumerHealth,
@@ -69,27 +69,28 @@ pub(super) struct KafkaReader {
 
 /// The records of one poll so far.
 #[derive(Default)]
-struct Gathered {
+struct PolledRecords {
     records: Vec<Delivery>,
     bytes: usize,
     /// Whether a position moved without a record.
     moved: bool,
 }
 
-impl Gathered {
-    fn take(
+impl PolledRecords {
+    fn push(
         &mut self,
         message: &BorrowedMessage<'_>,
         topic: &str,
-        places: &mut BTreeMap<PartitionId, Offset>,
+        positions: &mut BTreeMap<PartitionId, Offset>,
     ) -> Result<(), Error> {
-        let placeless = |why| {
+        let invalid_position = |why| {
             Error::new(Kind::Fatal, topic, "the consumer delivered a record with an invalid partition or offset")
                 .because(why)
         };
-        let partition = PartitionId::from_signed(message.partition()).map_err(placeless)?;
-        let Some(next) = places.get_mut(&partition) else { return Ok(()) };
-        let offset = Offset::from_signed(message.offset()).map_err(|why| placeless(why).in_partition(partition))?;
+        let partition = PartitionId::from_signed(message.partition()).map_err(invalid_position)?;
+        let Some(next) = positions.get_mut(&partition) else { return Ok(()) };
+        let offset =
+            Offset::from_signed(message.offset()).map_err(|why| invalid_position(why).in_partition(partition))?;
         if offset < *next {
             let what = format!("the consumer moved backwards: expected at least offset {next}");
             return Err(Error::new(Kind::Fatal, topic, what).in_partition(partition).at_offset(offset));
@@ -126,18 +127,18 @@ impl KafkaReader {
             consumer,
             topic,
             partitions,
-            places: BTreeMap::new(),
+            positions: BTreeMap::new(),
             withheld: BTreeSet::new(),
-            late: None,
+            deferred_error: None,
             watch: Watch::new(Instant::now()),
             bounds,
             health,
             stalls: BTreeMap::new(),
         };
         let from: BTreeMap<PartitionId, Offset> = from.iter().copied().collect();
-        reader.check(&from)?;
+        reader.check_in_log(&from)?;
         reader.assign(&from)?;
-        reader.places = from;
+        reader.positions = from;
         Ok(reader)
     }
 
@@ -146,15 +147,15 @@ impl KafkaReader {
     }
 
     /// Refuses positions outside of the log.
-    fn check(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+    fn check_in_log(&self, positions: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
         let limits = Limits { topic: &self.topic, partitions: self.partitions, value_bytes_max: 0 };
-        places.keys().try_for_each(|partition| limits.check_partition(*partition))?;
-        let partitions: BTreeSet<PartitionId> = places.keys().copied().collect();
+        positions.keys().try_for_each(|partition| limits.check_partition(*partition))?;
+        let partitions: BTreeSet<PartitionId> = positions.keys().copied().collect();
         if partitions.is_empty() {
             return Ok(());
         }
         let bounds = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
-        for (partition, next) in places {
+        for (partition, next) in positions {
             let missing = || {
                 Error::new(Kind::Retry, &self.topic, "cannot read the bounds from the brokers").in_partition(*partition)
             };
@@ -164,8 +165,8 @@ impl KafkaReader {
         Ok(())
     }
 
-    fn assign(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
-        assign(self.consumer(), &self.topic, places)
+    fn assign(&self, positions: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+        assign(self.consumer(), &self.topic, positions)
     }
 
     fn unassign(&self, partitions: impl IntoIterator<Item = PartitionId>) -> Result<(), Error> {
@@ -174,16 +175,16 @@ impl KafkaReader {
     }
 
     /// Drops the fetched records and fetches again from the reader's positions.
-    fn start_over(&self) -> Result<(), Error> {
-        self.unassign(self.places.keys().copied())?;
+    fn refetch(&self) -> Result<(), Error> {
+        self.unassign(self.positions.keys().copied())?;
         self.assign(&self.assigned())
     }
 
     /// The positions of the partitions that the consumer has.
     fn assigned(&self) -> Positions {
-        let mut places = self.places.clone();
-        places.retain(|partition, _| !self.withheld.contains(partition));
-        places
+        let mut positions = self.positions.clone();
+        positions.retain(|partition, _| !self.withheld.contains(partition));
+        positions
     }
 
     /// Checks a consumer without records, and replaces it if the brokers have records for it.
@@ -191,7 +192,8 @@ impl KafkaReader {
         let lost = self.consumer().context().contact.lost_since().is_some();
         let (now, assigned) = (Instant::now(), self.assigned());
         let bounds = &self.bounds;
-        let suspicion = self.watch.look(now, &assigned, lost, |partition| bounds.ask_end(partition, PATIENCE).ok());
+        let suspicion =
+            self.watch.check(now, &assigned, lost, |partition| bounds.request_end(partition, PATIENCE).ok());
         let before = self.stalls.len();
         self.stalls.retain(|partition, stall| assigned.get(partition) == Some(&stall.next));
         if let Some(suspicion) = suspicion {
@@ -235,28 +237,28 @@ impl KafkaReader {
     /// Searches the partition of a damaged batch. Withholds it and returns an error that names it, or fetches all partitions
     /// again if the search finds none.
     fn withhold_damaged(&mut self, error: KafkaError) -> Error {
-        let found = self.damaged().and_then(|found| match found {
+        let withheld = self.find_damaged().and_then(|damaged| match damaged {
             Some(partition) => self.unassign([partition]).map(|()| Some(partition)),
-            None => self.start_over().map(|()| None),
+            None => self.refetch().map(|()| None),
         });
-        match found {
+        match withheld {
             Ok(Some(partition)) => {
                 self.withheld.insert(partition);
                 let what = "the broker gave a damaged batch, and gave it again";
-                let next = self.places.get(&partition).copied().unwrap_or_default();
+                let next = self.positions.get(&partition).copied().unwrap_or_default();
                 Error::new(Kind::Damaged, &self.topic, what).in_partition(partition).at_offset(next).because(error)
             }
-            Ok(None) => context::failed(&self.topic, "a fetched batch was damaged", error),
+            Ok(None) => context::map_error(&self.topic, "a fetched batch was damaged", error),
             Err(failed) => failed,
         }
     }
 
     /// Finds the first partition whose next batch is damaged, with a separate consumer, so that the reader's own consumer
     /// keeps its fetched records.
-    fn damaged(&self) -> Result<Option<PartitionId>, Error> {
+    fn find_damaged(&self) -> Result<Option<PartitionId>, Error> {
         let probe = consumer(&self.config, &self.identity)?;
         let mut damaged = None;
-        for (partition, next) in &self.places {
+        for (partition, next) in &self.positions {
             if self.withheld.contains(partition) {
                 continue;
             }
@@ -281,11 +283,11 @@ impl KafkaReader {
     }
 
     /// Adopts librdkafka's position at a partition's end, if it is ahead: all fetched records of the partition are gathered.
-    fn step_over(&mut self, partition: PartitionId) -> Result<bool, Error> {
-        let failed = |error| context::failed(&self.topic, "cannot read the consumer's position", error);
-        let positions = self.consumer().position().map_err(failed)?;
+    fn adopt_position(&mut self, partition: PartitionId) -> Result<bool, Error> {
+        let map_error = |error| context::map_error(&self.topic, "cannot read the consumer's position", error);
+        let positions = self.consumer().position().map_err(map_error)?;
         let Some(element) = positions.find_partition(&self.topic, partition.signed()) else { return Ok(false) };
-        let (Place::Offset(position), Some(next)) = (element.offset(), self.places.get_mut(&partition)) else {
+        let (KafkaOffset::Offset(position), Some(next)) = (element.offset(), self.positions.get_mut(&partition)) else {
             // The partition has had no fetch since it was assigned.
             return Ok(false);
         };
@@ -299,11 +301,13 @@ impl KafkaReader {
     }
 
     /// Maps an error of the consumer to the reader's; `None` if the consumer recovers by itself.
-    fn judge(&mut self, error: KafkaError) -> Option<Error> {
+    fn handle_error(&mut self, error: KafkaError) -> Option<Error> {
         let code = error.rdkafka_error_code();
         match code {
             _ if is_damage(&error) => Some(self.withhold_damaged(error)),
-            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => Some(self.diagnose(error)),
+            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
+                Some(self.find_out_of_range(error))
+            }
             Some(
                 RDKafkaErrorCode::BrokerTransportFailure
                 | RDKafkaErrorCode::Resolve
@@ -311,115 +315,116 @@ impl KafkaReader {
                 | RDKafkaErrorCode::TimedOutQueue,
             ) => None,
             Some(RDKafkaErrorCode::AllBrokersDown) => {
-                Some(context::failed(&self.topic, "no broker is reachable", error))
+                Some(context::map_error(&self.topic, "no broker is reachable", error))
             }
             Some(RDKafkaErrorCode::LogTruncation) => {
                 // librdkafka does not name the partition.
                 let what = "the cluster lost records that were already delivered";
                 let lost = |error| Error::new(Kind::OutOfRange, &self.topic, what).because(error);
-                let bounds_error = self.check(&self.places).err().filter(|error| error.kind() == Kind::OutOfRange);
+                let bounds_error =
+                    self.check_in_log(&self.positions).err().filter(|error| error.kind() == Kind::OutOfRange);
                 Some(bounds_error.unwrap_or_else(|| lost(error)))
             }
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed permanently").because(error))
             }
             _ => {
-                let failure = context::failed(&self.topic, "the fetch failed", error);
-                self.start_over().err().or(Some(failure))
+                let failure = context::map_error(&self.topic, "the fetch failed", error);
+                self.refetch().err().or(Some(failure))
             }
         }
     }
 
     /// Finds the partition whose position is not in the log. librdkafka does not name it.
-    fn diagnose(&self, error: KafkaError) -> Error {
-        if let Err(found) = self.check(&self.places) {
-            return found;
+    fn find_out_of_range(&self, error: KafkaError) -> Error {
+        if let Err(out_of_range) = self.check_in_log(&self.positions) {
+            return out_of_range;
         }
-        let failure = context::failed(&self.topic, "a position was out of range for a moment", error);
-        self.start_over().err().unwrap_or(failure)
+        let failure = context::map_error(&self.topic, "a position was out of range for a moment", error);
+        self.refetch().err().unwrap_or(failure)
     }
 
     /// Handles one event of the consumer. Returns true if the poll must return.
-    fn step(&mut self, wait: Duration, max: usize, gathered: &mut Gathered) -> Result<bool, Error> {
+    fn poll_event(&mut self, wait: Duration, max: usize, polled: &mut PolledRecords) -> Result<bool, Error> {
         let consumer = self.consumer.as_ref().expect(TAKEN);
         match consumer.poll(wait) {
             Some(Ok(message)) => {
                 self.identity.check()?;
-                gathered.take(&message, &self.topic, &mut self.places)?;
-                Ok(gathered.records.len() >= max || gathered.bytes >= POLL_BYTES_MAX)
+                polled.push(&message, &self.topic, &mut self.positions)?;
+                Ok(polled.records.len() >= max || polled.bytes >= POLL_BYTES_MAX)
             }
             Some(Err(error)) => {
                 self.identity.check()?;
-                self.meet(error, gathered)
+                self.handle_error_event(error, polled)
             }
             None => {
                 self.watch_consumer()?;
-                Ok(!gathered.records.is_empty() || gathered.moved || wait.is_zero())
+                Ok(!polled.records.is_empty() || polled.moved || wait.is_zero())
             }
         }
     }
 
-    fn meet(&mut self, error: KafkaError, gathered: &mut Gathered) -> Result<bool, Error> {
+    fn handle_error_event(&mut self, error: KafkaError, polled: &mut PolledRecords) -> Result<bool, Error> {
         if let KafkaError::PartitionEOF(partition) = error {
             let unknown = |why| {
                 Error::new(Kind::Fatal, &self.topic, "the consumer reported the end of an invalid partition")
                     .because(why)
             };
-            gathered.moved |= self.step_over(PartitionId::from_signed(partition).map_err(unknown)?)?;
+            polled.moved |= self.adopt_position(PartitionId::from_signed(partition).map_err(unknown)?)?;
             return Ok(false);
         }
-        self.judge(error).map_or(Ok(false), Err)
+        self.handle_error(error).map_or(Ok(false), Err)
     }
 }
 
 impl Reader for KafkaReader {
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
         self.identity.check()?;
-        if let Some(error) = self.late.take() {
+        if let Some(error) = self.deferred_error.take() {
             return Err(error);
         }
         if max == 0 {
             return Ok(Vec::new());
         }
         let start = Instant::now();
-        let mut gathered = Gathered::default();
+        let mut polled = PolledRecords::default();
         loop {
-            let idle = gathered.records.is_empty() && !gathered.moved;
+            let idle = polled.records.is_empty() && !polled.moved;
             let wait = if idle { timeout.saturating_sub(start.elapsed()) } else { Duration::ZERO };
-            match self.step(wait, max, &mut gathered) {
+            match self.poll_event(wait, max, &mut polled) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) if gathered.records.is_empty() => return Err(error),
+                Err(error) if polled.records.is_empty() => return Err(error),
                 Err(error) => {
-                    self.late = Some(error);
+                    self.deferred_error = Some(error);
                     break;
                 }
             }
         }
-        Ok(gathered.records)
+        Ok(polled.records)
     }
 
     fn position(&self, partition: PartitionId) -> Option<Offset> {
-        self.places.get(&partition).copied()
+        self.positions.get(&partition).copied()
     }
 
     fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
         self.identity.check()?;
-        let place = BTreeMap::from([(partition, next)]);
-        self.check(&place)?;
+        let position = BTreeMap::from([(partition, next)]);
+        self.check_in_log(&position)?;
         self.release(partition)?;
-        self.assign(&place)?;
-        self.places.insert(partition, next);
+        self.assign(&position)?;
+        self.positions.insert(partition, next);
         Ok(())
     }
 
     fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
         // The pending error of a released partition is obsolete.
-        self.late.take_if(|error| error.subject().partition == Some(partition));
-        if self.places.contains_key(&partition) {
+        self.deferred_error.take_if(|error| error.subject().partition == Some(partition));
+        if self.positions.contains_key(&partition) {
             self.unassign([partition])?;
             self.withheld.remove(&partition);
-            self.places.remove(&partition);
+            self.positions.remove(&partition);
         }
         Ok(())
     }
@@ -436,16 +441,20 @@ impl Drop for KafkaReader {
 fn consumer(config: &KafkaConfig, identity: &Identity) -> Result<BaseConsumer<Context>, Error> {
     let context = Context { identity: Some(identity.clone()), ..Context::default() };
     let consumer = config.client(Role::Reader)?.create_with_context(context);
-    consumer.map_err(|error| context::unmade(&config.topic, error))
+    consumer.map_err(|error| context::map_creation_error(&config.topic, error))
 }
 
-fn assign(consumer: &BaseConsumer<Context>, topic: &str, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+fn assign(
+    consumer: &BaseConsumer<Context>,
+    topic: &str,
+    positions: &BTreeMap<PartitionId, Offset>,
+) -> Result<(), Error> {
     let mut list = TopicPartitionList::new();
-    let added = places.iter().try_for_each(|(partition, next)| {
-        list.add_partition_offset(topic, partition.signed(), Place::Offset(next.signed()))
+    let added = positions.iter().try_for_each(|(partition, next)| {
+        list.add_partition_offset(topic, partition.signed(), KafkaOffset::Offset(next.signed()))
     });
     let assigned = added.and_then(|()| consumer.incremental_assign(&list));
-    assigned.map_err(|error| context::failed(topic, "cannot assign partitions to the consumer", error))
+    assigned.map_err(|error| context::map_error(topic, "cannot assign partitions to the consumer", error))
 }
 
 fn unassign(
@@ -458,7 +467,7 @@ fn unassign(
         list.add_partition(topic, partition.signed());
     }
     let unassigned = consumer.incremental_unassign(&list);
-    unassigned.map_err(|error| context::failed(topic, "cannot unassign partitions from the consumer", error))
+    unassigned.map_err(|error| context::map_error(topic, "cannot unassign partitions from the consumer", error))
 }
 
 /// Whether librdkafka found a batch that it cannot read, and continues after it.

@@ -1,9 +1,9 @@
 //! Finds out that a consumer delivers nothing although the brokers have more, so that it must be replaced.
 //!
 //! ```text
-//!   quiet ─▶ asked (the ends, of the bounds client) ─▶ suspect, if a partition is lagging or the consumer has no broker
+//!   quiet ─▶ awaiting ends (of the bounds client) ──▶ suspect, if a partition is lagging or the consumer has no broker
 //!     ▲                                                   │
-//!     ├── the partition moved, or a broker was found ◀────┤ after the patience: asked again
+//!     ├── the partition moved, or a broker was found ◀────┤ after the patience: requested again
 //!     └── no broker answers ◀─────────────────────────────┴─▶ a broker answers: replaced, with twice the patience
 //! ```
 //!
@@ -39,7 +39,7 @@ pub(super) struct Watch {
 #[derive(Debug)]
 enum Stage {
     Quiet { since: Instant, positions: Positions },
-    Asked { positions: Positions, ends: Vec<(PartitionId, End)>, known_ends: Positions },
+    AwaitingEnds { positions: Positions, ends: Vec<(PartitionId, End)>, known_ends: Positions },
     Suspect { suspicion: Suspicion, ends: Vec<(PartitionId, End)> },
 }
 
@@ -59,13 +59,13 @@ impl Watch {
     }
 
     /// Checks a consumer with an empty queue. It is at `positions`, and has no broker if it is `lost`. Returns the defect
-    /// when the consumer must be replaced. `ask` requests a partition's end.
-    pub(super) fn look(
+    /// when the consumer must be replaced. `request_end` requests a partition's end.
+    pub(super) fn check(
         &mut self,
         now: Instant,
         positions: &Positions,
         lost: bool,
-        mut ask: impl FnMut(PartitionId) -> Option<End>,
+        mut request_end: impl FnMut(PartitionId) -> Option<End>,
     ) -> Option<Suspicion> {
         match &mut self.stage {
             Stage::Quiet { since, positions: before } => {
@@ -74,15 +74,15 @@ impl Watch {
                     return None;
                 }
                 let same = positions.iter().filter(|(id, next)| lost || before.get(id) == Some(next));
-                let ends: Vec<_> = same.filter_map(|(id, _)| Some((*id, ask(*id)?))).collect();
+                let ends: Vec<_> = same.filter_map(|(id, _)| Some((*id, request_end(*id)?))).collect();
                 self.stage = if ends.is_empty() {
                     Stage::Quiet { since: now, positions: positions.clone() }
                 } else {
-                    Stage::Asked { positions: positions.clone(), ends, known_ends: Positions::new() }
+                    Stage::AwaitingEnds { positions: positions.clone(), ends, known_ends: Positions::new() }
                 };
                 None
             }
-            Stage::Asked { positions: before, ends, known_ends } => {
+            Stage::AwaitingEnds { positions: before, ends, known_ends } => {
                 receive(ends, known_ends);
                 if !ends.is_empty() {
                     return None;
@@ -114,9 +114,9 @@ impl Watch {
                 if now.saturating_duration_since(suspicion.since) < self.patience {
                     return None;
                 }
-                // Ask again: if all brokers went down meanwhile, a replacement would not help.
+                // Requests the ends again: if all brokers went down meanwhile, a replacement would not help.
                 if ends.is_empty() {
-                    *ends = positions.keys().filter_map(|id| Some((*id, ask(*id)?))).collect();
+                    *ends = positions.keys().filter_map(|id| Some((*id, request_end(*id)?))).collect();
                     if ends.is_empty() {
                         self.stage = quiet;
                     }
@@ -138,7 +138,7 @@ impl Watch {
     }
 }
 
-/// Moves received answers to `known_ends` and drops failed questions.
+/// Moves received answers to `known_ends` and drops failed requests.
 fn receive(ends: &mut Vec<(PartitionId, End)>, known_ends: &mut Positions) {
     ends.retain_mut(|(id, end)| match end.try_recv() {
         Err(TryRecvError::Empty) => true,
@@ -170,7 +170,7 @@ mod tests {
     fn replacements(
         seconds: u64,
         lost: bool,
-        answered: impl Fn(Duration) -> bool,
+        is_answered: impl Fn(Duration) -> bool,
         position: impl Fn(Duration) -> u32,
     ) -> Vec<u64> {
         let start = Instant::now();
@@ -179,13 +179,13 @@ mod tests {
         for tick in 0..seconds * 10 {
             let elapsed = Duration::from_millis(tick * 100);
             let positions = Positions::from([(PartitionId::ZERO, Offset::from(position(elapsed)))]);
-            let ask = |_| {
-                let (end, asked) = oneshot::channel();
+            let request_end = |_| {
+                let (end, receiver) = oneshot::channel();
                 let refused = Error::new(Kind::Retry, "t", "no broker answers");
-                end.send(if answered(elapsed) { Ok(Offset::from(END)) } else { Err(refused) }).unwrap();
-                Some(asked)
+                end.send(if is_answered(elapsed) { Ok(Offset::from(END)) } else { Err(refused) }).unwrap();
+                Some(receiver)
             };
-            if watch.look(start + elapsed, &positions, lost, ask).is_some() {
+            if watch.check(start + elapsed, &positions, lost, request_end).is_some() {
                 replaced.push(elapsed.as_secs());
             }
         }

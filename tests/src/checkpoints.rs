@@ -83,7 +83,7 @@ impl Journal {
     /// Folds the appended records, in batches of `batch` records.
     pub fn fold(&mut self, batch: usize) -> anyhow::Result<()> {
         for records in self.log[self.folded..].chunks(batch) {
-            let step = self.fold.take(records)?;
+            let step = self.fold.apply_batch(records)?;
             ensure!(step == Step::Applied, "{step:?}");
         }
         self.folded = self.log.len();
@@ -125,7 +125,7 @@ impl Journal {
         for records in self.log.chunks(batch) {
             let (most, last) = records.split_at(records.len() - 1);
             let again: Vec<Delivery> = [most, last, most, last].concat();
-            let step = rebuilt.fold.take(&again)?;
+            let step = rebuilt.fold.apply_batch(&again)?;
             ensure!(step == Step::Applied, "{step:?}");
         }
         Ok(rebuilt)

@@ -94,7 +94,7 @@ impl Sink for Tables<'_> {
 ///
 /// After a crash the store has all rows of the build or none. Blocking.
 pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {
-    let fold = &fold.resumed()?;
+    let fold = &fold.reload()?;
     if !fold.store.takes_tables() || fold.next != Offset::ZERO {
         return Ok(false);
     }
@@ -132,9 +132,9 @@ fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result
     }
     let tables = Bulk::new(shared, partition, folder, memory_bytes).fold(scanned, tables)?;
     let files = tables.finish()?;
-    shared.config.failpoints.at(failpoint::BULK_FOLDED);
+    shared.config.failpoints.reach(failpoint::BULK_FOLDED);
     fold.store.ingest(files)?;
-    shared.config.failpoints.at(failpoint::BULK_INGESTED);
+    shared.config.failpoints.reach(failpoint::BULK_INGESTED);
     Ok(true)
 }
 
@@ -269,7 +269,7 @@ impl<'a> Bulk<'a> {
         let (logged_at, bytes) = value.split_at(NUMBER);
         let logged_at_millis = number(logged_at).cast_signed();
         // The scan has reframed the record as a single object, unless the record is too large to be decoded.
-        let (framed, reframed) = fold::reframed(bytes, &NoRegistry);
+        let (framed, reframed) = fold::reframe(bytes, &NoRegistry);
         let partition = self.partition;
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
         match reframed.and_then(|()| codec::read(&framed)) {

@@ -83,8 +83,8 @@ impl Deltas {
         if skips.contains(&delivery.offset) {
             return Ok(Delta::default());
         }
-        let (framed, reframed) = fold::reframed(&delivery.value, &*self.schemas);
-        let at = fold::at(delivery, &framed);
+        let (framed, reframed) = fold::reframe(&delivery.value, &*self.schemas);
+        let at = fold::record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Ok(record) => match RunRecord::new(&record) {
                 Some(record) => self.compute_for_run(index, record, at),

@@ -9,11 +9,11 @@ pub const BATCH_FOLDED: &str = "batch_folded";
 /// A batch is committed; waiters are not notified yet.
 pub const BATCH_COMMITTED: &str = "batch_committed";
 /// A partition stopped; its waiters are notified.
-pub const STOP_TOLD: &str = "stop_told";
+pub const STOP_REPORTED: &str = "stop_reported";
 /// The skip of the record that stopped a partition is on disk; the partition does not continue yet.
 pub const SKIP_VOIDED: &str = "skip_voided";
 /// The empty store of a rebuild exists and contains the skips.
-pub const REBUILD_BEGUN: &str = "rebuild_begun";
+pub const REBUILD_STARTED: &str = "rebuild_started";
 /// A rebuilt store has reached the live store's offset; it is not marked live yet.
 pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
 /// A rebuilt store is marked live; the old store still answers queries.
@@ -32,9 +32,9 @@ pub const ALL: [&str; 12] = [
     STORE_OPENED,
     BATCH_FOLDED,
     BATCH_COMMITTED,
-    STOP_TOLD,
+    STOP_REPORTED,
     SKIP_VOIDED,
-    REBUILD_BEGUN,
+    REBUILD_STARTED,
     REBUILD_CAUGHT_UP,
     REBUILD_MARKED,
     REBUILD_SWAPPED,
@@ -54,7 +54,7 @@ impl Failpoints {
         Self(Arc::new(call))
     }
 
-    pub(crate) fn at(&self, point: &'static str) {
+    pub(crate) fn reach(&self, point: &'static str) {
         (self.0)(point);
     }
 }

@@ -56,7 +56,7 @@ impl Default for Limits {
 
 /// A partition's store after a job.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct FlushState {
     /// Everything below is applied.
     pub(crate) next: Offset,
     /// Everything below is on disk.
@@ -94,27 +94,27 @@ struct Unflushed {
     /// When the oldest unflushed record was applied, or earlier.
     since: Option<Instant>,
     /// The flush in progress: up to this offset (exclusive), and when it began.
-    begun: Option<(Offset, Instant)>,
+    flush_in_progress: Option<(Offset, Instant)>,
     /// The next offset after the previous job, and when that job ended.
     last: Option<(Offset, Instant)>,
     /// The last known start offset of the log, and when the log reported it.
     log_start: Offset,
-    asked: Option<Instant>,
+    log_start_at: Option<Instant>,
 }
 
 impl Unflushed {
-    fn update(&mut self, at: Standing, now: Instant) {
-        let Standing { next, durable, memtable } = at;
+    fn update(&mut self, state: FlushState, now: Instant) {
+        let FlushState { next, durable, memtable } = state;
         // The flush has ended, or a rebuilt store starts from an earlier offset.
-        if let Some((to, when)) = self.begun.filter(|(to, _)| durable >= *to || next < *to) {
-            (self.since, self.begun) = (Some(when).filter(|_| durable >= to), None);
+        if let Some((to, when)) = self.flush_in_progress.filter(|(to, _)| durable >= *to || next < *to) {
+            (self.since, self.flush_in_progress) = (Some(when).filter(|_| durable >= to), None);
         }
         // RocksDB flushes a full memtable by itself, before the write that does not fit.
-        if memtable.flushing && self.begun.is_none() {
-            self.begun = self.last.filter(|(to, _)| (durable..=next).contains(to));
+        if memtable.flushing && self.flush_in_progress.is_none() {
+            self.flush_in_progress = self.last.filter(|(to, _)| (durable..=next).contains(to));
         }
         self.last = Some((next, now));
-        let flush_end = self.begun.map_or(durable, |(to, _)| to.max(durable));
+        let flush_end = self.flush_in_progress.map_or(durable, |(to, _)| to.max(durable));
         self.records = next.get().saturating_sub(durable.get());
         self.active = next.get().saturating_sub(flush_end.get());
         self.bytes = memtable.bytes as u64;
@@ -144,19 +144,19 @@ impl Flushes {
     /// Records that the log of `partition` starts at `start`.
     pub(crate) fn saw_log_start(&self, partition: PartitionId, start: Offset, now: Instant) {
         let mut unflushed = self.lock(partition);
-        (unflushed.log_start, unflushed.asked) = (start, Some(now));
+        (unflushed.log_start, unflushed.log_start_at) = (start, Some(now));
     }
 
     /// Whether the log reported the start of `partition` less than a second ago.
     pub(crate) fn knows_log_start(&self, partition: PartitionId, now: Instant) -> bool {
-        self.lock(partition).asked.is_some_and(|asked| now.saturating_duration_since(asked) < LOG_START_AGE)
+        self.lock(partition).log_start_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_START_AGE)
     }
 
     /// Whether and how `partition` must flush now. Counts a returned flush as begun.
-    pub(crate) fn decide(&self, partition: PartitionId, at: Standing, now: Instant) -> Option<Flush> {
+    pub(crate) fn decide(&self, partition: PartitionId, state: FlushState, now: Instant) -> Option<Flush> {
         let own = {
             let mut own = self.lock(partition);
-            own.update(at, now);
+            own.update(state, now);
             *own
         };
         if own.records == 0 {
@@ -174,7 +174,7 @@ impl Flushes {
         let of_bytes = bytes > bytes_max && own.bytes >= (bytes_max / count).max(self.bytes_max / SMALL_PART);
         let of_records = active > active_max && own.active >= active_max / count;
         let of_age = own.due_at(self.limits).is_some_and(|due| due <= now);
-        let flush = match at.memtable.flushing {
+        let flush = match state.memtable.flushing {
             // Records arrive faster than flushes complete.
             true if of_bytes => Flush::Wait,
             _ if records > records_max && own.records >= records_max / count => Flush::Wait,
@@ -182,14 +182,14 @@ impl Flushes {
             _ => return None,
         };
         let mut own = self.lock(partition);
-        (own.begun, own.active) = (Some((at.next, now)), 0);
+        (own.flush_in_progress, own.active) = (Some((state.next, now)), 0);
         Some(flush)
     }
 
     /// Whether an idle partition needs a flush check: to begin a flush, or to notice that a flush has ended.
     pub(crate) fn is_due(&self, partition: PartitionId, now: Instant) -> bool {
         let own = *self.lock(partition);
-        let looked = own.begun.is_none_or(|(_, when)| when + LOOK_AGAIN <= now);
+        let looked = own.flush_in_progress.is_none_or(|(_, when)| when + LOOK_AGAIN <= now);
         looked && own.due_at(self.limits).is_some_and(|due| due <= now)
     }
 }
@@ -201,60 +201,60 @@ mod tests {
     const LIMITS: Limits = Limits { records_max: 1000, age_max: Duration::from_secs(10) };
     const ONE: PartitionId = PartitionId::ZERO;
 
-    fn at(next: u32, durable: u32, bytes: usize) -> Standing {
-        Standing { next: next.into(), durable: durable.into(), memtable: Memtable { bytes, flushing: false } }
+    fn state(next: u32, durable: u32, bytes: usize) -> FlushState {
+        FlushState { next: next.into(), durable: durable.into(), memtable: Memtable { bytes, flushing: false } }
     }
 
-    fn flushing(at: Standing) -> Standing {
-        Standing { memtable: Memtable { flushing: true, ..at.memtable }, ..at }
+    fn flushing(state: FlushState) -> FlushState {
+        FlushState { memtable: Memtable { flushing: true, ..state.memtable }, ..state }
     }
 
     #[test]
     fn the_largest_are_flushed_at_three_fifths_of_what_may_be_lost_and_the_fold_waits_at_all_of_it() {
         let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2), Instant::now(), PartitionId::from(1));
-        assert_eq!(flushes.decide(other, at(200, 0, 0), now), None);
-        assert_eq!(flushes.decide(ONE, at(400, 0, 0), now), None);
-        assert_eq!(flushes.decide(other, at(220, 0, 0), now), None, "the other partition is larger");
-        assert_eq!(flushes.decide(ONE, at(410, 0, 0), now), Some(Flush::Begin));
-        assert_eq!(flushes.decide(other, at(590, 0, 0), now), None, "enough is being flushed");
-        assert_eq!(flushes.decide(ONE, flushing(at(411, 0, 0)), now), None, "its flush is in progress");
-        assert_eq!(flushes.decide(other, at(591, 0, 0), now), Some(Flush::Wait), "1002 could be lost");
-        assert_eq!(flushes.decide(other, at(591, 591, 0), now), None);
-        assert_eq!(flushes.decide(ONE, at(420, 410, 0), now), None);
+        assert_eq!(flushes.decide(other, state(200, 0, 0), now), None);
+        assert_eq!(flushes.decide(ONE, state(400, 0, 0), now), None);
+        assert_eq!(flushes.decide(other, state(220, 0, 0), now), None, "the other partition is larger");
+        assert_eq!(flushes.decide(ONE, state(410, 0, 0), now), Some(Flush::Begin));
+        assert_eq!(flushes.decide(other, state(590, 0, 0), now), None, "enough is being flushed");
+        assert_eq!(flushes.decide(ONE, flushing(state(411, 0, 0)), now), None, "its flush is in progress");
+        assert_eq!(flushes.decide(other, state(591, 0, 0), now), Some(Flush::Wait), "1002 could be lost");
+        assert_eq!(flushes.decide(other, state(591, 591, 0), now), None);
+        assert_eq!(flushes.decide(ONE, state(420, 410, 0), now), None);
     }
 
     #[test]
     fn the_largest_memtables_are_flushed_when_all_together_are_full() {
         let (flushes, now, other) = (Flushes::new(LIMITS, 1000, 2), Instant::now(), PartitionId::from(1));
-        assert_eq!(flushes.decide(ONE, at(1, 0, 850), now), None);
-        assert_eq!(flushes.decide(other, at(1, 0, 30), now), None, "it is small");
-        assert_eq!(flushes.decide(ONE, at(2, 0, 860), now), Some(Flush::Begin));
-        assert_eq!(flushes.decide(ONE, flushing(at(3, 0, 500)), now), None);
-        assert_eq!(flushes.decide(ONE, flushing(at(3, 0, 900)), now), Some(Flush::Wait), "flushes are too slow");
+        assert_eq!(flushes.decide(ONE, state(1, 0, 850), now), None);
+        assert_eq!(flushes.decide(other, state(1, 0, 30), now), None, "it is small");
+        assert_eq!(flushes.decide(ONE, state(2, 0, 860), now), Some(Flush::Begin));
+        assert_eq!(flushes.decide(ONE, flushing(state(3, 0, 500)), now), None);
+        assert_eq!(flushes.decide(ONE, flushing(state(3, 0, 900)), now), Some(Flush::Wait), "flushes are too slow");
     }
 
     #[test]
     fn no_record_waits_longer_than_the_age_and_a_tenth_of_it_near_the_start_of_the_log() {
-        let (flushes, begun) = (Flushes::new(LIMITS, 1 << 20, 1), Instant::now());
-        let after = |millis| begun + Duration::from_millis(millis);
-        assert_eq!(flushes.decide(ONE, at(5001, 5000, 0), begun), None);
+        let (flushes, start) = (Flushes::new(LIMITS, 1 << 20, 1), Instant::now());
+        let after = |millis| start + Duration::from_millis(millis);
+        assert_eq!(flushes.decide(ONE, state(5001, 5000, 0), start), None);
         assert!(!flushes.is_due(ONE, after(9_999)) && flushes.is_due(ONE, after(10_000)));
         // Later records do not postpone the flush.
-        assert_eq!(flushes.decide(ONE, at(5010, 5000, 0), after(9_999)), None);
-        assert_eq!(flushes.decide(ONE, at(5020, 5000, 0), after(10_000)), Some(Flush::Begin));
+        assert_eq!(flushes.decide(ONE, state(5010, 5000, 0), after(9_999)), None);
+        assert_eq!(flushes.decide(ONE, state(5020, 5000, 0), after(10_000)), Some(Flush::Begin));
         assert!(
             !flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)),
             "checks for the end of the flush"
         );
-        assert_eq!(flushes.decide(ONE, at(5030, 5020, 0), after(11_000)), None);
+        assert_eq!(flushes.decide(ONE, state(5030, 5020, 0), after(11_000)), None);
         assert!(!flushes.is_due(ONE, after(19_999)) && flushes.is_due(ONE, after(20_000)), "since the flush began");
-        assert!(!flushes.knows_log_start(ONE, begun));
-        flushes.saw_log_start(ONE, 4000.into(), begun);
+        assert!(!flushes.knows_log_start(ONE, start));
+        flushes.saw_log_start(ONE, 4000.into(), start);
         assert!(flushes.knows_log_start(ONE, after(999)) && !flushes.knows_log_start(ONE, after(1_000)));
         assert!(!flushes.is_due(ONE, after(19_999)), "far enough");
-        flushes.saw_log_start(ONE, 4021.into(), begun);
+        flushes.saw_log_start(ONE, 4021.into(), start);
         assert!(!flushes.is_due(ONE, after(10_999)) && flushes.is_due(ONE, after(11_000)));
-        assert_eq!(flushes.decide(ONE, at(5030, 5030, 0), after(12_000)), None);
+        assert_eq!(flushes.decide(ONE, state(5030, 5030, 0), after(12_000)), None);
         assert!(!flushes.is_due(ONE, after(1_000_000)), "there is nothing to flush");
     }
 }

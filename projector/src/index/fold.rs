@@ -90,7 +90,7 @@ pub struct Fold<S = Store> {
     pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<Offset>,
     /// Whether the journal's genesis is applied.
-    begun: bool,
+    has_genesis: bool,
     /// Whether the store may have records that were refused for their content.
     refusals: bool,
     /// Runs whose first record was applied by this fold.
@@ -108,34 +108,34 @@ impl<S: Commit> Fold<S> {
     ) -> Result<Self, store::Error> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
-        let begun = store.row(meta::journal().bytes())?.is_some();
+        let has_genesis = store.row(meta::journal().bytes())?.is_some();
         let refusals = has_refusals(&*store)?;
         let new_runs = NewRuns::for_partitions(journal.partitions);
-        Ok(Self { partition, journal, store, next, schemas, skips, begun, refusals, new_runs, failpoints })
+        Ok(Self { partition, journal, store, next, schemas, skips, has_genesis, refusals, new_runs, failpoints })
     }
 
     /// Sets the functions to call at the points of [`failpoint`].
     #[must_use]
-    pub fn failing(self, failpoints: Failpoints) -> Self {
+    pub fn with_failpoints(self, failpoints: Failpoints) -> Self {
         Self { failpoints, ..self }
     }
 
     /// A fold of the same partition over another store, which must be empty. Copies the skips to it.
-    pub(crate) fn anew(&self, store: Arc<S>) -> Result<Self, store::Error> {
+    pub(crate) fn with_empty_store(&self, store: Arc<S>) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), store, self.schemas.clone())?;
-        let mut fold = fold.failing(self.failpoints.clone());
-        fold.know_skips_of(self)?;
+        let mut fold = fold.with_failpoints(self.failpoints.clone());
+        fold.copy_skips_from(self)?;
         Ok(fold)
     }
 
     /// A new fold over the same store, at the position that another writer has committed.
-    pub(crate) fn resumed(&self) -> Result<Self, store::Error> {
+    pub(crate) fn reload(&self) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), self.store.clone(), self.schemas.clone())?;
-        Ok(fold.failing(self.failpoints.clone()))
+        Ok(fold.with_failpoints(self.failpoints.clone()))
     }
 
     /// Copies the skips of another fold's store; they apply from the first record on.
-    pub fn know_skips_of(&mut self, other: &Self) -> Result<(), store::Error> {
+    pub fn copy_skips_from(&mut self, other: &Self) -> Result<(), store::Error> {
         skip_rows_of(&*other.store)?.iter().try_for_each(|(offset, row)| self.void(*offset, row))
     }
 
@@ -151,7 +151,7 @@ impl<S: Commit> Fold<S> {
 
     /// Applies a batch in offset order and ignores records below `next`. All rows and the new progress are one write batch:
     /// after an error the store is unchanged.
-    pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
+    pub fn apply_batch(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
         // An error discards the known new runs. This is intended: the commit may or may not have succeeded.
         let new_runs = std::mem::replace(&mut self.new_runs, NewRuns::for_partitions(self.journal.partitions));
@@ -178,13 +178,13 @@ impl<S: Commit> Fold<S> {
             project::progress(next, last.offset, &last.value, &mut changes);
         }
         if !changes.is_empty() {
-            let has_begun = self.begun || changes.has(&meta::journal())?;
-            self.failpoints.at(failpoint::BATCH_FOLDED);
+            let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
+            self.failpoints.reach(failpoint::BATCH_FOLDED);
             store.commit(changes.unordered_rows())?;
             // Moves the position right after the commit: after a later panic these records must not be folded again.
-            (self.next, self.begun, self.refusals) = (next, has_begun, changes.may_have_refusals());
+            (self.next, self.has_genesis, self.refusals) = (next, has_genesis, changes.may_have_refusals());
             self.skips.extend(voided);
-            self.failpoints.at(failpoint::BATCH_COMMITTED);
+            self.failpoints.reach(failpoint::BATCH_COMMITTED);
         }
         if let Some(new_runs) = changes.into_new_runs() {
             self.new_runs = new_runs;
@@ -202,14 +202,14 @@ impl<S: Commit> Fold<S> {
         if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
             return Ok(Step::Applied);
         }
-        let has_begun = self.begun || changes.has(&meta::journal())?;
-        let (framed, reframed) = reframed(&delivery.value, &*self.schemas);
-        let at = at(delivery, &framed);
+        let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
+        let (framed, reframed) = reframe(&delivery.value, &*self.schemas);
+        let at = record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
             }
-            Ok(record) if !has_begun => Ok(self.begin(&record, at, changes)),
+            Ok(record) if !has_genesis => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
@@ -217,7 +217,7 @@ impl<S: Commit> Fold<S> {
                 apply(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
             }
-            Err(_) if !has_begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
+            Err(_) if !has_genesis => Ok(self.not_a_journal(at.offset, "an unreadable record")),
             Err(why) if why.stops() => Ok(Step::Stopped(stop(self.partition, at.offset, &why))),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
@@ -329,7 +329,7 @@ pub fn skip_rows_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, meta::SkipRow>
 }
 
 /// The delivered bytes as an Avro single object; after a failure the unchanged bytes and the error.
-pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
+pub(crate) fn reframe<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
     match codec::reframe(value, schemas) {
         Ok(framed) => (framed, Ok(())),
         Err(why) => (value.into(), Err(why)),
@@ -337,7 +337,7 @@ pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [
 }
 
 /// The context of a delivered record with the bytes `framed`.
-pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> RecordContext<'a> {
+pub(crate) fn record_context<'a>(delivery: &Delivery, framed: &'a [u8]) -> RecordContext<'a> {
     let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
     RecordContext { partition, offset, index: 0, logged_at_millis, framed }
 }

@@ -117,7 +117,7 @@ impl Follower {
     /// Errors: as [`Follower::new`].
     pub async fn next(&mut self) -> Result<Option<Vec<Delivery>>, Error> {
         loop {
-            let ready = self.applied();
+            let ready = self.take_applied();
             if !ready.is_empty() {
                 return Ok(Some(ready));
             }
@@ -134,7 +134,7 @@ impl Follower {
     }
 
     /// Removes and returns the buffered records that are applied by now.
-    fn applied(&mut self) -> Vec<Delivery> {
+    fn take_applied(&mut self) -> Vec<Delivery> {
         let mut ready = Vec::new();
         for (partition, records) in &mut self.unapplied {
             let applied = self.shared.progress(*partition).applied;

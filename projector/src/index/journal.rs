@@ -50,12 +50,12 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
             return Err(differs(&format!("topic {}", log.topic()), live, wanted));
         }
-        append(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
+        append_genesis(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
     }
     let journal = if bounds.start == Offset::ZERO {
-        first(log, PartitionId::ZERO, config).await?
+        read_genesis(log, PartitionId::ZERO, config).await?
     } else {
-        known(log, config).await?
+        find_journal(log, config).await?
     };
     let count = journal.partitions;
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
@@ -75,13 +75,13 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
     }
     for partition in PartitionId::all(count).skip(1) {
         if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
-            append(log, partition, &journal.journal_id, count, config).await?;
+            append_genesis(log, partition, &journal.journal_id, count, config).await?;
         }
     }
     Ok(journal)
 }
 
-async fn append(
+async fn append_genesis(
     log: &Arc<dyn Log>,
     partition: PartitionId,
     journal_id: &str,
@@ -97,7 +97,7 @@ async fn append(
 
 /// Finds the journal of a log whose partition 0 no longer starts with its genesis. Reads an existing index, or another
 /// partition that still starts with it.
-async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.index(), log.partitions());
     let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
@@ -118,7 +118,7 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     }
     for partition in PartitionId::all(partitions).skip(1) {
         if log.bounds(partition, DEADLINE).await?.start == Offset::ZERO {
-            return first(log, partition, config).await;
+            return read_genesis(log, partition, config).await;
         }
     }
     Err(Error::new(
@@ -132,7 +132,7 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
 }
 
 /// The journal named by the first record of `partition`.
-async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> Result<Journal, Error> {
+async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> Result<Journal, Error> {
     let start = log.bounds(partition, DEADLINE).await?.start;
     let (shared, wait) = (log.clone(), config.executor.blocking_wait(DEADLINE));
     let read = config.executor.run(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, wait));
@@ -152,7 +152,7 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
     let Some(record) = records.first() else {
         return Err(Error::new(ErrorKind::Unavailable, "the log did not deliver its first record in time; retry"));
     };
-    let framed = match resolved(record.value.clone(), config).await? {
+    let framed = match reframe(record.value.clone(), config).await? {
         Ok(framed) => framed,
         Err(why @ Unreadable::Unresolved { .. }) => {
             let message = format!("the first record of topic {} cannot be read yet: {why}; retry", log.topic());
@@ -171,7 +171,7 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
 }
 
 /// Reframes a record, waiting for the registry if it has to resolve the schema id.
-async fn resolved(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
+async fn reframe(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
     let schemas = config.schemas.clone();
     let reframed = config.executor.run(move || {
         let until = Instant::now() + DEADLINE;

@@ -17,7 +17,7 @@ use crate::index::{
     rebuild,
     shared::Shared,
 };
-use job::{RETRY_AFTER, caught};
+use job::{RETRY_AFTER, catch_panic};
 use partition::{Capacity, Partition};
 use pool::Pool;
 use runlog_log::{Delivery, Offset, PartitionId, Reader};
@@ -67,7 +67,7 @@ pub struct Pipeline {
     reader: Box<dyn Reader>,
     pool: Pool,
     /// The reader has failed for good.
-    lost: bool,
+    reader_failed: bool,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -87,7 +87,7 @@ impl Pipeline {
         let mut partitions = BTreeMap::new();
         for Start { mut fold, stopped, build } in folds {
             shared.report(fold.partition, fold.next, stopped.clone());
-            rebuild::caught_up(&shared, &mut fold);
+            rebuild::finish_if_caught_up(&shared, &mut fold);
             partitions.insert(fold.partition, Mutex::new(Partition::new(fold, stopped, build, capacity)));
         }
         let mut pool = Pool::new(shared.clone(), partitions);
@@ -97,34 +97,34 @@ impl Pipeline {
                 pool.queue(id);
             }
         }
-        Ok(Self { shared, reader, pool, lost: false })
+        Ok(Self { shared, reader, pool, reader_failed: false })
     }
 
     /// Runs until the service ends, then waits for the jobs in progress, at most 1 s. After a panic it rereads every
     /// partition from its committed offset.
     pub fn run(mut self) {
         while !self.shared.is_ending() {
-            self.turn(POLL_RECORDS_MAX);
+            self.poll_once(POLL_RECORDS_MAX);
         }
         self.pool.end(END_WAIT);
     }
 
     /// Reads the next records, at most `records_max`, and returns how many. If the caller runs everything, they are
     /// applied when this returns.
-    pub(crate) fn turn(&mut self, records_max: usize) -> usize {
-        caught(|| self.turn_uncaught(records_max)).unwrap_or_else(|why| {
+    pub(crate) fn poll_once(&mut self, records_max: usize) -> usize {
+        catch_panic(|| self.poll_and_apply(records_max)).unwrap_or_else(|why| {
             tracing::error!("the projection loop panicked and restarts: {why}");
-            self.all_again(StopKind::Panic, &format!("the projection loop panicked and restarts: {why}"));
+            self.retry_all(StopKind::Panic, &format!("the projection loop panicked and restarts: {why}"));
             0
         })
     }
 
-    fn turn_uncaught(&mut self, records_max: usize) -> usize {
-        if self.lost {
+    fn poll_and_apply(&mut self, records_max: usize) -> usize {
+        if self.reader_failed {
             self.reconnect();
             return 0;
         }
-        self.make_room();
+        self.drain_full_queues();
         let wait = self.shared.config.executor.blocking_wait(self.poll_wait());
         let read = match self.reader.poll(records_max, wait) {
             Ok(batch) => {
@@ -133,16 +133,16 @@ impl Pipeline {
                 read
             }
             Err(error) => {
-                self.log_failed(error);
+                self.handle_log_error(error);
                 0
             }
         };
-        // Must precede `run_all`. Otherwise the next turn would run the flush before the jobs of that turn's records. The
+        // Must precede `run_all`. Otherwise the next poll would run the flush before the jobs of that poll's records. The
         // duration of the flush would then change the order in which the caller's tasks wake.
-        self.look_after_flushes();
+        self.schedule_flush_checks();
         self.pool.run_all();
-        self.look_after_jobs();
-        self.look_after_reader();
+        self.report_stalled_jobs();
+        self.update_reader();
         read
     }
 
@@ -176,7 +176,7 @@ impl Pipeline {
 
     /// Waits until no partition is full, so that the queues stay bounded. Does not wait for a partition whose job is stuck;
     /// that partition is paused until its queue is half empty.
-    fn make_room(&mut self) {
+    fn drain_full_queues(&mut self) {
         loop {
             let jobs = self.pool.jobs();
             let mut waiting = false;
@@ -199,12 +199,12 @@ impl Pipeline {
                 return;
             }
             self.pool.wait_for_job(jobs, BUSY_WAIT);
-            self.look_after_jobs();
+            self.report_stalled_jobs();
         }
     }
 
     /// Reports jobs that do not return, and replaces their threads.
-    fn look_after_jobs(&mut self) {
+    fn report_stalled_jobs(&mut self) {
         let mut stuck = 0;
         for id in self.pool.ids() {
             let Some(mut partition) = self.pool.partition(id) else { continue };
@@ -215,7 +215,7 @@ impl Pipeline {
     }
 
     /// Schedules a flush check for idle partitions, which no record would trigger.
-    fn look_after_flushes(&mut self) {
+    fn schedule_flush_checks(&mut self) {
         let now = Instant::now();
         for id in self.pool.ids() {
             let due = self.shared.flushes.is_due(id, now);
@@ -227,19 +227,19 @@ impl Pipeline {
 
     /// Seeks partitions whose retry is due, resumes drained partitions, releases closed ones and
     /// partitions that are built in bulk.
-    fn look_after_reader(&mut self) {
+    fn update_reader(&mut self) {
         let now = Instant::now();
         for id in self.pool.ids() {
             let Some(mut partition) = self.pool.partition(id) else { continue };
             if partition.take_release() {
                 self.reader.release(id).ok();
             }
-            let (again, drained) = (partition.read_again(now), partition.is_drained());
-            let from = again.or(drained.then(|| partition.read()));
+            let (again, drained) = (partition.take_reread_offset(now), partition.is_drained());
+            let from = again.or(drained.then(|| partition.read_position()));
             drop(partition);
             let Some(from) = from else { continue };
             match self.reader.seek(id, from) {
-                Ok(()) => self.pool.partition(id).into_iter().for_each(|mut partition| partition.resumed()),
+                Ok(()) => self.pool.partition(id).into_iter().for_each(|mut partition| partition.resume()),
                 Err(error) => self.retry_partition(id, &error),
             }
         }

@@ -11,7 +11,7 @@ use crate::index::{
     journal,
     pipeline::{self, Pipeline},
     query,
-    rebuild::{self, Found},
+    rebuild::{self, LiveStore},
     run_locks::{Locks, OfLockedRun},
     shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
@@ -95,9 +95,9 @@ impl Projector {
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
         for partition in PartitionId::all(journal.partitions) {
             let store = Arc::new(open(&config, &log, &journal, partition, &budget).await?);
-            config.failpoints.at(failpoint::STORE_OPENED);
+            config.failpoints.reach(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
-                .failing(config.failpoints.clone());
+                .with_failpoints(config.failpoints.clone());
             let (stopped, build) = if config.paused {
                 (None, None)
             } else {
@@ -172,7 +172,7 @@ impl Projector {
     /// it.
     pub fn step(&self, records_max: usize) -> usize {
         match &mut *self.runner() {
-            Runner::Caller(pipeline) if !self.shared.is_ending() => pipeline.turn(records_max),
+            Runner::Caller(pipeline) if !self.shared.is_ending() => pipeline.poll_once(records_max),
             _ => 0,
         }
     }
@@ -376,8 +376,8 @@ async fn open(
     // Removes the temporary files of an unfinished build.
     bulk::folder(&index, partition).remove();
     let older = match rebuild::open(&index, partition, budget)? {
-        Found::Current(store) => return Ok(store),
-        Found::Older(store) => store,
+        LiveStore::Current(store) => return Ok(store),
+        LiveStore::Older(store) => store,
     };
     let of: Option<meta::Journal> = older.get(&meta::journal())?;
     if let Some(other) = of.filter(|of| of != journal) {
@@ -394,7 +394,7 @@ async fn open(
             format!("it cannot be rebuilt: partition {partition} of the log begins at offset {start}, no longer at 0");
         return Err(older.outgrown(why)?.into());
     }
-    Ok(rebuild::beside(&index, partition, &older, budget)?)
+    Ok(rebuild::create_beside(&index, partition, &older, budget)?)
 }
 
 /// The message for a log whose end offset is below the applied offset.

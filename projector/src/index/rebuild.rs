@@ -31,14 +31,14 @@ pub fn generations(index: &Folder, partition: PartitionId) -> Vec<u32> {
 
 /// A partition's live store.
 #[derive(Debug)]
-pub enum Found {
+pub enum LiveStore {
     /// A store of this version's layout, or a new one.
     Current(Store),
     /// A store of an older layout: only its rows of [`meta`] can be read.
     Older(Store),
 }
 
-impl Found {
+impl LiveStore {
     /// The store, to read its rows of [`meta`].
     pub fn store(&self) -> &Store {
         match self {
@@ -49,30 +49,31 @@ impl Found {
 
 /// Opens the partition's live store: the newest generation that is marked live or that replaces an older layout, else
 /// generation 1. Removes unfinished rebuilds and replaced stores.
-pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
+pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> Result<LiveStore, store::Error> {
     let existing = generations(index, partition);
     for (nth, generation) in existing.iter().enumerate() {
         let dir = dir(index, *generation, partition);
         let store = Store::open_any(dir.clone(), budget)?;
         let older = store.layout()? != meta::LAYOUT;
-        let (live, beside) = (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
-        if *generation == 1 || live || beside {
+        let (is_live, replaces_older) =
+            (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
+        if *generation == 1 || is_live || replaces_older {
             // Removes a replaced store that an earlier process could not remove, because queries still held it.
-            for replaced in existing.iter().skip(nth + 1).filter(|_| live && !beside) {
+            for replaced in existing.iter().skip(nth + 1).filter(|_| is_live && !replaces_older) {
                 self::dir(index, *replaced, partition).remove();
             }
-            return Ok(if older { Found::Older(store) } else { Found::Current(store) });
+            return Ok(if older { LiveStore::Older(store) } else { LiveStore::Current(store) });
         }
         drop(store);
         // Removes an unfinished rebuild, which the log can repeat.
         dir.remove();
     }
-    Ok(Found::Current(Store::open(dir(index, 1, partition), budget)?))
+    Ok(LiveStore::Current(Store::open(dir(index, 1, partition), budget)?))
 }
 
 /// Creates an empty store of this layout beside the older store, which stays until the new store has reached its offset.
 /// The new store records the older store's skips and offset, so that a restart continues the rebuild.
-pub fn beside(
+pub fn create_beside(
     index: &Folder,
     partition: PartitionId,
     older: &Store,
@@ -101,31 +102,31 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     let index = shared.config.index();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget)?);
-    let mut fresh = fold.anew(store.clone())?;
-    fresh.void(offset, row)?;
+    let mut new_fold = fold.with_empty_store(store.clone())?;
+    new_fold.void(offset, row)?;
     // The replaced store may not have reached the offset of a store of an older layout either.
     if let Some(until) = fold.store.row(meta::older().bytes())? {
         store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;
     }
-    shared.config.failpoints.at(failpoint::REBUILD_BEGUN);
+    shared.config.failpoints.reach(failpoint::REBUILD_STARTED);
     tracing::warn!(partition = %fold.partition, generation, "a skip voids an applied record, rebuilding");
-    *fold = fresh;
+    *fold = new_fold;
     Ok(())
 }
 
 /// Replaces the old store by the rebuilt store, if that has reached the old store's offset. Does nothing without a rebuild.
 /// A failure is retried after the next batch.
-pub fn caught_up(shared: &Shared, fold: &mut Fold) {
+pub fn finish_if_caught_up(shared: &Shared, fold: &mut Fold) {
     let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {
         if shared.older(partition).is_some_and(|until| fold.next >= until)
-            && let Err(error) = replaces_older(shared, fold)
+            && let Err(error) = replace_older(shared, fold)
         {
             tracing::error!(%partition, next = %fold.next, %error, "replacing the index of the older layout failed, will retry");
         }
         return;
     }
-    match take_over(shared, fold, &live) {
+    match swap_if_caught_up(shared, fold, &live) {
         Ok(false) => {}
         Ok(true) => {
             tracing::warn!(%partition, next = %fold.next, "partition rebuilt");
@@ -139,25 +140,25 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) {
 
 /// Marks the rebuilt store live and makes it answer queries, if it has reached the old store's offset. Returns whether it
 /// has.
-fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
+fn swap_if_caught_up(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
     // Reads the offset from the old store, because the reported progress may be the new store's.
     let reached: meta::Progress = live.get(&meta::progress())?.unwrap_or_default();
     if fold.next < reached.next_offset {
         return Ok(false);
     }
     let (key, points) = (meta::live(), &shared.config.failpoints);
-    points.at(failpoint::REBUILD_CAUGHT_UP);
+    points.reach(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
     // The old store is removed next, so the new store's rows must survive a crash.
     fold.store.flush()?;
-    points.at(failpoint::REBUILD_MARKED);
+    points.reach(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
-    points.at(failpoint::REBUILD_SWAPPED);
+    points.reach(failpoint::REBUILD_SWAPPED);
     Ok(true)
 }
 
 /// Marks the store live and removes the store of the older layout, whose offset it has reached.
-fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
+fn replace_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
     let (live, older) = (meta::live(), meta::older());
     fold.store.commit([(live.bytes(), Some(&[][..])), (older.bytes(), None)].into_iter())?;
     // The older store is removed next, so the new store's rows must survive a crash.

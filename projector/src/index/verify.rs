@@ -46,7 +46,7 @@ fn verify_partition(shared: &Shared, partition: PartitionId, folder: &Folder) ->
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
     let voided = fold::skip_rows_of(&view)?;
     let (rebuilt, read) = bulk::replay(shared, partition, pinned, voided, folder, Digests::default())?;
-    shared.config.failpoints.at(failpoint::VERIFY_BUILT);
+    shared.config.failpoints.reach(failpoint::VERIFY_BUILT);
     let (live, mut indices) = (bulk::digests(&view)?, Vec::new());
     for index in INDICES {
         let (rows, live_digest) = live.digest(index);

@@ -8,7 +8,7 @@ use crate::index::{
     Error,
     changes::{
         CACHE_BYTES, Changed, Deltas,
-        cursor::{At, Cursor},
+        cursor::{Cursor, StreamPosition},
         shown::{self, Shows},
     },
     fold,
@@ -86,17 +86,20 @@ pub(super) async fn stream(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     app.all_fresh(&ask).await?;
     let partitions = app.0.journal().partitions;
-    let given = match from(&headers, query.from.as_deref()) {
-        None | Some("beginning") => Some(Cursor { index, at: vec![At::default(); partitions as usize] }),
+    let start = match from(&headers, query.from.as_deref()) {
+        None | Some("beginning") => {
+            Some(Cursor { index, positions: vec![StreamPosition::default(); partitions as usize] })
+        }
         Some("end") => None,
         Some(cursor) => Some(Cursor::parse(cursor, index, partitions)?),
     };
     // Rows result from all records since offset 0. So `beginning` is offset 0, and fails if the log has dropped
     // records.
-    let begin = given.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.at.iter().map(|at| at.next).collect()));
+    let begin =
+        start.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.positions.iter().map(|at| at.next).collect()));
     let ends = Ends::of_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
-    let cursor = match given {
+    let cursor = match start {
         Some(cursor) => cursor,
         None => end(&app, index, follower.next_offsets())?,
     };
@@ -117,11 +120,11 @@ fn dropped(error: Error) -> Error {
 
 /// Makes the cursor after all applied records: they are below `next` of each partition.
 fn end(app: &App, index: Index, next: &[Offset]) -> Result<Cursor, Error> {
-    let at = |(partition, next): (PartitionId, &Offset)| -> Result<At, Error> {
-        Ok(At::new(*next, &fold::skips_of(&*app.0.store(partition))?))
+    let position = |(partition, next): (PartitionId, &Offset)| -> Result<StreamPosition, Error> {
+        Ok(StreamPosition::new(*next, &fold::skips_of(&*app.0.store(partition))?))
     };
-    let at = PartitionId::all(app.0.journal().partitions).zip(next).map(at).collect::<Result<_, _>>()?;
-    Ok(Cursor { index, at })
+    let positions = PartitionId::all(app.0.journal().partitions).zip(next).map(position).collect::<Result<_, _>>()?;
+    Ok(Cursor { index, positions })
 }
 
 impl Source for Feed {
@@ -159,9 +162,9 @@ impl Folding {
             let view = store.view();
             let skips = fold::skips_of(&view)?;
             let horizons = Horizons::read(&view)?;
-            if !self.cursor.at[partition.index()].holds(&skips) {
+            if !self.cursor.positions[partition.index()].holds(&skips) {
                 let message = format!(
-                    "a record of partition {partition} was skipped whose changes were given, and the index was built \
+                    "a record of partition {partition} was skipped whose changes were sent, and the index was built \
                      again without it: start from the beginning"
                 );
                 return Err(Error::new(ErrorKind::Conflict, message));
@@ -190,13 +193,13 @@ impl Folding {
     ) -> Result<Vec<Change>, Error> {
         let mut changes = Vec::new();
         let (lane, offset) = (delivery.partition.index(), delivery.offset);
-        let after = At::new(offset.saturating_add(1), skips);
-        let before = self.cursor.at[lane];
-        let given = if before.next == offset { before.given } else { 0 };
+        let after = StreamPosition::new(offset.saturating_add(1), skips);
+        let before = self.cursor.positions[lane];
+        let sent = if before.next == offset { before.sent } else { 0 };
         let last = rows.len() as u64;
-        for (nth, Changed { key, old, new }) in (1..).zip(rows).filter(|(nth, _)| *nth > given) {
-            let here = At { given: nth, ..At::new(offset, skips) };
-            self.cursor.at[lane] = if nth == last { after } else { here };
+        for (nth, Changed { key, old, new }) in (1..).zip(rows).filter(|(nth, _)| *nth > sent) {
+            let here = StreamPosition { sent: nth, ..StreamPosition::new(offset, skips) };
+            self.cursor.positions[lane] = if nth == last { after } else { here };
             let operation = match (&old, &new) {
                 (None, _) => Operation::Insert,
                 (_, None) => Operation::Delete,
@@ -216,7 +219,7 @@ impl Folding {
                 new: json(new.as_ref())?,
             });
         }
-        self.cursor.at[lane] = after;
+        self.cursor.positions[lane] = after;
         Ok(changes)
     }
 }

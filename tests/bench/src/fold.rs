@@ -189,7 +189,7 @@ pub(crate) fn apply_all<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> a
     let journal = meta::Journal { journal_id: "bench".into(), partitions: 1 };
     let mut fold = Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry))?;
     for batch in deliveries.chunks(BATCH) {
-        let step = fold.take(batch)?;
+        let step = fold.apply_batch(batch)?;
         ensure!(step == Step::Applied, "{step:?}");
     }
     Ok(())

@@ -170,7 +170,7 @@ impl World {
         // Few histories reach these points, so they are armed from the start.
         let rare = [
             failpoint::SKIP_VOIDED,
-            failpoint::STOP_TOLD,
+            failpoint::STOP_REPORTED,
             failpoint::REBUILD_CAUGHT_UP,
             failpoint::BULK_FOLDED,
             failpoint::BULK_INGESTED,

@@ -131,7 +131,7 @@ impl Lane {
 
     /// Folds a batch; returns whether the partition must be read again from its position.
     fn fold_batch(&mut self, batch: &[Delivery]) -> anyhow::Result<bool> {
-        match self.fold.take(batch)? {
+        match self.fold.apply_batch(batch)? {
             Step::Applied => return Ok(false),
             Step::Stopped(stop) => {
                 ensure!(
@@ -148,7 +148,7 @@ impl Lane {
             }
             Step::Rebuild { offset, row, .. } => {
                 let mut fresh = empty(self.fold.partition, &self.fold.journal);
-                fresh.know_skips_of(&self.fold)?;
+                fresh.copy_skips_from(&self.fold)?;
                 fresh.void(offset, &row)?;
                 self.fold = fresh;
             }

@@ -93,7 +93,7 @@ impl Site<'_> {
                 process.arm(point, WAIT)?;
                 self.kill_at(server, process, point)?
             }
-            failpoint::STOP_TOLD | failpoint::SKIP_VOIDED => return self.kill_at_stop(server, process, point),
+            failpoint::STOP_REPORTED | failpoint::SKIP_VOIDED => return self.kill_at_stop(server, process, point),
             _ => return self.kill_at_rebuild(server, process, point),
         };
         Ok((self.start(server, None)?, kill))
@@ -125,7 +125,7 @@ impl Site<'_> {
     fn kill_at_stop(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let unknown = Entry { value: [&[0xC3, 0x01], &[0xAB; 8][..], b"newer"].concat(), ..Entry::default() };
-        if point == failpoint::STOP_TOLD {
+        if point == failpoint::STOP_REPORTED {
             process.arm(point, WAIT)?;
             let offset = self.append(unknown)?;
             let kill = self.kill_at(server, process, point)?;

@@ -92,9 +92,9 @@ struct Block {
 
 /// A skip in the log.
 #[derive(Debug)]
-struct Found {
+struct FoundSkip {
     at: Offset,
-    of: Offset,
+    voids: Offset,
     row: meta::SkipRow,
     /// Whether a known skip voids it. Then it voids only a blocking record.
     is_voided: bool,
@@ -106,18 +106,18 @@ struct Scan<'a> {
     records: Sorter,
     next: Offset,
     last: Option<Delivery>,
-    has_begun: bool,
+    has_genesis: bool,
     blocks: Vec<Block>,
-    found: Vec<Found>,
+    skips_found: Vec<FoundSkip>,
     read: u64,
 }
 
 /// Whether the scan continues after a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goes {
-    On,
+enum ScanStep {
+    Continue,
     /// The scan ends before the record. The state before it is a state of the live fold, too.
-    Ends,
+    End,
     /// The log does not begin with the journal's genesis. The live fold reports that.
     Foreign,
 }
@@ -129,19 +129,21 @@ enum Goes {
 /// server shuts down. With [`Skips::Known`] also `Unavailable` for a schema that the registry does not resolve in time, and
 /// `Internal` for a blocking record.
 pub(super) fn scan(source: Source<'_>, records: Sorter) -> Result<Option<Scanned>, Error> {
-    let (next, last, has_begun, blocks, found, read) = (Offset::ZERO, None, false, Vec::new(), Vec::new(), 0);
-    let mut scan = Scan { source, records, next, last, has_begun, blocks, found, read };
+    let (next, last, has_genesis, blocks, skips_found, read) = (Offset::ZERO, None, false, Vec::new(), Vec::new(), 0);
+    let mut scan = Scan { source, records, next, last, has_genesis, blocks, skips_found, read };
     match scan.read()? {
-        Goes::On | Goes::Ends if scan.has_begun || scan.source.skips == Skips::Known => scan.finish().map(Some),
-        Goes::On | Goes::Ends | Goes::Foreign => Ok(None),
+        ScanStep::Continue | ScanStep::End if scan.has_genesis || scan.source.skips == Skips::Known => {
+            scan.finish().map(Some)
+        }
+        ScanStep::Continue | ScanStep::End | ScanStep::Foreign => Ok(None),
     }
 }
 
 impl Scan<'_> {
-    fn read(&mut self) -> Result<Goes, Error> {
+    fn read(&mut self) -> Result<ScanStep, Error> {
         let Source { shared, partition, to, .. } = self.source;
         if to == Offset::ZERO {
-            return Ok(Goes::Ends);
+            return Ok(ScanStep::End);
         }
         let mut reader = shared.log.reader(&[(partition, Offset::ZERO)]).map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("partition {partition} cannot be read from its beginning"))
@@ -154,8 +156,8 @@ impl Scan<'_> {
                 if delivery.offset < self.next {
                     continue;
                 }
-                match self.one(&delivery)? {
-                    Goes::On => {}
+                match self.scan_record(&delivery)? {
+                    ScanStep::Continue => {}
                     other => return Ok(other),
                 }
                 self.next = delivery.offset.saturating_add(1);
@@ -163,7 +165,7 @@ impl Scan<'_> {
                 self.last = Some(delivery);
             }
             if self.next >= to || reader.position(partition).is_some_and(|position| position >= to) {
-                return Ok(Goes::On);
+                return Ok(ScanStep::Continue);
             }
         }
     }
@@ -192,12 +194,12 @@ impl Scan<'_> {
         }
     }
 
-    fn one(&mut self, delivery: &Delivery) -> Result<Goes, Error> {
+    fn scan_record(&mut self, delivery: &Delivery) -> Result<ScanStep, Error> {
         let is_voided = self.source.voided.contains_key(&delivery.offset);
         if is_voided && self.source.skips == Skips::Known {
-            return Ok(Goes::On);
+            return Ok(ScanStep::Continue);
         }
-        let (framed, reframed) = resolved(delivery, &*self.source.shared.config.schemas);
+        let (framed, reframed) = reframe(delivery, &*self.source.shared.config.schemas);
         // The fold of a run decodes the payloads of its records. An unreadable payload makes the record a dead letter
         // there, too.
         let read = reframed.and_then(|()| match codec::read_envelope(&framed)? {
@@ -205,69 +207,69 @@ impl Scan<'_> {
             _ => codec::read(&framed),
         });
         if is_voided {
-            return Ok(read.map_or(Goes::On, |record| self.skip(&record, delivery.offset, true)));
+            return Ok(read.map_or(ScanStep::Continue, |record| self.collect_skip(&record, delivery.offset, true)));
         }
-        let at = fold::at(delivery, &framed);
+        let at = fold::record_context(delivery, &framed);
         let key = match &read {
-            Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(Goes::Ends),
+            Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(ScanStep::End),
             Err(why @ Unreadable::Unresolved { .. }) => {
                 let place = format!("partition {} cannot be rebuilt past offset {}", at.partition, self.next);
                 return Err(Error::new(ErrorKind::Unavailable, format!("{place}: {why}")));
             }
-            Ok(record) if !self.has_begun => {
-                self.has_begun = fold::genesis(record).is_some_and(|found| found == self.source.shared.journal);
-                return Ok(if self.has_begun { Goes::On } else { Goes::Foreign });
+            Ok(record) if !self.has_genesis => {
+                self.has_genesis = fold::genesis(record).is_some_and(|journal| journal == self.source.shared.journal);
+                return Ok(if self.has_genesis { ScanStep::Continue } else { ScanStep::Foreign });
             }
-            Err(_) if !self.has_begun => return Ok(Goes::Foreign),
+            Err(_) if !self.has_genesis => return Ok(ScanStep::Foreign),
             Ok(record) => match record.kind {
-                RecordKind::Genesis => return Ok(Goes::On),
-                RecordKind::Skip => return Ok(self.skip(record, at.offset, false)),
-                _ => record.run_id.map_or_else(own, |run_id| Key::from_bytes(Vec::new()).text(run_id)),
+                RecordKind::Genesis => return Ok(ScanStep::Continue),
+                RecordKind::Skip => return Ok(self.collect_skip(record, at.offset, false)),
+                _ => record.run_id.map_or_else(partition_key, |run_id| Key::from_bytes(Vec::new()).text(run_id)),
             },
-            Err(why) if why.stops() => return self.blocked(at.offset, why),
-            Err(_) => own(),
+            Err(why) if why.stops() => return self.add_block(at.offset, why),
+            Err(_) => partition_key(),
         };
         let prefix = key.bytes().len();
         let key = key.offset(at.offset);
         self.records.push(key.bytes(), prefix, &[&at.logged_at_millis.to_be_bytes(), &framed])?;
-        Ok(Goes::On)
+        Ok(ScanStep::Continue)
     }
 
     /// Collects a record if it is a skip of the log. A skip that voids no record has no effect.
-    fn skip(&mut self, record: &Envelope<'_>, at: Offset, is_voided: bool) -> Goes {
+    fn collect_skip(&mut self, record: &Envelope<'_>, at: Offset, is_voided: bool) -> ScanStep {
         if self.source.skips == Skips::Known || record.kind != RecordKind::Skip {
-            return Goes::On;
+            return ScanStep::Continue;
         }
-        let Ok(Payload::Skip(Skip { offset: of, who, why })) = record.payload() else { return Goes::On };
-        if self.found.len() >= COLLECTED_MAX {
-            return Goes::Ends;
+        let Ok(Payload::Skip(Skip { offset: voids, who, why })) = record.payload() else { return ScanStep::Continue };
+        if self.skips_found.len() >= COLLECTED_MAX {
+            return ScanStep::End;
         }
-        self.found.push(Found { at, of, row: meta::SkipRow { who, why }, is_voided });
-        Goes::On
+        self.skips_found.push(FoundSkip { at, voids, row: meta::SkipRow { who, why }, is_voided });
+        ScanStep::Continue
     }
 
-    fn blocked(&mut self, offset: Offset, why: &Unreadable) -> Result<Goes, Error> {
+    fn add_block(&mut self, offset: Offset, why: &Unreadable) -> Result<ScanStep, Error> {
         if self.source.skips == Skips::Known {
             let Stop { error, .. } = fold::stop(self.source.partition, offset, why);
             let message = format!("the rebuild stopped at a record that did not stop the index: {error}");
             return Err(Error::new(ErrorKind::Internal, message));
         }
         if self.blocks.len() >= COLLECTED_MAX {
-            return Ok(Goes::Ends);
+            return Ok(ScanStep::End);
         }
         let before = self.last.as_ref().map(last_of);
         self.blocks.push(Block { offset, before, why: why.clone() });
-        Ok(Goes::On)
+        Ok(ScanStep::Continue)
     }
 
     /// Determines the fold's end and the voided offsets.
     fn finish(self) -> Result<Scanned, Error> {
-        let Self { source, records, next, last, blocks, found, read, .. } = self;
+        let Self { source, records, next, last, blocks, skips_found, read, .. } = self;
         let (mut end, mut last, mut voided) = (next, last.as_ref().map(last_of), source.voided);
-        let mut of: BTreeMap<Offset, Vec<&Found>> = BTreeMap::new();
-        found.iter().for_each(|skip| of.entry(skip.of).or_default().push(skip));
+        let mut skips_by_offset: BTreeMap<Offset, Vec<&FoundSkip>> = BTreeMap::new();
+        skips_found.iter().for_each(|skip| skips_by_offset.entry(skip.voids).or_default().push(skip));
         for block in blocks {
-            let skips = of.get(&block.offset);
+            let skips = skips_by_offset.get(&block.offset);
             match skips.and_then(|skips| skips.iter().find(|skip| skip.at > block.offset)) {
                 Some(skip) => {
                     voided.entry(block.offset).or_insert_with(|| skip.row.clone());
@@ -281,17 +283,17 @@ impl Scan<'_> {
                 }
             }
         }
-        for skip in found.iter().filter(|skip| skip.at < end && !skip.is_voided) {
+        for skip in skips_found.iter().filter(|skip| skip.at < end && !skip.is_voided) {
             // A skip voids only an earlier record, and never the genesis.
-            if skip.of < skip.at && skip.of != Offset::ZERO {
-                voided.entry(skip.of).or_insert_with(|| skip.row.clone());
+            if skip.voids < skip.at && skip.voids != Offset::ZERO {
+                voided.entry(skip.voids).or_insert_with(|| skip.row.clone());
             }
         }
         Ok(Scanned { records: records.finish()?, end, last, voided, read })
     }
 }
 
-fn own() -> Key {
+fn partition_key() -> Key {
     Key::from_bytes(PARTITION.to_vec())
 }
 
@@ -300,10 +302,10 @@ fn last_of(delivery: &Delivery) -> meta::Last {
 }
 
 /// The delivered bytes as an Avro single object. Waits for schemas that the registry has not resolved yet.
-fn resolved<'d>(delivery: &'d Delivery, schemas: &dyn Schemas) -> (std::borrow::Cow<'d, [u8]>, Result<(), Unreadable>) {
+fn reframe<'d>(delivery: &'d Delivery, schemas: &dyn Schemas) -> (std::borrow::Cow<'d, [u8]>, Result<(), Unreadable>) {
     let mut until = None;
     loop {
-        match fold::reframed(&delivery.value, schemas) {
+        match fold::reframe(&delivery.value, schemas) {
             (_, Err(Unreadable::Unresolved { .. }))
                 if Instant::now() < *until.get_or_insert_with(|| Instant::now() + SCHEMA_WAIT) =>
             {

@@ -17,19 +17,19 @@ use std::{collections::BTreeSet, fmt};
 
 /// A follower's position in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct At {
+pub struct StreamPosition {
     /// The next offset.
     pub next: Offset,
     /// The number of that offset's changes already sent.
-    pub given: u64,
+    pub sent: u64,
     /// Skips below it.
     pub skips: u64,
 }
 
-impl At {
+impl StreamPosition {
     /// The position before the first change of an offset, with the known skips.
     pub fn new(next: Offset, skips: &BTreeSet<Offset>) -> Self {
-        Self { next, given: 0, skips: skips.range(..next).count() as u64 }
+        Self { next, sent: 0, skips: skips.range(..next).count() as u64 }
     }
 
     /// Whether no skip was added below it.
@@ -44,7 +44,7 @@ pub struct Cursor {
     /// The index.
     pub index: Index,
     /// The positions, by partition.
-    pub at: Vec<At>,
+    pub positions: Vec<StreamPosition>,
 }
 
 impl Cursor {
@@ -56,27 +56,27 @@ impl Cursor {
         let mut parts = text.split(':');
         let name = parts.next().filter(|name| *name == index.name);
         let layout: u32 = name.and_then(|_| query::number(parts.next()?)).ok_or_else(foreign)?;
-        let at: Option<Vec<At>> = parts.map(at).collect();
-        let at = at.filter(|at| at.len() == partitions as usize).ok_or_else(foreign)?;
+        let positions: Option<Vec<StreamPosition>> = parts.map(parse_position).collect();
+        let positions = positions.filter(|positions| positions.len() == partitions as usize).ok_or_else(foreign)?;
         if layout != LAYOUT {
             let message = "the index has another row layout than when the cursor was issued; start from the beginning";
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        Ok(Self { index, at })
+        Ok(Self { index, positions })
     }
 }
 
-fn at(text: &str) -> Option<At> {
+fn parse_position(text: &str) -> Option<StreamPosition> {
     let mut numbers = text.split('.');
     let next = query::number(numbers.next()?)?;
-    let (given, skips) = (query::number(numbers.next()?)?, query::number(numbers.next()?)?);
-    numbers.next().is_none().then_some(At { next, given, skips })
+    let (sent, skips) = (query::number(numbers.next()?)?, query::number(numbers.next()?)?);
+    numbers.next().is_none().then_some(StreamPosition { next, sent, skips })
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{LAYOUT}", self.index.name)?;
-        self.at.iter().try_for_each(|At { next, given, skips }| write!(f, ":{next}.{given}.{skips}"))
+        self.positions.iter().try_for_each(|StreamPosition { next, sent, skips }| write!(f, ":{next}.{sent}.{skips}"))
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_printing_and_other_text_is_refused() {
-        let at = |next, given, skips| At { next: Offset::new(next).unwrap(), given, skips };
-        let cursor = Cursor { index: tool_calls::INDEX, at: vec![at(17, 0, 0), at(4, 2, 1)] };
+        let at = |next, sent, skips| StreamPosition { next: Offset::new(next).unwrap(), sent, skips };
+        let cursor = Cursor { index: tool_calls::INDEX, positions: vec![at(17, 0, 0), at(4, 2, 1)] };
         let text = cursor.to_string();
         assert_eq!(
             (text.as_str(), Cursor::parse(&text, tool_calls::INDEX, 2).unwrap()),
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn only_a_skip_below_a_position_invalidates_it() {
         let set = |offsets: &[u64]| offsets.iter().map(|offset| Offset::new(*offset).unwrap()).collect();
-        let at = At::new(Offset::new(5).unwrap(), &set(&[2]));
+        let at = StreamPosition::new(Offset::new(5).unwrap(), &set(&[2]));
         assert!(at.holds(&set(&[2])) && at.holds(&set(&[2, 5])) && !at.holds(&set(&[2, 4])) && !at.holds(&set(&[])));
     }
 }

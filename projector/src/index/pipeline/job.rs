@@ -3,7 +3,7 @@
 
 use crate::index::{
     bulk, failpoint,
-    flush::{Flush, Standing},
+    flush::{Flush, FlushState},
     fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
@@ -25,7 +25,7 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause of a partition that waits for a schema; resolving one usually takes milliseconds.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 /// The pause between a build's attempts to get a permit.
-const BUILD_LOOK: Duration = Duration::from_millis(100);
+const BUILD_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The time limit of a check of a partition's last record.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
 
@@ -53,7 +53,7 @@ pub(super) enum Work {
 
 /// The outcome of a job.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct JobResult {
     pub(super) fold: Fold,
     pub(super) stopped: Option<Stop>,
     pub(super) next: Next,
@@ -74,13 +74,13 @@ pub(super) enum Next {
 
 impl Next {
     /// Rereads from the committed offset at once.
-    const AGAIN: Self = Self::Retry { pause: Duration::ZERO, error: None };
+    const REREAD: Self = Self::Retry { pause: Duration::ZERO, error: None };
 }
 
 impl Job {
     /// Runs the job. After a panic the partition is read again from its committed offset.
-    pub(super) fn run(mut self, shared: &Shared) -> Done {
-        let next = caught(|| self.next(shared)).unwrap_or_else(|why| {
+    pub(super) fn run(mut self, shared: &Shared) -> JobResult {
+        let next = catch_panic(|| self.next(shared)).unwrap_or_else(|why| {
             let error = format!("applying records of partition {} panicked: {why}", self.fold.partition);
             tracing::error!("{error}");
             self.retry(StopKind::Panic, error)
@@ -90,7 +90,7 @@ impl Job {
             Next::Continue => self.flush(shared).err().map_or(Next::Continue, |error| self.store_failed(error)),
             next => next,
         };
-        Done { fold: self.fold, stopped: self.stopped, next }
+        JobResult { fold: self.fold, stopped: self.stopped, next }
     }
 
     fn next(&mut self, shared: &Shared) -> Next {
@@ -106,9 +106,9 @@ impl Job {
         if let Some(stop) = self.stopped.clone() {
             return self.stop(shared, stop, &records);
         }
-        match self.take(&records) {
+        match self.apply(&records) {
             Ok(Step::Applied) => {
-                rebuild::caught_up(shared, &mut self.fold);
+                rebuild::finish_if_caught_up(shared, &mut self.fold);
                 Next::Continue
             }
             Ok(Step::Stopped(stop)) => self.stop(shared, stop, &records),
@@ -123,12 +123,12 @@ impl Job {
     /// itself refuses the next write if a write is in doubt.
     fn flush(&self, shared: &Shared) -> Result<(), store::Error> {
         let (store, partition, next) = (&self.fold.store, self.fold.partition, self.fold.next);
-        let standing = Standing { next, durable: store.durable()?, memtable: store.memtable() };
+        let state = FlushState { next, durable: store.durable()?, memtable: store.memtable() };
         // Flushes the first records at once, with the journal's id: an index without the id would accept any log.
-        if standing.durable == Offset::ZERO && next > Offset::ZERO {
+        if state.durable == Offset::ZERO && next > Offset::ZERO {
             return store.flush();
         }
-        match shared.flushes.decide(partition, standing, Instant::now()) {
+        match shared.flushes.decide(partition, state, Instant::now()) {
             None => {}
             Some(Flush::Wait) => store.flush()?,
             Some(Flush::Begin) => {
@@ -142,21 +142,21 @@ impl Job {
 
     /// Folds the records. After a panic folds them one by one, and stops at the record that panics without writing any of
     /// its rows. The other partitions continue.
-    fn take(&mut self, records: &[Delivery]) -> Result<Step, store::Error> {
-        if let Ok(step) = caught(|| self.fold.take(records)) {
+    fn apply(&mut self, records: &[Delivery]) -> Result<Step, store::Error> {
+        if let Ok(step) = catch_panic(|| self.fold.apply_batch(records)) {
             return step;
         }
         for delivery in records {
-            match caught(|| self.fold.take(std::slice::from_ref(delivery))) {
+            match catch_panic(|| self.fold.apply_batch(std::slice::from_ref(delivery))) {
                 Ok(Ok(Step::Applied)) => {}
                 Ok(step) => return step,
-                Err(why) => return Ok(Step::Stopped(self.panicked(delivery.offset, &why))),
+                Err(why) => return Ok(Step::Stopped(self.panic_stop(delivery.offset, &why))),
             }
         }
         Ok(Step::Applied)
     }
 
-    fn panicked(&self, offset: Offset, why: &str) -> Stop {
+    fn panic_stop(&self, offset: Offset, why: &str) -> Stop {
         let partition = self.fold.partition;
         let error = format!("applying the record at partition {partition}, offset {offset} panicked: {why}");
         Stop { offset, kind: StopKind::Panic, error }
@@ -167,11 +167,11 @@ impl Job {
         let (partition, offset) = (self.fold.partition, stop.offset);
         let row = match fold::skip_for(offset, records, &*self.fold.schemas) {
             Ok(Some(row)) => row,
-            found => {
+            other => {
                 // A stopped rebuild replaces the live store if it has reached that store's offset.
-                rebuild::caught_up(shared, &mut self.fold);
+                rebuild::finish_if_caught_up(shared, &mut self.fold);
                 self.stopped = Some(stop);
-                return match found {
+                return match other {
                     Ok(_) => Next::Continue,
                     // A record with an unresolved schema may be the skip.
                     Err(_) => Next::Retry { pause: RETRY_AFTER, error: None },
@@ -184,8 +184,8 @@ impl Job {
             return self.store_failed(error);
         }
         self.stopped = None;
-        shared.config.failpoints.at(failpoint::SKIP_VOIDED);
-        Next::AGAIN
+        shared.config.failpoints.reach(failpoint::SKIP_VOIDED);
+        Next::REREAD
     }
 
     /// Begins a rebuild in which the skip at `at` voids a record. If the log no longer starts at offset 0, the partition
@@ -201,7 +201,7 @@ impl Job {
         match shared.log.reader(&[(partition, Offset::ZERO)]) {
             Ok(_) => match rebuild::begin(shared, &mut self.fold, offset, row) {
                 Ok(()) if at.get() >= shared.config.bulk.offsets_min => Next::Build(at.saturating_add(1)),
-                Ok(()) => Next::AGAIN,
+                Ok(()) => Next::REREAD,
                 Err(error) => self.store_failed(error),
             },
             Err(error) if error.kind() == Kind::OutOfRange => {
@@ -224,10 +224,10 @@ impl Job {
             match shared.builds.try_acquire() {
                 Ok(permit) => break permit,
                 Err(_) if shared.is_ending() => return Next::Continue,
-                Err(_) => shared.config.executor.block(BUILD_LOOK),
+                Err(_) => shared.config.executor.block(BUILD_RETRY_PAUSE),
             }
         };
-        let built = caught(|| bulk::build(shared, &self.fold, to));
+        let built = catch_panic(|| bulk::build(shared, &self.fold, to));
         drop(permit);
         match built {
             Ok(Ok(true)) => tracing::info!(%partition, "the index is built"),
@@ -242,11 +242,11 @@ impl Job {
             }
         }
         // Reads the position from the store, after a failure too.
-        match self.fold.resumed() {
+        match self.fold.reload() {
             Ok(fold) => {
                 self.fold = fold;
-                rebuild::caught_up(shared, &mut self.fold);
-                Next::AGAIN
+                rebuild::finish_if_caught_up(shared, &mut self.fold);
+                Next::REREAD
             }
             Err(error) => {
                 tracing::error!(%partition, %error, "cannot read the index's position after a bulk build, will retry");
@@ -258,7 +258,7 @@ impl Job {
 
     fn check(&self, shared: &Shared) -> Next {
         match lost_end(&*shared.log, &self.fold, shared.config.executor.blocking_wait(CHECK_WAIT)) {
-            Ok(None) => Next::AGAIN,
+            Ok(None) => Next::REREAD,
             Ok(Some(stop)) => Next::Close(stop),
             // The result is unknown for now: reads the partition again after a pause.
             Err(error) => self.retry(StopKind::Log, error.to_string()),
@@ -278,7 +278,7 @@ impl Job {
 }
 
 /// Runs `work`. Returns a panic's message as an error.
-pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     // Catching the panic is sound: a fold changes itself and its store only after a batch is complete.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -295,13 +295,18 @@ fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, 
         kind: StopKind::LogDiverged,
         error: format!("the log lost the record at offset {} that the index was built from", last.offset),
     };
-    Ok((!has(log, fold.partition, &last, wait)?).then(stop))
+    Ok((!contains_record(log, fold.partition, &last, wait)?).then(stop))
 }
 
 /// Whether the log still has an applied record, at its offset and with its bytes.
 ///
 /// Errors: `Kind::Retry` if the read timed out; the record may exist.
-fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {
+fn contains_record(
+    log: &dyn Log,
+    partition: PartitionId,
+    last: &Last,
+    wait: Duration,
+) -> Result<bool, runlog_log::Error> {
     let Some(after) = last.offset.next() else { return Ok(false) };
     // Opens the reader at the offset after the record: that fails with `OutOfRange` if the log ends earlier. A reader at
     // the record's own offset would wait if the log ends there.
@@ -346,14 +351,14 @@ mod tests {
         append(&log, "first");
         log.hold(ZERO);
         append(&log, "last");
-        let late = has(&log, ZERO, &last(1, "last"), Duration::ZERO).unwrap_err();
+        let late = contains_record(&log, ZERO, &last(1, "last"), Duration::ZERO).unwrap_err();
         assert_eq!(late.kind(), Kind::Retry, "{late}");
         log.release(ZERO);
-        let found = |last: &Last| has(&log, ZERO, last, Duration::ZERO).unwrap();
-        assert!(found(&last(1, "last")));
-        assert!(!found(&last(1, "another")));
-        assert!(!found(&last(2, "after the end")), "the log ends before it");
+        let is_in_log = |last: &Last| contains_record(&log, ZERO, last, Duration::ZERO).unwrap();
+        assert!(is_in_log(&last(1, "last")));
+        assert!(!is_in_log(&last(1, "another")));
+        assert!(!is_in_log(&last(2, "after the end")), "the log ends before it");
         log.truncate_before(ZERO, 1.into());
-        assert!(!found(&last(0, "first")), "the log starts after it");
+        assert!(!is_in_log(&last(0, "first")), "the log starts after it");
     }
 }

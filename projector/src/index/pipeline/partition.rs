@@ -1,7 +1,7 @@
 //! One partition of the loop: its fold, its queued records, and the reason for a stop.
 //!
 //! ```text
-//!   deliver ─▶ records (bounded) ─▶ begin: Job ─▶ Job::run, without a lock ─▶ settle: progress or stop
+//!   deliver ─▶ records (bounded) ─▶ take_job ─▶ Job::run, without a lock ─▶ apply_result: progress or stop
 //! ```
 //!
 //! The loop delivers records and seeks the reader; a worker runs the job. Both hold the partition's lock only
@@ -9,7 +9,7 @@
 
 use crate::index::{
     fold::{Fold, Stop, StopKind},
-    pipeline::job::{Done, Job, Next, Work},
+    pipeline::job::{Job, JobResult, Next, Work},
     shared::Shared,
 };
 use runlog_log::{Delivery, Offset, PartitionId};
@@ -107,7 +107,7 @@ impl Partition {
     }
 
     /// Where the reader continues after a pause.
-    pub(super) fn read(&self) -> Offset {
+    pub(super) fn read_position(&self) -> Offset {
         self.read
     }
 
@@ -193,13 +193,13 @@ impl Partition {
         self.paused && !self.waits_to_be_read() && self.records.len() <= records / 2 && self.bytes <= bytes / 2
     }
 
-    /// Accepts deliveries again, from [`Self::read`] on.
-    pub(super) fn resumed(&mut self) {
+    /// Accepts deliveries again, from [`Self::read_position`] on.
+    pub(super) fn resume(&mut self) {
         self.paused = false;
     }
 
     /// Returns the offset for the reader's seek, `next`, if a retry is due and no job has the fold. Drops the queue.
-    pub(super) fn read_again(&mut self, now: Instant) -> Option<Offset> {
+    pub(super) fn take_reread_offset(&mut self, now: Instant) -> Option<Offset> {
         let due = self.fold.is_some() && !self.closed && self.retry_at.is_some_and(|at| at <= now);
         if !due {
             return None;
@@ -254,8 +254,8 @@ impl Partition {
         self.bytes = 0;
     }
 
-    /// Takes the next job for a worker, if there is work. The job owns the fold until [`Self::settle`].
-    pub(super) fn begin(&mut self) -> Option<Job> {
+    /// Takes the next job for a worker, if there is work. The job owns the fold until [`Self::apply_result`].
+    pub(super) fn take_job(&mut self) -> Option<Job> {
         let fold = if self.has_work() { self.fold.take() } else { None };
         let Some(fold) = fold else {
             self.scheduled = false;
@@ -292,8 +292,8 @@ impl Partition {
     }
 
     /// Takes the fold back, applies the job's outcome and reports it.
-    pub(super) fn settle(&mut self, shared: &Shared, done: Done) -> Settled {
-        let Done { fold, stopped, next } = done;
+    pub(super) fn apply_result(&mut self, shared: &Shared, result: JobResult) -> AfterJob {
+        let JobResult { fold, stopped, next } = result;
         self.next = fold.next;
         self.fold = Some(fold);
         (self.working_since, self.building) = (None, false);
@@ -329,7 +329,7 @@ impl Partition {
             self.report_progress(shared);
         }
         self.scheduled = self.has_work();
-        Settled { again: self.scheduled, reported }
+        AfterJob { again: self.scheduled, reported }
     }
 
     /// Reports the applied offset, unless the partition is stopped or must be read again.
@@ -366,7 +366,7 @@ impl Partition {
 
 /// The worker's duties after a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settled {
+pub(super) struct AfterJob {
     /// The partition has more work and must be queued again.
     pub(super) again: bool,
     /// Its stop was reported: the waiters are notified.

@@ -183,16 +183,16 @@ impl Inner {
 
     /// Runs one job of a partition, and queues it again if it has more.
     fn run(&self, id: PartitionId) {
-        let job = self.partition(id).and_then(|mut partition| partition.begin());
+        let job = self.partition(id).and_then(|mut partition| partition.take_job());
         let Some(job) = job else { return };
-        let done = job.run(&self.shared);
-        let settled = self.partition(id).map(|mut partition| partition.settle(&self.shared, done));
-        if settled.is_some_and(|settled| settled.reported) {
-            self.shared.config.failpoints.at(failpoint::STOP_TOLD);
+        let result = job.run(&self.shared);
+        let after_job = self.partition(id).map(|mut partition| partition.apply_result(&self.shared, result));
+        if after_job.is_some_and(|after_job| after_job.reported) {
+            self.shared.config.failpoints.reach(failpoint::STOP_REPORTED);
         }
         let mut state = self.state();
         state.jobs += 1;
-        if settled.is_some_and(|settled| settled.again) {
+        if after_job.is_some_and(|after_job| after_job.again) {
             state.queue.push_back(id);
         }
         self.ended.notify_all();

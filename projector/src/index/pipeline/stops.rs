@@ -7,7 +7,7 @@ use runlog_log::{Kind, PartitionId};
 impl Pipeline {
     /// Stops the partition that the log names. If it names none, stops the partitions whose last record is no longer in the
     /// log.
-    pub(super) fn log_failed(&mut self, error: runlog_log::Error) {
+    pub(super) fn handle_log_error(&mut self, error: runlog_log::Error) {
         let at = error.subject().partition;
         match error.kind() {
             Kind::OutOfRange if at.is_none() => self.check_all(&error),
@@ -19,8 +19,8 @@ impl Pipeline {
             }
             Kind::Fatal => {
                 tracing::error!("the log's reader failed for good, replacing it: {error}");
-                self.all_again(StopKind::Log, &error.to_string());
-                self.lost = true;
+                self.retry_all(StopKind::Log, &error.to_string());
+                self.reader_failed = true;
             }
             Kind::Retry | Kind::Invalid | Kind::Unknown => {
                 tracing::warn!("reading the log failed, trying again: {error}");
@@ -59,7 +59,7 @@ impl Pipeline {
 
     /// Reports an error on every partition that is not stopped. Every partition that is read, stopped or not, is read
     /// again later from its committed offset.
-    pub(super) fn all_again(&mut self, kind: StopKind, error: &str) {
+    pub(super) fn retry_all(&mut self, kind: StopKind, error: &str) {
         for id in self.pool.ids() {
             let Some(mut partition) = self.pool.partition(id) else { continue };
             if !partition.is_stopped() {
@@ -76,7 +76,7 @@ impl Pipeline {
         match self.shared.log.reader(&[]) {
             Ok(reader) => {
                 tracing::warn!("reading the log again with a new reader");
-                (self.reader, self.lost) = (reader, false);
+                (self.reader, self.reader_failed) = (reader, false);
             }
             Err(error) => {
                 tracing::error!("the log cannot be read: {error}");

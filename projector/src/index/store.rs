@@ -75,7 +75,7 @@ pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
 pub(crate) use key::{beginning, text_end};
 pub use memory::{Memory, MemorySnapshot};
-pub use on_disk::{Area, OnDisk};
+pub use on_disk::{ColumnFamilyName, OnDisk};
 pub use tables::{TableBytes, TableFiles, TableOptions, Tables};
 
 /// Every index, by its byte. `verify` compares them, and clients follow them by name. All other lists of indices derive

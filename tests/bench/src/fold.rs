@@ -10,7 +10,7 @@ use runlog_projector::{
     Config, Consistency, Projector,
     index::{
         fold::{Fold, Step},
-        store::{self, Area, Budget, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
+        store::{self, Budget, ColumnFamilyName, Commit, Rows, Store, Visit, anomalies::AnomalyRow, meta},
     },
 };
 use runlog_schemas::{
@@ -49,26 +49,26 @@ const REBUILD_MAX: Duration = Duration::from_secs(3600);
 struct Batch {
     bytes: Vec<u8>,
     /// Its column family, and the lengths of key and value; a row without a value is deleted.
-    rows: Vec<(Area, usize, Option<usize>)>,
+    rows: Vec<(ColumnFamilyName, usize, Option<usize>)>,
 }
 
 /// A row's column family, key and value.
-type OnDiskRow<'b> = (Area, &'b [u8], Option<&'b [u8]>);
+type OnDiskRow<'b> = (ColumnFamilyName, &'b [u8], Option<&'b [u8]>);
 
 impl Batch {
-    fn push(&mut self, (area, key, value): OnDiskRow<'_>) {
+    fn push(&mut self, (cf, key, value): OnDiskRow<'_>) {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value.unwrap_or_default());
-        self.rows.push((area, key.len(), value.map(<[u8]>::len)));
+        self.rows.push((cf, key.len(), value.map(<[u8]>::len)));
     }
 
     fn rows(&self) -> impl Iterator<Item = OnDiskRow<'_>> {
         let mut rest = self.bytes.as_slice();
-        self.rows.iter().map(move |(area, key, value)| {
+        self.rows.iter().map(move |(cf, key, value)| {
             let (key, tail) = rest.split_at(*key);
             let (bytes, tail) = tail.split_at(value.unwrap_or_default());
             rest = tail;
-            (*area, key, value.map(|_| bytes))
+            (*cf, key, value.map(|_| bytes))
         })
     }
 }
@@ -255,11 +255,11 @@ fn options() -> rocksdb::Options {
 fn open(options: &rocksdb::Options, dir: &Path) -> anyhow::Result<rocksdb::DB> {
     let mut options = options.clone();
     options.create_missing_column_families(true);
-    Ok(rocksdb::DB::open_cf_with_opts(&options, dir, Area::ALL.map(|area| (area.name(), options.clone())))?)
+    Ok(rocksdb::DB::open_cf_with_opts(&options, dir, ColumnFamilyName::ALL.map(|cf| (cf.as_str(), options.clone())))?)
 }
 
-fn family(database: &rocksdb::DB, area: Area) -> anyhow::Result<&rocksdb::ColumnFamily> {
-    database.cf_handle(area.name()).context("its column family")
+fn family(database: &rocksdb::DB, cf: ColumnFamilyName) -> anyhow::Result<&rocksdb::ColumnFamily> {
+    database.cf_handle(cf.as_str()).context("its column family")
 }
 
 /// Writes the batches with an unsynced write-ahead log or without one, and with 64 MiB for memtables, like `serve`.
@@ -275,15 +275,16 @@ fn replay(batches: &[Batch], dir: &Path, records: u64, is_logged: bool) -> anyho
     let watch = Stopwatch::start()?;
     for batch in batches {
         let mut rows = rocksdb::WriteBatch::default();
-        for (area, key, value) in batch.rows() {
+        for (cf, key, value) in batch.rows() {
             match value {
-                Some(value) => rows.put_cf(family(&database, area)?, key, value),
-                None => rows.delete_cf(family(&database, area)?, key),
+                Some(value) => rows.put_cf(family(&database, cf)?, key, value),
+                None => rows.delete_cf(family(&database, cf)?, key),
             }
         }
         database.write_opt(rows, &written)?;
     }
-    let families = Area::ALL.map(|area| family(&database, area)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let families =
+        ColumnFamilyName::ALL.map(|cf| family(&database, cf)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     database.flush_cfs_opt(&families, &rocksdb::FlushOptions::default())?;
     watch.stop(records)
 }
@@ -294,7 +295,7 @@ fn bulk(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
     let watch = Stopwatch::start()?;
     let mut rows: Vec<OnDiskRow<'_>> = batches.iter().flat_map(Batch::rows).collect();
     // A stable sort: the last of equal keys is the newest.
-    rows.sort_by_key(|(area, key, _)| (*area, *key));
+    rows.sort_by_key(|(cf, key, _)| (*cf, *key));
     let database = open(&options, &dir.join("database"))?;
     let mut ingest = rocksdb::IngestExternalFileOptions::default();
     ingest.set_move_files(true);

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(order_of(runs::key(run)), FamilyOrder::ByRun);
         assert_eq!(order_of(anomalies::of_run(run, at, 0)), FamilyOrder::ByRun);
         assert_eq!(order_of(anomalies::key(at, 0)), FamilyOrder::Apart(12));
-        assert_eq!(order_of(events::at(events::of_tag("tag"), at, 0)), FamilyOrder::Apart(12));
+        assert_eq!(order_of(events::key(events::of_tag("tag"), at, 0)), FamilyOrder::Apart(12));
         assert_eq!(order_of(dead_letters::key(at)), FamilyOrder::Apart(8));
         assert_eq!(
             (order_of(pools::member("pool", run)), order_of(horizons::key())),

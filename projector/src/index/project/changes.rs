@@ -51,8 +51,8 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.new_runs
     }
 
-    /// Records that a run begins: its own row, under this key, does not exist. Does nothing after [`Changes::set_save_point`],
-    /// because the batch's row is written before the run's first record.
+    /// Records that a run begins: its own row, under this key, does not exist. Does nothing after
+    /// [`Changes::set_save_point`], because the batch's row is written before the run's first record.
     pub(super) fn record_new_run(&mut self, key: &Key) {
         if let Some(new_runs) = self.new_runs.as_mut().filter(|_| self.undo.is_none()) {
             new_runs.add_run(key.bytes());

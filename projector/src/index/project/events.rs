@@ -12,7 +12,7 @@ pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, change
     // The whole record was decoded before, so its summary decodes too.
     let Ok(event) = record.event() else { return };
     let run_id = record.run_id.to_owned();
-    let mut put = |of: Key| changes.put(events::at(of, at.offset, at.index), &run_id);
+    let mut put = |prefix: Key| changes.put(events::key(prefix, at.offset, at.index), &run_id);
     if fits(&[event.family, event.kind]) {
         put(events::of_kind(event.family, event.kind));
     }

@@ -265,7 +265,7 @@ mod tests {
         let good = codec::encode(&record);
         let mut cut = good.clone();
         cut.truncate(good.len() - 3);
-        let of_tag = events::at(events::of_tag("t"), Offset::from(9), 2);
+        let of_tag = events::key(events::of_tag("t"), Offset::from(9), 2);
         let of_run = store::records::key(run, Offset::from(9), 2);
         let tagged = Filter { tag: Some("t".into()), ..Filter::default() };
         let all = Filter { run_id: Some(run.to_owned()), ..Filter::default() };

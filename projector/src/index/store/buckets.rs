@@ -17,7 +17,7 @@ use std::borrow::Cow;
 const BUCKET_BITS: u32 = 20;
 /// Bytes of an offset, and of the record's index after it.
 const OFFSET_BYTES: usize = 8;
-const PLACE_BYTES: usize = OFFSET_BYTES + 4;
+const SUFFIX_BYTES: usize = OFFSET_BYTES + 4;
 
 /// The index whose rows are stored by bucket: all its keys end with an offset and a record's index.
 const BUCKETED: Index = events::INDEX;
@@ -27,11 +27,11 @@ pub(super) fn is_bucketed(key: &[u8]) -> bool {
     key.first() == Some(&BUCKETED.byte)
 }
 
-/// The bucket of the least offset that `place` may begin: the bytes after the list in a key.
-pub(super) fn from(place: &[u8]) -> u64 {
+/// The bucket of the least offset that `suffix` may begin: the bytes after the list in a key.
+pub(super) fn bucket_of(suffix: &[u8]) -> u64 {
     let mut offset = [0; OFFSET_BYTES];
-    let count = place.len().min(OFFSET_BYTES);
-    offset[..count].copy_from_slice(&place[..count]);
+    let count = suffix.len().min(OFFSET_BYTES);
+    offset[..count].copy_from_slice(&suffix[..count]);
     u64::from_be_bytes(offset) >> BUCKET_BITS
 }
 
@@ -45,8 +45,8 @@ pub(super) fn list_of(key: &[u8]) -> Option<&[u8]> {
 
 /// Appends a row's key as it is on disk.
 pub(super) fn put_key(key: &[u8], out: &mut Vec<u8>) {
-    let place = key.len().saturating_sub(PLACE_BYTES);
-    put_number(from(&key[place..]), out);
+    let suffix = key.len().saturating_sub(SUFFIX_BYTES);
+    put_number(bucket_of(&key[suffix..]), out);
     out.extend_from_slice(key);
 }
 
@@ -88,16 +88,16 @@ mod tests {
     #[test]
     fn every_bucketed_family_lists_texts_by_offset_and_record() {
         for family in BUCKETED.families {
-            let (place, texts) =
-                family.key.split_last_chunk::<2>().map(|(texts, place)| (place, texts)).expect("a place");
-            assert!(matches!(place, [KeyPart::U64("offset"), KeyPart::U32("index")]), "{family:?}");
+            let (suffix, texts) =
+                family.key.split_last_chunk::<2>().map(|(texts, suffix)| (suffix, texts)).expect("a suffix");
+            assert!(matches!(suffix, [KeyPart::U64("offset"), KeyPart::U32("index")]), "{family:?}");
             assert!(texts.iter().all(|part| matches!(part, KeyPart::Text(_))), "{family:?}");
         }
     }
 
     #[test]
     fn what_is_listed_ends_before_the_offset_whatever_bytes_it_has() {
-        let at = |list: Key| events::at(list, Offset::from(1 << 20), 7);
+        let at = |list: Key| events::key(list, Offset::from(1 << 20), 7);
         for list in [
             events::of_kind("a\0\u{1}", "\0"),
             events::of_subject(EntityKind::Run, "0\u{1}"),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The largest memtable of runs. With the memtables of the two small areas, RocksDB resumes on a full disk when one and a
-/// half times this size is free.
+/// The largest memtable of runs. With the memtables of the two small column families, RocksDB resumes on a full disk when
+/// one and a half times this size is free.
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;
 /// The smallest limit of a memtable's size.
 const MEMTABLE_BYTES_MIN: usize = 1 << 20;

@@ -3,9 +3,9 @@
 //! All column families are flushed together (`atomic_flush`), so that the rows on disk are always of one commit.
 
 use super::{
-    Area, Budget, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, meta,
+    Budget, ColumnFamilyName, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, meta,
     numbers::{self, Numbers},
-    on_disk::place,
+    on_disk::append_key,
     options,
 };
 use rocksdb::{ColumnFamily, Direction, ErrorKind, ReadOptions, ReadTier, properties};
@@ -37,7 +37,7 @@ pub(super) struct Database {
     dir: PathBuf,
     numbers: Numbers,
     /// Held for writing while tables are added, and for reading while a snapshot is taken.
-    adding: RwLock<()>,
+    ingestion: RwLock<()>,
 }
 
 impl fmt::Debug for Database {
@@ -47,32 +47,34 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens or creates the database in `dir`. The write-ahead log of an older version's folder is read and flushed. A database
-    /// with an older layout gets no further column families: the version that wrote it could no longer open it.
+    /// Opens or creates the database in `dir`. The write-ahead log of an older version's folder is read and flushed. A
+    /// database with an older layout gets no further column families: the version that wrote it could no longer open it.
     pub(super) fn open(budget: &Budget, dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
         let failed = |source| Error::from_rocksdb(dir, source);
-        let options = options::build(budget, Area::Default);
+        let options = options::build(budget, ColumnFamilyName::Default);
         let names = if dir.join("CURRENT").exists() {
             rocksdb::DB::list_cf(&options, dir).map_err(failed)?
         } else {
-            vec![Area::Default.name().to_owned()]
+            vec![ColumnFamilyName::Default.as_str().to_owned()]
         };
-        let area = |name: &str| Area::ALL.into_iter().find(|area| area.name() == name).unwrap_or(Area::Default);
+        let parse_name = |name: &str| {
+            ColumnFamilyName::ALL.into_iter().find(|cf| cf.as_str() == name).unwrap_or(ColumnFamilyName::Default)
+        };
         let named = names.into_iter().map(|name| {
-            let options = options::build(budget, area(&name));
+            let options = options::build(budget, parse_name(&name));
             (name, options)
         });
         let mut db = rocksdb::DB::open_cf_with_opts(&options, dir, named).map_err(failed)?;
         if db.get_pinned(meta::layout().bytes()).map_err(failed)?.is_none() {
-            for area in Area::ALL {
-                if db.cf_handle(area.name()).is_none() {
-                    db.create_cf(area.name(), &options::build(budget, area)).map_err(failed)?;
+            for cf in ColumnFamilyName::ALL {
+                if db.cf_handle(cf.as_str()).is_none() {
+                    db.create_cf(cf.as_str(), &options::build(budget, cf)).map_err(failed)?;
                 }
             }
         }
-        let (dir, numbers, adding) = (dir.to_owned(), Numbers::default(), RwLock::default());
-        let database = Self { db, dir, numbers, adding };
+        let (dir, numbers, ingestion) = (dir.to_owned(), Numbers::default(), RwLock::default());
+        let database = Self { db, dir, numbers, ingestion };
         database.next_number(&mut database.numbers.next())?;
         Ok(database)
     }
@@ -81,9 +83,9 @@ impl Database {
         Error::from_rocksdb(&self.dir, source)
     }
 
-    /// An area's column family. Only a store of an older layout, of which only `meta` may be read, lacks some.
-    fn family(&self, area: Area) -> &ColumnFamily {
-        let family = self.db.cf_handle(area.name());
+    /// A column family's handle. Only a store of an older layout, of which only `meta` may be read, lacks some.
+    fn cf_handle(&self, cf: ColumnFamilyName) -> &ColumnFamily {
+        let family = self.db.cf_handle(cf.as_str());
         family.unwrap_or_else(|| {
             panic!("the store in {} has an older layout, in which only its meta rows can be read", self.dir.display())
         })
@@ -91,7 +93,7 @@ impl Database {
 
     /// All column families.
     fn families(&self) -> impl Iterator<Item = &ColumnFamily> {
-        Area::ALL.into_iter().filter_map(|area| self.db.cf_handle(area.name()))
+        ColumnFamilyName::ALL.into_iter().filter_map(|cf| self.db.cf_handle(cf.as_str()))
     }
 
     /// Flushes the committed rows: if `waits`, returns when they are on disk, otherwise flushes in the background.
@@ -137,11 +139,15 @@ impl Database {
         let first = self.next_number(&mut next)?;
         assert!(first == 0, "tables can only be added to a store without runs, but {} has some", self.dir.display());
         let TableFiles { runs, default, of_runs, of_events } = files;
-        let _adding = self.adding.write().unwrap_or_else(PoisonError::into_inner);
+        let _ingestion = self.ingestion.write().unwrap_or_else(PoisonError::into_inner);
         *next = None;
-        for (area, files) in [(Area::Runs, of_runs), (Area::Events, of_events), (Area::Default, default)] {
+        for (cf, files) in [
+            (ColumnFamilyName::Runs, of_runs),
+            (ColumnFamilyName::Events, of_events),
+            (ColumnFamilyName::Default, default),
+        ] {
             if !files.is_empty() {
-                let added = self.db.ingest_external_file_cf_opts(self.family(area), &options, files);
+                let added = self.db.ingest_external_file_cf_opts(self.cf_handle(cf), &options, files);
                 added.map_err(|source| self.rocks(source))?;
             }
         }
@@ -151,13 +157,13 @@ impl Database {
 
     /// Removes incompletely added tables: the rows of a database without progress in other column families than the default
     /// one.
-    fn forget_part_of_tables(&self) -> Result<(), Error> {
-        let is_begun = self.db.get_pinned(meta::progress().bytes()).map_err(|source| self.rocks(source))?.is_some();
+    fn remove_partial_tables(&self) -> Result<(), Error> {
+        let has_progress = self.db.get_pinned(meta::progress().bytes()).map_err(|source| self.rocks(source))?.is_some();
         let mut options = rocksdb::WriteOptions::default();
         options.disable_wal(true);
         let mut any = false;
-        for area in [Area::Runs, Area::Events] {
-            let Some(family) = self.db.cf_handle(area.name()).filter(|_| !is_begun) else { continue };
+        for cf in [ColumnFamilyName::Runs, ColumnFamilyName::Events] {
+            let Some(family) = self.db.cf_handle(cf.as_str()).filter(|_| !has_progress) else { continue };
             let mut rows = self.db.raw_iterator_cf(family);
             rows.seek_to_first();
             if !rows.valid() {
@@ -176,14 +182,14 @@ impl Database {
 
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
-        let _not_adding = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+        let _no_ingestion = self.ingestion.read().unwrap_or_else(PoisonError::into_inner);
         self.snapshot_by(ReadTier::All)
     }
 
     /// A snapshot that reads only memtables and cached blocks, and never waits. A read that needs more fails with
     /// [`Error::NotCached`], and so does each read after [`CACHED_ROWS_MAX`] rows. None while tables are added.
     pub(super) fn cached_snapshot(&self) -> Option<DatabaseSnapshot<'_>> {
-        let _not_adding = self.adding.try_read().ok()?;
+        let _no_ingestion = self.ingestion.try_read().ok()?;
         Some(self.snapshot_by(ReadTier::BlockCache))
     }
 
@@ -196,8 +202,8 @@ impl Database {
         if let Some(next) = next {
             return Ok(*next);
         }
-        self.forget_part_of_tables()?;
-        let Some(runs) = self.db.cf_handle(Area::Runs.name()) else { return Ok(*next.insert(0)) };
+        self.remove_partial_tables()?;
+        let Some(runs) = self.db.cf_handle(ColumnFamilyName::Runs.as_str()) else { return Ok(*next.insert(0)) };
         let mut rows = self.db.raw_iterator_cf(runs);
         rows.seek_to_last();
         rows.status().map_err(|source| self.rocks(source))?;
@@ -207,23 +213,23 @@ impl Database {
 
     /// A run's number; none if it has no rows by number. At most one get.
     fn number(&self, run: &[u8], tier: ReadTier) -> Result<Option<u64>, Error> {
-        if let Some(number) = self.numbers.known(run) {
+        if let Some(number) = self.numbers.cached(run) {
             return Ok(Some(number));
         }
         let key = numbers::by_run(run);
         let row = self.db.get_pinned_opt(&key, &options_of(tier)).map_err(|source| self.rocks(source))?;
         let number = row.map(|row| numbers::in_row(&key, &row)).transpose()?;
         if let Some(number) = number {
-            self.numbers.know(run, number);
+            self.numbers.cache(run, number);
         }
         Ok(number)
     }
 
-    /// The area of a key's row, and its key there. None if its run has no number, so that the row does not exist.
-    fn place(&self, key: &[u8], tier: ReadTier) -> Result<Option<(Area, Vec<u8>)>, Error> {
+    /// The column family of a key's row, and its key there. None if its run has no number, so that the row does not exist.
+    fn locate(&self, key: &[u8], tier: ReadTier) -> Result<Option<(ColumnFamilyName, Vec<u8>)>, Error> {
         let mut on_disk = Vec::with_capacity(key.len() + 4);
-        let area = place(key, &mut on_disk, |run| self.number(run, tier))?;
-        Ok(area.map(|area| (area, on_disk)))
+        let cf = append_key(key, &mut on_disk, |run| self.number(run, tier))?;
+        Ok(cf.map(|cf| (cf, on_disk)))
     }
 
     /// Encodes rows for a write. Runs without a number get the next numbers, starting at `next`.
@@ -271,14 +277,14 @@ impl Commit for Database {
         let mut batch = rocksdb::WriteBatch::with_capacity_bytes(rows.bytes() + rows.len() * ROW_BYTES);
         for (run, number) in &rows.new {
             batch.put(numbers::by_run(run), numbers::row(*number));
-            batch.put_cf(self.family(Area::Runs), numbers::by_number(*number), run);
+            batch.put_cf(self.cf_handle(ColumnFamilyName::Runs), numbers::by_number(*number), run);
         }
-        // Rows are sorted by area.
+        // Rows are sorted by column family.
         let mut family = None;
-        for (area, key, row) in rows.rows() {
+        for (cf, key, row) in rows.rows() {
             let (_, family) = match family {
-                Some((last, family)) if last == area => (last, family),
-                _ => *family.insert((area, self.family(area))),
+                Some((last, family)) if last == cf => (last, family),
+                _ => *family.insert((cf, self.cf_handle(cf))),
             };
             match row {
                 Some(row) => batch.put_cf(family, key, row),
@@ -289,19 +295,19 @@ impl Commit for Database {
         options.disable_wal(true);
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
         *next = Some(first + rows.new.len() as u64);
-        rows.new.iter().for_each(|(run, number)| self.numbers.know(run, *number));
+        rows.new.iter().for_each(|(run, number)| self.numbers.cache(run, *number));
         Ok(())
     }
 }
 
 impl Rows for Database {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let Some((area, key)) = self.place(key, ReadTier::All)? else { return Ok(None) };
-        self.db.get_cf(self.family(area), key).map_err(|source| self.rocks(source))
+        let Some((cf, key)) = self.append_key(key, ReadTier::All)? else { return Ok(None) };
+        self.db.get_cf(self.cf_handle(cf), key).map_err(|source| self.rocks(source))
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
-        let iterate = |area| self.db.raw_iterator_cf(self.family(area));
+        let iterate = |cf| self.db.raw_iterator_cf(self.cf_handle(cf));
         self.scan_by((&iterate, ReadTier::All), prefix, start, direction, visit)
     }
 }
@@ -346,8 +352,8 @@ impl DatabaseSnapshot<'_> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.count()?;
-        let Some((area, key)) = self.database.place(key, self.tier)? else { return Ok(None) };
-        let row = self.snapshot.get_pinned_cf_opt(self.database.family(area), key, options_of(self.tier));
+        let Some((cf, key)) = self.database.append_key(key, self.tier)? else { return Ok(None) };
+        let row = self.snapshot.get_pinned_cf_opt(self.database.cf_handle(cf), key, options_of(self.tier));
         let row = row.map_err(|source| self.database.rocks(source))?;
         if self.tier == ReadTier::BlockCache && row.as_ref().is_some_and(|row| row.len() > CACHED_ROW_BYTES_MAX) {
             return Err(Error::NotCached);
@@ -362,7 +368,7 @@ impl Rows for DatabaseSnapshot<'_> {
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
-        let iterate = |area| self.snapshot.raw_iterator_cf_opt(self.database.family(area), options_of(self.tier));
+        let iterate = |cf| self.snapshot.raw_iterator_cf_opt(self.database.cf_handle(cf), options_of(self.tier));
         let mut counted = |key: &[u8], row: &[u8]| {
             self.count()?;
             visit(key, row)

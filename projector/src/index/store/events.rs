@@ -68,6 +68,6 @@ pub fn of_tag(tag: &str) -> Key {
 }
 
 /// The row of the record at a position, under one of the prefixes above; it holds the run's id.
-pub fn at(of: Key, offset: Offset, index: u32) -> Key {
-    of.offset(offset).u32(index)
+pub fn key(prefix: Key, offset: Offset, index: u32) -> Key {
+    prefix.offset(offset).u32(index)
 }

@@ -28,10 +28,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The memory of one generation of known numbers, bytes. A database has two generations, and a server one database per
+/// The memory of one generation of cached numbers, bytes. A database has two generations, and a server one database per
 /// partition.
-const KNOWN_BYTES: usize = 128 << 10;
-/// Bytes counted for a known number, in addition to its run's id.
+const GENERATION_BYTES: usize = 128 << 10;
+/// Bytes counted for a cached number, in addition to its run's id.
 const ENTRY_BYTES: usize = 64;
 
 /// Whether a family's keys begin with a run's number on disk, by their two leading bytes.
@@ -128,13 +128,13 @@ pub(super) fn by_number(number: u64) -> Vec<u8> {
     key
 }
 
-/// The numbers that a database knows without a read from disk.
+/// The numbers that a database returns without a read from disk.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// The next run's number; none while the database may contain rows of incompletely added tables. The lock is held
     /// during writes.
     next: Mutex<Option<u64>>,
-    known: Mutex<Known>,
+    cache: Mutex<NumberCache>,
 }
 
 impl Numbers {
@@ -143,29 +143,29 @@ impl Numbers {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run's number, if it is known.
-    pub(super) fn known(&self, run: &[u8]) -> Option<u64> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(run)
+    /// A run's number, if it is in memory.
+    pub(super) fn cached(&self, run: &[u8]) -> Option<u64> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(run)
     }
 
     /// Remembers a run's number in the database.
-    pub(super) fn know(&self, run: &[u8], number: u64) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).add(run, number);
+    pub(super) fn cache(&self, run: &[u8], number: u64) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).add(run, number);
     }
 }
 
 type Map = HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>;
 
-/// Numbers in memory: the ones used since about the last [`KNOWN_BYTES`] of others.
+/// Numbers in memory: the ones used since about the last [`GENERATION_BYTES`] of others.
 #[derive(Debug, Default)]
-struct Known {
+struct NumberCache {
     young: Map,
     old: Map,
     /// Bytes of the young generation.
     bytes: usize,
 }
 
-impl Known {
+impl NumberCache {
     fn get(&mut self, run: &[u8]) -> Option<u64> {
         if let Some(number) = self.young.get(run) {
             return Some(*number);
@@ -176,7 +176,7 @@ impl Known {
     }
 
     fn add(&mut self, run: &[u8], number: u64) {
-        if self.bytes >= KNOWN_BYTES {
+        if self.bytes >= GENERATION_BYTES {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
@@ -220,18 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded_and_what_is_asked_for_stays() {
-        let (mut numbers, requested) = (Known::default(), b"requested".to_vec());
+    fn the_cache_is_bounded_and_keeps_requested_numbers() {
+        let (mut numbers, requested) = (NumberCache::default(), b"requested".to_vec());
         numbers.add(&requested, 7);
         let run = |number: u64| format!("{number:036}").into_bytes();
-        let many = 20 * KNOWN_BYTES as u64 / 100;
+        let many = 20 * GENERATION_BYTES as u64 / 100;
         for number in 0..many {
             numbers.add(&run(number), number);
             assert_eq!(numbers.get(&requested), Some(7));
         }
         assert_eq!((numbers.get(&run(many - 1)), numbers.get(&run(0))), (Some(many - 1), None));
         assert!(
-            (numbers.young.len() + numbers.old.len()) * (36 + ENTRY_BYTES) <= 2 * KNOWN_BYTES + 2 * (36 + ENTRY_BYTES)
+            (numbers.young.len() + numbers.old.len()) * (36 + ENTRY_BYTES)
+                <= 2 * GENERATION_BYTES + 2 * (36 + ENTRY_BYTES)
         );
     }
 }

@@ -12,7 +12,7 @@ use super::{Error, beginning, buckets, numbers};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Area {
+pub enum ColumnFamilyName {
     /// All other rows.
     Default,
     /// Rows by the number of their run (`numbers`).
@@ -21,12 +21,12 @@ pub enum Area {
     Events,
 }
 
-impl Area {
+impl ColumnFamilyName {
     /// All column families.
     pub const ALL: [Self; 3] = [Self::Default, Self::Runs, Self::Events];
 
     /// The column family's name.
-    pub const fn name(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Default => rocksdb::DEFAULT_COLUMN_FAMILY_NAME,
             Self::Runs => "runs",
@@ -35,24 +35,24 @@ impl Area {
     }
 }
 
-/// Appends a key as it is on disk, and returns its area. `number` finds or assigns a run's number. If it returns none,
-/// `place` appends no bytes.
-pub(super) fn place<'k>(
+/// Appends a key as it is on disk, and returns its column family. `number` finds or assigns a run's number. If it returns
+/// none, `append_key` appends no bytes.
+pub(super) fn append_key<'k>(
     key: &'k [u8],
     out: &mut Vec<u8>,
     number: impl FnOnce(&'k [u8]) -> Result<Option<u64>, Error>,
-) -> Result<Option<Area>, Error> {
+) -> Result<Option<ColumnFamilyName>, Error> {
     if let Some(parts) = numbers::split(key) {
         let Some(number) = number(parts.run)? else { return Ok(None) };
         numbers::put_key(parts, number, out);
-        return Ok(Some(Area::Runs));
+        return Ok(Some(ColumnFamilyName::Runs));
     }
     if buckets::is_bucketed(key) {
         buckets::put_key(key, out);
-        return Ok(Some(Area::Events));
+        return Ok(Some(ColumnFamilyName::Events));
     }
     out.extend_from_slice(key);
-    Ok(Some(Area::Default))
+    Ok(Some(ColumnFamilyName::Default))
 }
 
 /// Rows as they are written to disk, in the order of their keys there. A memtable inserts neighbouring rows faster, because
@@ -67,7 +67,7 @@ pub struct OnDisk<'r> {
 
 #[derive(Clone, Copy, Debug)]
 struct OnDiskRow<'r> {
-    area: Area,
+    cf: ColumnFamilyName,
     /// The first 16 bytes of the key.
     beginning: u128,
     /// The key's start and end in `keys`.
@@ -89,22 +89,22 @@ impl<'r> OnDisk<'r> {
         all.keys.reserve(count * KEY_BYTES);
         for (key, row) in rows {
             let from = all.keys.len();
-            let placed = place(key, &mut all.keys, |run| number(run, row.is_some()))?;
-            let Some(area) = placed else { continue };
+            let cf = append_key(key, &mut all.keys, |run| number(run, row.is_some()))?;
+            let Some(cf) = cf else { continue };
             let to = all.keys.len();
-            all.rows.push(OnDiskRow { area, beginning: beginning(&all.keys[from..to]), from, to, row });
+            all.rows.push(OnDiskRow { cf, beginning: beginning(&all.keys[from..to]), from, to, row });
         }
         let Self { keys, rows, .. } = &mut all;
         rows.sort_unstable_by(|one, other| {
-            let begin = (one.area, one.beginning).cmp(&(other.area, other.beginning));
+            let begin = (one.cf, one.beginning).cmp(&(other.cf, other.beginning));
             begin.then_with(|| keys[one.from..one.to].cmp(&keys[other.from..other.to]))
         });
         Ok(all)
     }
 
-    /// The rows: area, key and value. Without the rows that assign numbers to runs.
-    pub fn rows(&self) -> impl Iterator<Item = (Area, &[u8], Option<&'r [u8]>)> {
-        self.rows.iter().map(|row| (row.area, &self.keys[row.from..row.to], row.row))
+    /// The rows: column family, key and value. Without the rows that assign numbers to runs.
+    pub fn rows(&self) -> impl Iterator<Item = (ColumnFamilyName, &[u8], Option<&'r [u8]>)> {
+        self.rows.iter().map(|row| (row.cf, &self.keys[row.from..row.to], row.row))
     }
 
     /// Bytes of all keys and values.

@@ -1,15 +1,16 @@
 //! RocksDB's options.
 
-use super::{Area, Budget};
+use super::{Budget, ColumnFamilyName};
 
 /// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;
 /// The filter of a memtable of runs, bytes: some 20 bits a row if a memtable has the rows of 50,000 records.
 const MEMTABLE_FILTER_BYTES: f64 = 800e3;
 
-/// A small area's memtable may reach this part of the size of the runs' memtable.
+/// A small column family's memtable may reach this part of the size of the runs' memtable.
 const SMALL_SHARE: usize = 4;
-/// The size of the blocks by which memtables of small areas grow. A partition without records has one block of each.
+/// The size of the blocks by which memtables of small column families grow. A partition without records has one block of
+/// each.
 const SMALL_BLOCK_BYTES: usize = 128 << 10;
 
 /// New tables that are compacted together.
@@ -20,8 +21,9 @@ const L0_TABLES: i32 = 8;
 const FILE_BYTES: u64 = 16 << 20;
 const EVENTS_FILE_BYTES: u64 = 4 << 20;
 
-/// Builds the options of an area of a store with this budget. The default area's options also apply to the whole database.
-pub(super) fn build(budget: &Budget, area: Area) -> rocksdb::Options {
+/// Builds the options of a column family of a store with this budget. The default column family's options also apply to the
+/// whole database.
+pub(super) fn build(budget: &Budget, cf: ColumnFamilyName) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);
@@ -37,18 +39,18 @@ pub(super) fn build(budget: &Budget, area: Area) -> rocksdb::Options {
     table.set_format_version(5);
     let mut options = rocksdb::Options::default();
     options.create_if_missing(true);
-    // Writes all areas' rows, and the offset that they reflect, to disk together.
+    // Writes all column families' rows, and the offset that they reflect, to disk together.
     options.set_atomic_flush(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&budget.buffers);
-    let share = if area == Area::Runs { 1 } else { SMALL_SHARE };
+    let share = if cf == ColumnFamilyName::Runs { 1 } else { SMALL_SHARE };
     options.set_write_buffer_size(budget.memtable_bytes() / share);
     options.set_max_write_buffer_number(3);
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
-    let filter_bytes = if area == Area::Runs { MEMTABLE_FILTER_BYTES } else { 0.0 };
+    let filter_bytes = if cf == ColumnFamilyName::Runs { MEMTABLE_FILTER_BYTES } else { 0.0 };
     options.set_memtable_prefix_bloom_ratio(filter_bytes / budget.memtable_bytes() as f64);
-    if area != Area::Runs {
+    if cf != ColumnFamilyName::Runs {
         options.set_arena_block_size(SMALL_BLOCK_BYTES);
     }
     // A flushed table is read only once, by a compaction, which compresses it.
@@ -61,9 +63,9 @@ pub(super) fn build(budget: &Budget, area: Area) -> rocksdb::Options {
     // accumulate until writes stall.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     options.set_max_background_jobs(i32::try_from(cores).unwrap_or(i32::MAX).saturating_add(1));
-    options.set_target_file_size_base(match area {
-        Area::Events => EVENTS_FILE_BYTES,
-        Area::Default | Area::Runs => FILE_BYTES,
+    options.set_target_file_size_base(match cf {
+        ColumnFamilyName::Events => EVENTS_FILE_BYTES,
+        ColumnFamilyName::Default | ColumnFamilyName::Runs => FILE_BYTES,
     });
     options.set_max_open_files(512);
     options.set_keep_log_file_num(2);

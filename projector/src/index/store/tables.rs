@@ -1,7 +1,7 @@
 //! Writes rows to tables beside a store, to add them to it in one step.
 //!
 //! ```text
-//!   rows ─┬─ of an area that grows at its end ──▶ tables, in their order ────┬─▶ Store::ingest: all or none
+//!   rows ─┬─ of a growing column family ─▶ tables, in their order ───────────┬─▶ Store::ingest: all or none
 //!         ├─ of another large family ──▶ tables of its own, in key order ────┤
 //!         └─ of a small one ──▶ memory ─▶ a table with its small neighbours ─┘
 //! ```
@@ -10,7 +10,7 @@
 //! must come in the order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so a mistake is an error
 //! and never a wrong table.
 
-use super::{Area, Budget, Error, numbers, on_disk::place, options};
+use super::{Budget, ColumnFamilyName, Error, numbers, on_disk::append_key, options};
 use rocksdb::SstFileWriter;
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ pub struct TableBytes {
 /// The most bytes of a number.
 const NUMBER_BYTES: usize = 9;
 
-/// The files of tables, by their [`Area`](super::Area).
+/// The files of tables, by their [`ColumnFamilyName`](super::ColumnFamilyName).
 #[derive(Debug, Default)]
 pub struct TableFiles {
     /// The number of runs with numbers.
@@ -52,7 +52,7 @@ impl fmt::Debug for TableOptions {
 impl TableOptions {
     /// The options with which a store with this budget writes its own tables.
     pub fn new(budget: &Budget) -> Self {
-        Self(options::build(budget, Area::Default))
+        Self(options::build(budget, ColumnFamilyName::Default))
     }
 }
 
@@ -109,9 +109,9 @@ impl<'o> Tables<'o> {
     /// by number.
     pub fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
         let mut on_disk = Vec::with_capacity(key.len() + NUMBER_BYTES);
-        match place(key, &mut on_disk, |run| self.number(run).map(Some))? {
-            Some(Area::Default) | None => self.put_other(key, row),
-            Some(area) => self.put_in_order(area, &on_disk, row),
+        match append_key(key, &mut on_disk, |run| self.number(run).map(Some))? {
+            Some(ColumnFamilyName::Default) | None => self.put_other(key, row),
+            Some(cf) => self.put_in_order(cf, &on_disk, row),
         }
     }
 
@@ -123,22 +123,22 @@ impl<'o> Tables<'o> {
         };
         self.run = Some((run.to_vec(), number));
         self.put_other(&numbers::by_run(run), &numbers::row(number))?;
-        self.put_in_order(Area::Runs, &numbers::by_number(number), run)?;
+        self.put_in_order(ColumnFamilyName::Runs, &numbers::by_number(number), run)?;
         Ok(number)
     }
 
-    fn put_in_order(&mut self, area: Area, key: &[u8], row: &[u8]) -> Result<(), Error> {
+    fn put_in_order(&mut self, cf: ColumnFamilyName, key: &[u8], row: &[u8]) -> Result<(), Error> {
         let Self { options, folder, bytes: TableBytes { max, .. }, of_runs, of_events, .. } = self;
-        let Stream { files, table: begun } = if area == Area::Runs { of_runs } else { of_events };
-        if begun.is_none() {
-            *begun = Some((begin(options, &folder.join(area.name()), files)?, 0));
+        let Stream { files, table: current } = if cf == ColumnFamilyName::Runs { of_runs } else { of_events };
+        if current.is_none() {
+            *current = Some((create_table(options, &folder.join(cf.as_str()), files)?, 0));
         }
-        if let Some((table, bytes)) = begun {
+        if let Some((table, bytes)) = current {
             table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
             *bytes += key.len() + row.len();
             if *bytes >= *max {
                 table.finish().map_err(|source| Error::from_rocksdb(folder, source))?;
-                *begun = None;
+                *current = None;
             }
         }
         Ok(())
@@ -146,7 +146,7 @@ impl<'o> Tables<'o> {
 
     fn put_other(&mut self, key: &[u8], row: &[u8]) -> Result<(), Error> {
         let Self { options, folder, bytes: TableBytes { min, max }, families, files, .. } = self;
-        let others = folder.join(Area::Default.name());
+        let others = folder.join(ColumnFamilyName::Default.as_str());
         let small = || Family::Small { rows: Vec::new(), bytes: 0 };
         let family = families.entry([key[0], key[1]]).or_insert_with(small);
         if let Family::Small { rows, bytes } = family {
@@ -155,7 +155,7 @@ impl<'o> Tables<'o> {
             if *bytes < *min {
                 return Ok(());
             }
-            let mut table = begin(options, &others, files)?;
+            let mut table = create_table(options, &others, files)?;
             for (key, row) in &*rows {
                 table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
             }
@@ -163,7 +163,7 @@ impl<'o> Tables<'o> {
             return Ok(());
         }
         if matches!(family, Family::Rolled) {
-            *family = Family::Large { table: begin(options, &others, files)?, bytes: 0 };
+            *family = Family::Large { table: create_table(options, &others, files)?, bytes: 0 };
         }
         if let Family::Large { table, bytes } = family {
             table.put(key, row).map_err(|source| Error::from_rocksdb(folder, source))?;
@@ -184,14 +184,14 @@ impl<'o> Tables<'o> {
                 table.finish().map_err(failed)?;
             }
         }
-        let others = self.folder.join(Area::Default.name());
+        let others = self.folder.join(ColumnFamilyName::Default.as_str());
         let mut small: Option<SstFileWriter<'_>> = None;
         // Families are in the order of their keys.
         for family in std::mem::take(&mut self.families).into_values() {
             if let Family::Small { rows, .. } = family {
                 let table = match &mut small {
                     Some(table) => table,
-                    none => none.insert(begin(self.options, &others, &mut self.files)?),
+                    none => none.insert(create_table(self.options, &others, &mut self.files)?),
                 };
                 rows.iter().try_for_each(|(key, row)| table.put(key, row)).map_err(failed)?;
                 continue;
@@ -213,8 +213,12 @@ impl<'o> Tables<'o> {
     }
 }
 
-/// Begins a table; `name` is the beginning of its file name.
-fn begin<'o>(options: &'o TableOptions, name: &Path, files: &mut Vec<PathBuf>) -> Result<SstFileWriter<'o>, Error> {
+/// Creates a table; `name` is the beginning of its file name.
+fn create_table<'o>(
+    options: &'o TableOptions,
+    name: &Path,
+    files: &mut Vec<PathBuf>,
+) -> Result<SstFileWriter<'o>, Error> {
     let path = name.with_extension(format!("{}.sst", files.len()));
     let table = SstFileWriter::create(&options.0);
     table.open(&path).map_err(|source| Error::from_rocksdb(&path, source))?;

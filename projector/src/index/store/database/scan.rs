@@ -5,20 +5,20 @@
 //!           ├─ a numbered family ───▶ run by run, in the order of ids: a seek each
 //!           ├─ a list of events ────▶ bucket by bucket: a seek each
 //!           ├─ several such lists ──▶ list by list, each found by a seek in each bucket
-//!           ├─ an index, or nothing ▶ area by area, in no order: for reads of all rows
+//!           ├─ an index, or nothing ▶ column family by column family, in no order: for reads of all rows
 //!           └─ any other ───────────▶ as they are: one seek
 //! ```
 
 use super::{Database, END};
 use crate::index::store::{
-    Area, Error, Visit, buckets, meta,
+    ColumnFamilyName, Error, Visit, buckets, meta,
     numbers::{self, Parts},
 };
 use rocksdb::{DBRawIterator, Direction, ReadTier};
 use std::ops::ControlFlow;
 
-/// Creates an iterator over an area. The iterators of a snapshot all show its moment.
-type Iterate<'f, 'i> = dyn Fn(Area) -> DBRawIterator<'i> + 'f;
+/// Creates an iterator over a column family. The iterators of a snapshot all show its moment.
+type Iterate<'f, 'i> = dyn Fn(ColumnFamilyName) -> DBRawIterator<'i> + 'f;
 
 /// The rows of a scan: under `prefix`, from `start` on.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ impl Database {
         let span = Span { prefix, start, direction };
         if let Some(parts) = numbers::split(prefix) {
             let Some(number) = self.number(parts.run, tier)? else { return Ok(()) };
-            return self.scan_run(&mut iterate(Area::Runs), (parts, number), span, visit).map(drop);
+            return self.scan_run(&mut iterate(ColumnFamilyName::Runs), (parts, number), span, visit).map(drop);
         }
         if prefix.len() < 2 {
             assert!(
@@ -56,7 +56,7 @@ impl Database {
         if buckets::is_bucketed(prefix) {
             return self.scan_buckets(iterate, span, visit);
         }
-        self.walk(&mut iterate(Area::Default), span, visit).map(drop)
+        self.walk(&mut iterate(ColumnFamilyName::Default), span, visit).map(drop)
     }
 
     /// Visits all rows of an index, or of all indices. Each family's rows come in no particular order.
@@ -70,11 +70,11 @@ impl Database {
             visit(key, row)
         };
         let all = |prefix| Span { prefix, start: prefix, direction: Direction::Forward };
-        if self.walk(&mut iterate(Area::Default), all(prefix), &mut others)?.is_break() {
+        if self.walk(&mut iterate(ColumnFamilyName::Default), all(prefix), &mut others)?.is_break() {
             return Ok(());
         }
         let (mut at, mut key, mut run_end, mut runs) = (None, Vec::new(), 2, 0_u64);
-        let mut by_run = iterate(Area::Default);
+        let mut by_run = iterate(ColumnFamilyName::Default);
         let mut of_runs = |on_disk: &[u8], row: &[u8]| {
             let (number, rest) = numbers::in_key(on_disk)?;
             if rest.is_empty() {
@@ -101,7 +101,7 @@ impl Database {
             key.extend_from_slice(rest);
             visit(&key, row)
         };
-        if self.walk(&mut iterate(Area::Runs), all(&[]), &mut of_runs)?.is_break() {
+        if self.walk(&mut iterate(ColumnFamilyName::Runs), all(&[]), &mut of_runs)?.is_break() {
             return Ok(());
         }
         if prefix.is_empty() && runs != count {
@@ -111,7 +111,7 @@ impl Database {
             let (_, key) = numbers::in_key(on_disk)?;
             if key.starts_with(prefix) { visit(key, row) } else { Ok(ControlFlow::Continue(())) }
         };
-        self.walk(&mut iterate(Area::Events), all(&[]), &mut of_events).map(drop)
+        self.walk(&mut iterate(ColumnFamilyName::Events), all(&[]), &mut of_events).map(drop)
     }
 
     /// Scans a numbered family across runs, in the order of their ids: a step and a seek for each run.
@@ -122,7 +122,7 @@ impl Database {
         let from = numbers::split(start).map_or(start, |parts| &start[..2 + parts.run.len()]);
         let from = [all.bytes(), from.get(2..).unwrap_or_default()].concat();
         let within = [all.bytes(), &prefix[2..]].concat();
-        let (mut rows, mut of_run) = (iterate(Area::Runs), Vec::new());
+        let (mut rows, mut of_run) = (iterate(ColumnFamilyName::Runs), Vec::new());
         let mut each = |key: &[u8], row: &[u8]| {
             of_run.clear();
             [head, &key[all.bytes().len()..]].into_iter().for_each(|part| of_run.extend_from_slice(part));
@@ -131,14 +131,15 @@ impl Database {
             let span = Span { prefix: &of_run, start, direction };
             self.scan_run(&mut rows, (parts, numbers::in_row(key, row)?), span, visit)
         };
-        self.walk(&mut iterate(Area::Default), Span { prefix: &within, start: &from, direction }, &mut each).map(drop)
+        self.walk(&mut iterate(ColumnFamilyName::Default), Span { prefix: &within, start: &from, direction }, &mut each)
+            .map(drop)
     }
 
     /// Scans a bucketed family: list by list, and each list bucket by bucket, with a seek for each. If the prefix is not
     /// one list, a seek in each bucket finds the next list.
     fn scan_buckets(&self, iterate: &Iterate<'_, '_>, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
         let Span { prefix, start, direction } = span;
-        let mut rows = iterate(Area::Events);
+        let mut rows = iterate(ColumnFamilyName::Events);
         rows.seek_to_last();
         rows.status().map_err(|source| self.rocks(source))?;
         let Some((last, _)) = rows.key().map(numbers::in_key).transpose()? else { return Ok(()) };
@@ -177,9 +178,9 @@ impl Database {
     ) -> Result<ControlFlow<()>, Error> {
         let within = start.strip_prefix(list);
         let (buckets, beside) = match (direction, within) {
-            (Direction::Forward, Some(place)) => (buckets::from(place)..=last, false),
+            (Direction::Forward, Some(suffix)) => (buckets::bucket_of(suffix)..=last, false),
             (Direction::Forward, None) => (0..=last, start > list),
-            (Direction::Reverse, Some(place)) => (0..=last.min(buckets::from(place)), false),
+            (Direction::Reverse, Some(suffix)) => (0..=last.min(buckets::bucket_of(suffix)), false),
             (Direction::Reverse, None) => (0..=last, start < list),
         };
         if beside {

@@ -61,8 +61,8 @@ impl Random {
         match self.below(9) {
             0 => records::key(run, self.offset(), 0),
             1 => records::by_id(run, id),
-            2 => events::at(events::of_kind(self.pick(&LISTS), self.pick(&LISTS)), self.offset(), 1),
-            3 => events::at(events::of_tag(self.pick(&LISTS)), self.offset(), 0),
+            2 => events::key(events::of_kind(self.pick(&LISTS), self.pick(&LISTS)), self.offset(), 1),
+            3 => events::key(events::of_tag(self.pick(&LISTS)), self.offset(), 0),
             4 => effects::pending(run, EffectKind::ToolCall, id),
             5 => effects::ended(run, EffectKind::ToolCall, id),
             6 => evolving::ended(evolving::WAKES, run, self.pick(&LISTS)),

@@ -29,10 +29,10 @@ pub mod events;
 pub mod facts;
 pub mod horizons;
 pub mod lookup;
+pub mod open_items;
 pub mod outcome;
 pub mod recovery;
 pub mod runs;
-pub mod standing;
 pub mod timeline;
 pub mod visible;
 

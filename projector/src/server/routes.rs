@@ -6,9 +6,9 @@
 use super::{
     App, appends,
     auth::{self, Access, token_file::Scope},
-    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, metrics,
+    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, metrics, open_items,
     openapi::{self, Extracts},
-    overview, run_list, runs, skips, standing, tail, whoami,
+    overview, run_list, runs, skips, tail, whoami,
 };
 use axum::{
     extract::Request,
@@ -72,7 +72,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/recovery", Run(ReadContent), runs::recovery),
         Route::get("/v1/runs/{run}/outcome", Run(ReadMeta), runs::outcome),
         Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::stream_run),
-        Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), standing::list),
+        Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), open_items::list),
         Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
         Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
         Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::stream),

@@ -9,7 +9,7 @@ use runlog_projector::{
         query::{
             self, TopicPartition, anomalies, checkpoint, dead_letters,
             effects::{self, Listed},
-            events, facts, lookup, outcome, recovery, runs, standing, timeline,
+            events, facts, lookup, open_items, outcome, recovery, runs, timeline,
             visible::Visible,
         },
         store::{Index, Rows},
@@ -183,14 +183,14 @@ impl<R: Rows> Answers for InProcess<'_, R> {
 
     fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.locate(run_id);
-        let items = all(|cursor| standing::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
+        let items = all(|cursor| open_items::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
         items.into_iter().map(|(_, standing)| value(standing)).collect()
     }
 
     fn open_items_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
         let mut items = Vec::new();
         for (rows, place) in self.places() {
-            items.extend(all(|cursor| standing::page(rows, place, index, (None, ended), cursor, limit))?);
+            items.extend(all(|cursor| open_items::page(rows, place, index, (None, ended), cursor, limit))?);
         }
         items.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
     }

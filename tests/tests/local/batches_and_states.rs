@@ -292,7 +292,7 @@ fn a_successor_gives_up_the_newest_write_back_that_a_dead_writer_left() -> anyho
     journal.append(&agent.claim());
     let open = |journal: &Journal| -> anyhow::Result<Vec<(String, Option<Epoch>)>> {
         let of = (Some(run()), false);
-        let (found, _) = query::standing::page(journal.store(), PLACE, write_backs::INDEX, of, None, 9)?;
+        let (found, _) = query::open_items::page(journal.store(), PLACE, write_backs::INDEX, of, None, 9)?;
         Ok(found.into_iter().map(|(_, open)| (open.id, open.epoch)).collect())
     };
     journal.fold(1)?;

@@ -1,6 +1,6 @@
 //! Collects the state that a process needs to resume a run, from one view.
 
-use super::{TopicPartition, checkpoint, effects, standing};
+use super::{TopicPartition, checkpoint, effects, open_items};
 use crate::index::{
     Contents, Error,
     content::Named,
@@ -108,7 +108,7 @@ pub fn get<R: Rows>(
             state.record_read(Some(store::evolving::open_of(index, run_id).into_bytes()));
             return Ok(Vec::new());
         }
-        let (page, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
+        let (page, more) = open_items::page(rows, place, index, (Some(run_id), false), cursor, left)?;
         left -= page.len();
         state.record_read(more);
         Ok(page.into_iter().map(|(_, standing)| standing).collect())

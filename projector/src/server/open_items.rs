@@ -1,4 +1,4 @@
-//! Lists the open or ended items of a run.
+//! Lists the open items of a run, or its ended ones.
 
 use super::{App, Ask, limit};
 use crate::index::{
@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StandingQuery {
+pub(super) struct OpenItemsQuery {
     #[serde(default)]
     ended: bool,
     limit: Option<usize>,
@@ -32,18 +32,18 @@ pub(super) struct StandingQuery {
 pub(super) async fn list(
     app: App,
     Path((run_id, list)): Path<(RunId, String)>,
-    Query(query): Query<StandingQuery>,
+    Query(query): Query<OpenItemsQuery>,
 ) -> Result<Json<Standings>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unknown = || Error::new(ErrorKind::NotFound, format!("runs have no list {list:?}"));
-    let index = query::standing::index(&list).ok_or_else(unknown)?;
+    let index = query::open_items::index(&list).ok_or_else(unknown)?;
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, place) = (app.0.store(partition), app.place(partition));
         let of = (Some(run_id.borrow()), query.ended);
         let page =
-            query::standing::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;
+            query::open_items::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;
         let (items, next) = page;
         let standing = items.into_iter().map(|(_, standing)| standing).collect();
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))

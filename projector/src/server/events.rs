@@ -1,6 +1,6 @@
 //! Finds events across runs by the summaries of their records.
 
-use super::{App, Ask, fleet::Pages, repeated::WithCorrelation};
+use super::{App, Ask, fleet::Pages, multi_query::WithCorrelation};
 use crate::index::{
     Error,
     query::{self, events::Filter},

@@ -54,7 +54,7 @@ pub async fn serve(
     let mut options = options.into();
     let (admin, tls) = (options.admin.take(), options.tls.clone());
     let (executor, clock) = (projector.shared.config.executor.clone(), projector.shared.config.clock);
-    let follow = follow(options.authentication.clone(), tls.clone(), executor, clock);
+    let reloads = reload_periodically(options.authentication.clone(), tls.clone(), executor, clock);
     let (begin, shutdown) = Shutdown::new(grace);
     let asks_for_tokens = options.authentication.is_some();
     let app = App::new(projector, options, shutdown.clone());
@@ -80,7 +80,7 @@ pub async fn serve(
     };
     tokio::select! {
         _ = served => {}
-        () = follow => {}
+        () = reloads => {}
         () = signal => {}
         // A client that does not read its answer must not delay the shutdown.
         () = shutdown.over() => {}
@@ -88,9 +88,14 @@ pub async fn serve(
 }
 
 /// Follows the files of tokens and certificates, warns before they expire, and never resolves.
-async fn follow(authentication: Option<Arc<Authentication>>, tls: Option<Arc<Tls>>, executor: Executor, clock: Clock) {
+async fn reload_periodically(
+    authentication: Option<Arc<Authentication>>,
+    tls: Option<Arc<Tls>>,
+    executor: Executor,
+    clock: Clock,
+) {
     let watched = Watched { authentication: authentication.clone(), tls: tls.clone(), clock };
-    let tokens = authentication.map(|authentication| authentication.follow(executor.clone()));
-    let certificates = tls.map(|tls| tls.follow(executor));
+    let tokens = authentication.map(|authentication| authentication.reload_periodically(executor.clone()));
+    let certificates = tls.map(|tls| tls.reload_periodically(executor));
     join(join(OptionFuture::from(tokens), OptionFuture::from(certificates)), watched.warn()).await;
 }

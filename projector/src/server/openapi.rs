@@ -7,7 +7,7 @@ use super::{
     auth::Access,
     body::Text,
     copies, fleet, health, horizons,
-    repeated::{CORRELATION, WithCorrelation},
+    multi_query::{CORRELATION, WithCorrelation},
     routes::{Route, routes},
     runs, skips,
 };

@@ -10,8 +10,8 @@ use super::{
     events::terms,
     limit,
     moment::{Asked, Moment},
+    multi_query::WithCorrelation,
     parsed,
-    repeated::WithCorrelation,
 };
 use crate::index::{
     Consistency, Error,

@@ -6,7 +6,7 @@
 //!
 //! Existing connections keep their certificate. Unusable files change nothing.
 
-use super::followed::{self, Followed, Read};
+use super::watched_file::{self, Reload, WatchedFile};
 use crate::index::executor::Executor;
 use runlog_log::private_file::{Exposure, exposure};
 use runlog_schemas::datum::Sha256;
@@ -101,11 +101,11 @@ pub enum Error {
 /// TLS for a server's connections: 1.2 and 1.3.
 pub struct Tls {
     files: Files,
-    made: Followed<Made>,
+    settings: WatchedFile<TlsSettings>,
 }
 
 /// The settings made from the files.
-struct Made {
+struct TlsSettings {
     config: Arc<ServerConfig>,
     /// When the first certificate of the server's chain expires, milliseconds since the Unix epoch.
     expires_millis: Option<u64>,
@@ -123,18 +123,18 @@ impl Tls {
     /// Errors: any defect that makes them unusable.
     pub fn open(files: Files) -> Result<Arc<Self>, Error> {
         let content = Content::read(&files)?;
-        let made = Followed::new(content.sha256(), content.made(&files)?);
-        Ok(Arc::new(Self { files, made }))
+        let settings = WatchedFile::new(content.sha256(), content.build_settings(&files)?);
+        Ok(Arc::new(Self { files, settings }))
     }
 
     /// Reads the files again. If they are unusable, the old certificates stay in use, and the reason is logged.
     /// Blocking.
     pub fn reload(&self) {
         let read = Content::read(&self.files).map(|content| (content.sha256(), content));
-        match self.made.take(read, |content, _| content.made(&self.files)) {
-            Read::Same | Read::Restored => {}
-            Read::Replaced => tracing::info!(cert = %self.files.cert.display(), "the certificates were read again"),
-            Read::Unusable(why) => {
+        match self.settings.update(read, |content, _| content.build_settings(&self.files)) {
+            Reload::Same | Reload::Restored => {}
+            Reload::Replaced => tracing::info!(cert = %self.files.cert.display(), "the certificates were read again"),
+            Reload::Unusable(why) => {
                 tracing::error!("the certificates stay as they were, since their files cannot be used: {why}");
             }
         }
@@ -142,22 +142,22 @@ impl Tls {
 
     /// Why the current files are not used; none if they are used.
     pub(super) fn failure(&self) -> Option<String> {
-        self.made.failure()
+        self.settings.failure()
     }
 
     /// When the first certificate of the server's chain expires, milliseconds since the Unix epoch.
     pub(super) fn expires_millis(&self) -> Option<u64> {
-        self.made.now().expires_millis
+        self.settings.current().expires_millis
     }
 
     /// Reads the files every 2 s, until the future is dropped.
-    pub(super) async fn follow(self: Arc<Self>, executor: Executor) {
-        followed::follow(executor, move || self.reload()).await;
+    pub(super) async fn reload_periodically(self: Arc<Self>, executor: Executor) {
+        watched_file::reload_periodically(executor, move || self.reload()).await;
     }
 
     /// The acceptor for the next handshake.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.made.now().config))
+        TlsAcceptor::from(Arc::clone(&self.settings.current().config))
     }
 }
 
@@ -182,10 +182,10 @@ impl Content {
         Sha256::of_prefixed(parts.map(Vec::as_slice)).0
     }
 
-    fn made(&self, files: &Files) -> Result<Made, Error> {
+    fn build_settings(&self, files: &Files) -> Result<TlsSettings, Error> {
         let chain = certificates(&files.cert, &self.cert)?;
         let expires_millis = chain.iter().filter_map(not_after).min();
-        Ok(Made { config: Arc::new(self.config(files, chain)?), expires_millis })
+        Ok(TlsSettings { config: Arc::new(self.config(files, chain)?), expires_millis })
     }
 
     fn config(&self, files: &Files, chain: Vec<CertificateDer<'static>>) -> Result<ServerConfig, Error> {

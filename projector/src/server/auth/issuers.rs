@@ -5,7 +5,7 @@
 //!   unknown kid ──┴──▶ one fetch at a time, 10 s apart ──▶ KeySet ──▶ JWTs that wait for it
 //! ```
 //!
-//! Only [`KeySource::follow`] fetches: a request that needs a key notifies it and waits. So a client that sends unknown
+//! Only [`KeySource::fetch_periodically`] fetches: a request that needs a key notifies it and waits. So a client that sends unknown
 //! key ids, or disconnects while it waits, neither adds fetches nor stops one. If keys cannot be read or fetched, the
 //! old ones stay in use.
 
@@ -17,8 +17,8 @@ use super::{
 use crate::{
     index::executor::Executor,
     server::{
-        followed::{Followed, Read},
         tls,
+        watched_file::{Reload, WatchedFile},
     },
 };
 use runlog_log::private_file::replaceable;
@@ -43,7 +43,7 @@ pub(super) struct KeySource {
     /// The issuer's name, for messages.
     issuer: String,
     place: Place,
-    keys: Followed<KeySet>,
+    keys: WatchedFile<KeySet>,
 }
 
 #[derive(Debug)]
@@ -81,44 +81,44 @@ impl KeySource {
                 Place::Url(Remote::new(url.clone().unwrap_or_default(), issuer.jwks_ca.as_ref().map(resolved)))
             }
         };
-        Self { issuer: issuer.issuer.clone(), place, keys: Followed::new([0; 32], KeySet::default()) }
+        Self { issuer: issuer.issuer.clone(), place, keys: WatchedFile::new([0; 32], KeySet::default()) }
     }
 
     /// Reads the keys again if they are in a file. Blocking.
     pub(super) fn reload(&self) {
         if let Place::File(path) = &self.place {
-            self.take(read(path));
+            self.update(read(path));
         }
     }
 
     /// Fetches the keys whenever a fetch is due, if they are at a URL. Never resolves.
-    pub(super) async fn follow(&self, executor: &Executor) {
+    pub(super) async fn fetch_periodically(&self, executor: &Executor) {
         let Place::Url(remote) = &self.place else { return std::future::pending().await };
         loop {
             remote.due(self.failure().is_some()).await;
-            self.take(remote.fetch(executor).await);
+            self.update(remote.fetch(executor).await);
             remote.ended();
         }
     }
 
-    fn take(&self, read: Result<String, Error>) {
+    fn update(&self, read: Result<String, Error>) {
         let place = self.place.to_string();
         let read = read.map(|text| (Sha256::of(text.as_bytes()).0, text));
         let parse = |text: String, _: &KeySet| {
             KeySet::parse(&text).map_err(|source| Error::Malformed { place: place.clone(), source })
         };
         let issuer = &self.issuer;
-        match self.keys.take(read, parse) {
-            Read::Same => {}
-            Read::Restored | Read::Replaced => {
+        match self.keys.update(read, parse) {
+            Reload::Same => {}
+            Reload::Restored | Reload::Replaced => {
                 tracing::info!(
                     issuer,
-                    keys = self.keys.now().len(),
+                    keys = self.keys.current().len(),
                     from = place,
                     "the keys of an issuer were read again"
                 );
             }
-            Read::Unusable(why) => tracing::error!(issuer, "the old keys of an issuer stay in use: {why}"),
+            Reload::Unusable(why) => tracing::error!(issuer, "the old keys of an issuer stay in use: {why}"),
         }
     }
 
@@ -129,16 +129,16 @@ impl KeySource {
 
     /// Returns the key with this id for an algorithm. May wait for a fetch.
     pub(super) async fn key(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
-        let key = self.keys.now().get(kid, algorithm);
+        let key = self.keys.current().get(kid, algorithm);
         match &self.place {
-            Place::Url(remote) if key.is_none() && remote.next_fetch().await => self.keys.now().get(kid, algorithm),
+            Place::Url(remote) if key.is_none() && remote.next_fetch().await => self.keys.current().get(kid, algorithm),
             _ => key,
         }
     }
 
     /// Whether the set still contains a key.
     pub(super) fn contains(&self, key: &Key) -> bool {
-        self.keys.now().contains(key)
+        self.keys.current().contains(key)
     }
 }
 

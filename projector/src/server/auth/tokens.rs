@@ -11,8 +11,8 @@ use crate::{
     index::{Clock, executor::Executor, principal::PrincipalKey},
     server::{
         client_certificate::ClientCertificate,
-        followed::{self, Followed, Read},
         metrics::Refusals,
+        watched_file::{self, Reload, WatchedFile},
     },
 };
 use futures_util::future::{join, join_all, pending};
@@ -43,7 +43,7 @@ pub(in crate::server) struct Known {
 pub struct Authentication {
     path: PathBuf,
     clock: Clock,
-    table: Followed<Table>,
+    table: WatchedFile<Table>,
     /// The key that signs receipts if the file has none.
     own_receipts: ReceiptKey,
     /// Counts requests that exceeded a limit of their principal.
@@ -76,7 +76,7 @@ impl Authentication {
         Ok(Arc::new(Self {
             path: path.to_owned(),
             clock,
-            table: Followed::new(digest(&text), table),
+            table: WatchedFile::new(digest(&text), table),
             own_receipts: ReceiptKey::new(&key),
             refusals: Refusals::default(),
         }))
@@ -101,7 +101,7 @@ impl Authentication {
             return None;
         }
         let sha256 = token_file::hash(token);
-        let grant = self.table.now().grants.get(&Credential::Token(sha256)).cloned()?;
+        let grant = self.table.current().grants.get(&Credential::Token(sha256)).cloned()?;
         let is_same = matches!(&grant.credential, Credential::Token(own) if bool::from(own.ct_eq(&sha256)));
         let expires_millis = grant.expires_millis;
         is_same.then(|| Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
@@ -112,7 +112,7 @@ impl Authentication {
         if self.is_expired(Some(certificate.expires_millis)) {
             return None;
         }
-        let table = self.table.now();
+        let table = self.table.current();
         let of = |name: &CertificateName| table.grants.get(&Credential::Certificate(name.clone()));
         let mut grants = certificate.names.iter().filter_map(of);
         let grant = Arc::clone(grants.next()?);
@@ -126,13 +126,13 @@ impl Authentication {
 
     async fn by_jwt(self: &Arc<Self>, token: &str) -> Result<Known, Refused> {
         let jwt = Jwt::parse(token)?;
-        let trusted = self.table.now().issuers.get(jwt.issuer()).cloned().ok_or(Refused::Issuer)?;
+        let trusted = self.table.current().issuers.get(jwt.issuer()).cloned().ok_or(Refused::Issuer)?;
         if !trusted.issuer.algorithms.contains(&jwt.algorithm()) {
             return Err(Refused::Algorithm);
         }
         let key = trusted.keys.key(jwt.kid(), jwt.algorithm()).await.ok_or(Refused::Key)?;
         let verified = jwt.verify(&trusted.issuer, &key, (self.clock)())?;
-        let grant = self.table.now().of_jwt(&trusted.issuer, verified.subject).ok_or(Refused::Subject)?;
+        let grant = self.table.current().of_jwt(&trusted.issuer, verified.subject).ok_or(Refused::Subject)?;
         Ok(Known {
             grant,
             authentication: Arc::clone(self),
@@ -147,7 +147,7 @@ impl Authentication {
 
     /// Whether a caller's credential is still accepted, with the same permissions.
     pub(super) fn is_current(&self, known: &Known) -> bool {
-        let table = self.table.now();
+        let table = self.table.current();
         !self.is_expired(known.expires_millis)
             && table.grants.get(&known.grant.credential).is_some_and(|now| now.allows_the_same(&known.grant))
             && known.verified_by.as_ref().is_none_or(|by| table.still_trusts(by))
@@ -155,7 +155,7 @@ impl Authentication {
 
     /// The expiry of each valid token that expires, milliseconds since the Unix epoch, and its principal; unordered.
     pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
-        let table = self.table.now();
+        let table = self.table.current();
         let taken = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
         taken.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
     }
@@ -163,18 +163,18 @@ impl Authentication {
     /// Issues a receipt of an upload. Returns the receipt and its expiry.
     pub(super) fn receipt(&self, upload: Upload<'_>) -> (String, u64) {
         let now = (self.clock)();
-        self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).issue(upload, now)
+        self.table.current().receipts.as_ref().unwrap_or(&self.own_receipts).issue(upload, now)
     }
 
     /// Whether a text is a valid receipt of this upload.
     pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
         let now = (self.clock)();
-        self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).proves(receipt, upload, now)
+        self.table.current().receipts.as_ref().unwrap_or(&self.own_receipts).proves(receipt, upload, now)
     }
 
     /// The key that proves principals; absent if the file has no key.
     pub(super) fn principal_key(&self) -> Option<PrincipalKey> {
-        self.table.now().principals.clone()
+        self.table.current().principals.clone()
     }
 
     /// Notifies when the table changes.
@@ -187,24 +187,24 @@ impl Authentication {
     pub fn reload(&self) {
         let read = TokenFile::text(&self.path).map(|text| (digest(&text), text));
         let make = |text: String, before: &Table| Table::new(&self.path, &TokenFile::parse(&text, &self.path)?, before);
-        match self.table.take(read, make) {
-            Read::Same => {}
-            Read::Restored | Read::Replaced => {
-                let tokens = self.table.now().grants.len();
+        match self.table.update(read, make) {
+            Reload::Same => {}
+            Reload::Restored | Reload::Replaced => {
+                let tokens = self.table.current().grants.len();
                 tracing::info!(tokens, file = %self.path.display(), "the tokens were read again");
             }
-            Read::Unusable(why) => {
+            Reload::Unusable(why) => {
                 tracing::error!("the token file cannot be used, so the old tokens stay in use: {why}");
             }
         }
-        for trusted in self.table.now().issuers.values() {
+        for trusted in self.table.current().issuers.values() {
             trusted.keys.reload();
         }
     }
 
     /// The issuers whose keys are older than their file or URL has, and why.
     pub(in crate::server) fn key_failures(&self) -> Vec<(String, String)> {
-        let table = self.table.now();
+        let table = self.table.current();
         let failed = table.issuers.iter().filter_map(|(name, trusted)| Some((name.clone(), trusted.keys.failure()?)));
         failed.collect()
     }
@@ -215,17 +215,17 @@ impl Authentication {
     }
 
     /// Reads the files every 2 s and fetches keys, until the future is dropped.
-    pub(in crate::server) async fn follow(self: Arc<Self>, executor: Executor) {
+    pub(in crate::server) async fn reload_periodically(self: Arc<Self>, executor: Executor) {
         let reloaded = Arc::clone(&self);
-        let files = followed::follow(executor.clone(), move || reloaded.reload());
-        join(files, self.follow_issuers(&executor)).await;
+        let files = watched_file::reload_periodically(executor.clone(), move || reloaded.reload());
+        join(files, self.fetch_issuer_keys(&executor)).await;
     }
 
-    async fn follow_issuers(&self, executor: &Executor) {
+    async fn fetch_issuer_keys(&self, executor: &Executor) {
         let mut changes = self.table.changes();
         loop {
             let table = Arc::clone(&changes.borrow_and_update());
-            let fetched = join_all(table.issuers.values().map(|trusted| trusted.keys.follow(executor)));
+            let fetched = join_all(table.issuers.values().map(|trusted| trusted.keys.fetch_periodically(executor)));
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 // Without issuers the fetches end at once.

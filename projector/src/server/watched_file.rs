@@ -13,8 +13,8 @@ const RELOAD_EVERY: Duration = Duration::from_secs(2);
 
 /// The value made from the files' content.
 #[derive(Debug)]
-pub(super) struct Followed<T> {
-    now: watch::Sender<Arc<T>>,
+pub(super) struct WatchedFile<T> {
+    current: watch::Sender<Arc<T>>,
     last: Mutex<Last>,
 }
 
@@ -29,7 +29,7 @@ struct Last {
 
 /// The result of reading the files again.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum Reload {
     /// The files are unchanged, or unusable for the same reason as before.
     Same,
     /// The files were unusable, and now have the content in use again.
@@ -39,20 +39,20 @@ pub(super) enum Read {
     Unusable(String),
 }
 
-impl<T> Followed<T> {
+impl<T> WatchedFile<T> {
     /// Starts with a value and the SHA-256 of its content.
     pub(super) fn new(sha256: [u8; 32], value: T) -> Self {
         let last = Mutex::new(Last { sha256, failure: None });
-        Self { now: watch::Sender::new(Arc::new(value)), last }
+        Self { current: watch::Sender::new(Arc::new(value)), last }
     }
 
-    pub(super) fn now(&self) -> Arc<T> {
-        Arc::clone(&self.now.borrow())
+    pub(super) fn current(&self) -> Arc<T> {
+        Arc::clone(&self.current.borrow())
     }
 
     /// Notifies when the value is replaced.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<T>> {
-        self.now.subscribe()
+        self.current.subscribe()
     }
 
     /// Why the current files are not used; none if they are used.
@@ -62,31 +62,31 @@ impl<T> Followed<T> {
 
     /// Replaces the value if the read content changed. `make` gets the content and the current value; `read` has the
     /// content with its SHA-256.
-    pub(super) fn take<R, E: Error>(
+    pub(super) fn update<R, E: Error>(
         &self,
         read: Result<([u8; 32], R), E>,
         make: impl FnOnce(R, &T) -> Result<T, E>,
-    ) -> Read {
+    ) -> Reload {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match read {
             Ok((sha256, _)) if sha256 == last.sha256 => {
-                return if last.failure.take().is_some() { Read::Restored } else { Read::Same };
+                return if last.failure.take().is_some() { Reload::Restored } else { Reload::Same };
             }
-            Ok((sha256, read)) => make(read, &self.now()).map(|value| (sha256, value)),
+            Ok((sha256, read)) => make(read, &self.current()).map(|value| (sha256, value)),
             Err(error) => Err(error),
         };
         match made {
             Ok((sha256, value)) => {
                 *last = Last { sha256, failure: None };
-                self.now.send_replace(Arc::new(value));
-                Read::Replaced
+                self.current.send_replace(Arc::new(value));
+                Reload::Replaced
             }
             Err(error) => {
                 let why = runlog_schemas::answer::with_causes(&error);
                 if last.failure.replace(why.clone()).is_some_and(|before| before == why) {
-                    Read::Same
+                    Reload::Same
                 } else {
-                    Read::Unusable(why)
+                    Reload::Unusable(why)
                 }
             }
         }
@@ -94,7 +94,7 @@ impl<T> Followed<T> {
 }
 
 /// Reads files every 2 s, until the future is dropped.
-pub(super) async fn follow(executor: Executor, reload: impl Fn() + Clone + Send + 'static) {
+pub(super) async fn reload_periodically(executor: Executor, reload: impl Fn() + Clone + Send + 'static) {
     loop {
         tokio::time::sleep(RELOAD_EVERY).await;
         if executor.run(reload.clone()).await.is_err() {

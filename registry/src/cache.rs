@@ -25,7 +25,7 @@ pub(crate) struct Cache {
 }
 
 #[derive(Deserialize, Serialize)]
-struct Kept {
+struct CacheFile {
     format: u32,
     own: BTreeMap<String, u32>,
     schemas: BTreeMap<u32, Entry>,
@@ -54,16 +54,16 @@ impl Cache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cache),
             Err(error) => return Err(error),
         };
-        match serde_json::from_slice::<Kept>(&bytes) {
-            Ok(kept) if kept.format == FORMAT => {
-                for (id, entry) in kept.schemas {
+        match serde_json::from_slice::<CacheFile>(&bytes) {
+            Ok(content) if content.format == FORMAT => {
+                for (id, entry) in content.schemas {
                     if digest(id, &entry.schema) == entry.sha256 {
                         cache.schemas.insert(id, entry.schema);
                     } else {
                         tracing::warn!(id, "a cached schema is damaged and is requested from the registry again");
                     }
                 }
-                cache.own = kept.own;
+                cache.own = content.own;
                 cache.own.retain(|_, id| cache.schemas.contains_key(id));
             }
             _ => {
@@ -74,15 +74,15 @@ impl Cache {
     }
 
     /// Replaces the file. Blocks until it is on disk.
-    pub(crate) fn keep(&self) -> io::Result<()> {
+    pub(crate) fn write(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let entry =
             |(id, schema): (&u32, &String)| (*id, Entry { sha256: digest(*id, schema), schema: schema.clone() });
-        let file_contents =
-            Kept { format: FORMAT, own: self.own.clone(), schemas: self.schemas.iter().map(entry).collect() };
+        let content =
+            CacheFile { format: FORMAT, own: self.own.clone(), schemas: self.schemas.iter().map(entry).collect() };
         let new = file.with_extension("json.new");
         let mut out = File::create(&new)?;
-        out.write_all(&serde_json::to_vec_pretty(&file_contents)?)?;
+        out.write_all(&serde_json::to_vec_pretty(&content)?)?;
         out.sync_all()?;
         fs::rename(&new, file)?;
         // Makes the new name durable.
@@ -104,7 +104,7 @@ mod tests {
         let mut first = cache(folder.path());
         first.schemas.extend([(1, "\"int\"".to_owned()), (2, "\"long\"".to_owned())]);
         first.own.extend([("aa".to_owned(), 1), ("bb".to_owned(), 2)]);
-        first.keep().unwrap();
+        first.write().unwrap();
         assert_eq!(
             (cache(folder.path()).schemas, cache(folder.path()).own),
             (first.schemas.clone(), first.own.clone())
@@ -129,10 +129,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut first = cache(folder.path());
         first.schemas.insert(1, "\"int\"".to_owned());
-        first.keep().unwrap();
+        first.write().unwrap();
         fs::write(folder.path().join("schemas.json.new"), "{\"form").unwrap();
         assert_eq!(cache(folder.path()).schemas.len(), 1);
-        cache(folder.path()).keep().unwrap();
+        cache(folder.path()).write().unwrap();
         assert_eq!(cache(folder.path()).schemas.len(), 1);
     }
 }

@@ -87,7 +87,7 @@ impl Client {
 
     /// Reads the text of the Avro schema with this id. A schema of another type, or with references, is `Refused`.
     pub async fn schema(&self, id: u32) -> Result<String, Error> {
-        let answer: SchemaOf = self.ask(Method::GET, &["schemas", "ids", &id.to_string()], None).await?;
+        let answer: SchemaOf = self.send_with_retries(Method::GET, &["schemas", "ids", &id.to_string()], None).await?;
         match answer.schema_type.as_deref() {
             None | Some("AVRO") if answer.references.is_empty() => Ok(answer.schema),
             None | Some("AVRO") => Err(Error::new(Kind::Refused, format!("id {id} is a schema that refers to others"))),
@@ -98,19 +98,22 @@ impl Client {
     /// Reads the subject's id of `schema`.
     pub async fn look_up(&self, schema: &str) -> Result<u32, Error> {
         let body = json!({ "schema": schema });
-        Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject], Some(body)).await?.id)
+        Ok(self.send_with_retries::<IdOf>(Method::POST, &["subjects", &self.config.subject], Some(body)).await?.id)
     }
 
     /// Registers `schema` with the subject, which must accept it. Returns its id, also if it was registered before.
     pub async fn register(&self, schema: &str) -> Result<u32, Error> {
         let body = json!({ "schema": schema });
-        Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject, "versions"], Some(body)).await?.id)
+        Ok(self
+            .send_with_retries::<IdOf>(Method::POST, &["subjects", &self.config.subject, "versions"], Some(body))
+            .await?
+            .id)
     }
 
     /// Returns whether the subject would accept `schema`, by its own rule against its latest version. True for a new subject.
     pub async fn is_compatible(&self, schema: &str) -> Result<bool, Error> {
-        let at = ["compatibility", "subjects", &self.config.subject, "versions", "latest"];
-        match self.ask::<Compatibility>(Method::POST, &at, Some(json!({ "schema": schema }))).await {
+        let path = ["compatibility", "subjects", &self.config.subject, "versions", "latest"];
+        match self.send_with_retries::<Compatibility>(Method::POST, &path, Some(json!({ "schema": schema }))).await {
             Ok(answer) => Ok(answer.is_compatible),
             Err(error) if error.kind() == Kind::NotFound => Ok(true),
             Err(error) => Err(error),
@@ -118,22 +121,22 @@ impl Client {
     }
 
     /// Sends a request until there is an answer, at most [`ATTEMPTS_MAX`] times within the deadline.
-    async fn ask<T: DeserializeOwned>(
+    async fn send_with_retries<T: DeserializeOwned>(
         &self,
         method: Method,
-        at: &[&str],
+        path: &[&str],
         body: Option<serde_json::Value>,
     ) -> Result<T, Error> {
         let until = Instant::now() + self.config.deadline;
         let mut wait = BACKOFF;
         for attempt in 1.. {
-            let mut request = self.http.request(method.clone(), self.config.resource(at));
+            let mut request = self.http.request(method.clone(), self.config.resource(path));
             if let Some(body) = &body {
                 request = request.json(body);
             }
             let left = until.saturating_duration_since(Instant::now());
-            let once = self.once(request.header("accept", MEDIA));
-            let error = match tokio::time::timeout(left, once).await {
+            let answer = self.send_once(request.header("accept", MEDIA));
+            let error = match tokio::time::timeout(left, answer).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => error,
                 Err(_) => self.unavailable("gave no answer in time"),
@@ -149,7 +152,7 @@ impl Client {
         Err(self.unavailable("was not asked"))
     }
 
-    async fn once<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
+    async fn send_once<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
         let request = match &self.config.auth {
             Auth::None => request,
             Auth::Basic { user, password } => request.basic_auth(user, Some(password)),
@@ -157,7 +160,7 @@ impl Client {
         };
         let response = request.send().await.map_err(|error| self.unavailable(cause(&error)))?;
         let status = response.status();
-        let body = self.body(response).await?;
+        let body = self.read_body(response).await?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| {
                 self.unavailable(format!(
@@ -177,7 +180,7 @@ impl Client {
         })
     }
 
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Error> {
+    async fn read_body(&self, mut response: Response) -> Result<Vec<u8>, Error> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unavailable(cause(&error)))? {
             if body.len() + chunk.len() > BODY_BYTES_MAX {

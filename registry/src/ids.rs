@@ -83,7 +83,7 @@ impl Registry {
         let cache = Cache::open(folder.as_deref()).map_err(unusable)?;
         let mut state = State::default();
         for (id, text) in &cache.schemas {
-            state.ids.insert(*id, meaning(*id, text));
+            state.ids.insert(*id, classify(*id, text));
         }
         for version in schema::versions() {
             let own = cache.own.get(&hex(&version.fingerprint)).and_then(|id| state.ids.get(id));
@@ -118,7 +118,7 @@ impl Registry {
     pub async fn resolve(&self, id: u32) -> Result<&'static Version, Unreadable> {
         match self.version(id) {
             Err(Unreadable::Unresolved { .. }) => {
-                self.inner.ask(id).await;
+                self.inner.request_schema(id).await;
                 self.version(id)
             }
             known => known,
@@ -135,7 +135,7 @@ impl Registry {
 }
 
 /// Finds this build's version with the schema `text`.
-fn meaning(id: u32, text: &str) -> Id {
+fn classify(id: u32, text: &str) -> Id {
     match schema::by_text(text) {
         Some(version) => Id::Names(version, id),
         None => {
@@ -151,7 +151,7 @@ fn names(id: &Id, version: &Version) -> bool {
 
 impl Inner {
     /// The state during a registration or query: at most four requests within the deadline each, and time to write the cache.
-    fn asking(&self) -> Id {
+    fn start_request(&self) -> Id {
         Id::Asking { until: Instant::now() + 5 * self.client.config().deadline }
     }
 
@@ -160,11 +160,11 @@ impl Inner {
     }
 
     /// Queries the registry for `id` and remembers its answer, or pauses after a failure.
-    async fn ask(&self, id: u32) {
+    async fn request_schema(&self, id: u32) {
         let state = match self.client.schema(id).await {
             Ok(text) => {
-                let state = meaning(id, &text);
-                self.keep(|cache| {
+                let state = classify(id, &text);
+                self.update_cache(|cache| {
                     cache.schemas.insert(id, text);
                 });
                 state
@@ -188,7 +188,7 @@ impl Inner {
         };
         // A writer that trusted a wrong id would write records that cannot be read.
         let text = self.client.schema(id).await?;
-        let state = meaning(id, &text);
+        let state = classify(id, &text);
         if !names(&state, version) {
             let subject = &self.client.config().subject;
             let what = format!(
@@ -196,7 +196,7 @@ impl Inner {
             );
             return Err(Error::new(Kind::Refused, what));
         }
-        self.keep(|cache| {
+        self.update_cache(|cache| {
             cache.schemas.insert(id, text);
             cache.own.insert(hex(&version.fingerprint), id);
         });
@@ -214,10 +214,10 @@ impl Inner {
     }
 
     /// Writes the cache before the answer is used, so that applied records can be applied again without the registry.
-    fn keep(&self, change: impl FnOnce(&mut Cache)) {
+    fn update_cache(&self, change: impl FnOnce(&mut Cache)) {
         let mut cache = locked(&self.cache);
         change(&mut cache);
-        if let Err(error) = cache.keep() {
+        if let Err(error) = cache.write() {
             tracing::warn!("a schema cannot be cached on disk, so a restart needs the registry again: {error}");
         }
     }
@@ -244,14 +244,14 @@ impl Schemas for Registry {
         if state.ids.len() > UNKNOWN_MAX {
             state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Asking { .. }));
         }
-        let failing = match state.ids.insert(id, self.inner.asking()) {
+        let failing = match state.ids.insert(id, self.inner.start_request()) {
             // A failure is reported until there is an answer.
             Some(Id::Paused { why, .. }) => Some(why),
             _ => None,
         };
         drop(state);
         let inner = self.inner.clone();
-        self.inner.runtime.spawn(async move { inner.ask(id).await });
+        self.inner.runtime.spawn(async move { inner.request_schema(id).await });
         let failed = failing.is_some();
         unresolved(format!("id {id}: {}", failing.unwrap_or_else(|| "the registry is being asked".into())), failed)
     }
@@ -265,7 +265,7 @@ impl Schemas for Registry {
             Some(Id::Paused { why, .. } | Id::Unknown(why)) => why.clone(),
             Some(Id::Asking { .. }) | None => "the registry is being asked".into(),
         };
-        state.own.insert(version.number, self.inner.asking());
+        state.own.insert(version.number, self.inner.start_request());
         drop(state);
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move {

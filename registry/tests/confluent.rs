@@ -62,7 +62,7 @@ async fn a_schema_is_registered_once_and_found_from_then_on() {
     stub.state().refuses = true;
     let other = registry(&stub.url, &folder.path().join("b"));
     assert_eq!(other.register(schema::lowest()).await.unwrap(), id);
-    assert_eq!(stub.asked("POST /subjects/t-value/versions"), 1);
+    assert_eq!(stub.request_count("POST /subjects/t-value/versions"), 1);
     assert_eq!(other.framing(schema::lowest()), Ok(Framing::Confluent(id)));
     assert_eq!(other.version(id).unwrap(), schema::lowest());
 }
@@ -77,10 +77,10 @@ async fn asked_again(fault: Fault) {
     let id = stub.add(JOURNAL_RECORD);
     stub.state().faults.extend([fault, fault]);
     assert_eq!(client.schema(id).await.unwrap(), JOURNAL_RECORD, "{fault:?}");
-    assert_eq!(stub.asked("GET"), 3, "{fault:?}");
+    assert_eq!(stub.request_count("GET"), 3, "{fault:?}");
     stub.state().always = Some(fault);
     let error = client.schema(id).await.unwrap_err();
-    assert_eq!((error.kind(), stub.asked("GET")), (Kind::Unavailable, 7), "{fault:?}: {error}");
+    assert_eq!((error.kind(), stub.request_count("GET")), (Kind::Unavailable, 7), "{fault:?}: {error}");
 }
 
 #[tokio::test]
@@ -214,5 +214,5 @@ async fn an_id_is_asked_for_once_however_many_records_carry_it() {
         waiting.version(id)
     });
     assert_eq!(version.await.unwrap().unwrap(), schema::lowest());
-    assert_eq!(stub.asked("GET"), 1);
+    assert_eq!(stub.request_count("GET"), 1);
 }

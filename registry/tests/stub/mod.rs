@@ -92,7 +92,7 @@ impl Stub {
     }
 
     /// How many requests began like this.
-    pub fn asked(&self, prefix: &str) -> usize {
+    pub fn request_count(&self, prefix: &str) -> usize {
         self.state().requests.iter().filter(|request| request.starts_with(prefix)).count()
     }
 

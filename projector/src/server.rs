@@ -315,7 +315,7 @@ impl App {
     }
 
     /// Waits for the consistency of a query about `run_id`. Returns the run's partition.
-    pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
+    pub(crate) async fn wait_for_run(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
@@ -374,7 +374,7 @@ impl App {
         Ok(if self.caller().has(Scope::ReadContent) { Show::Masked } else { Show::Hidden })
     }
 
-    pub(crate) fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
+    pub(crate) fn topic_partition(&self, partition: PartitionId) -> TopicPartition<'_> {
         TopicPartition { topic: self.0.log().topic(), partition }
     }
 

@@ -85,7 +85,9 @@ impl FromRequestParts<App> for App {
 pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut request: Request, next: Next) -> Response {
     let caller = match &options.authentication {
         None => Some(Caller::Unchecked),
-        Some(authentication) => known(authentication, &mut request).await.map(|known| Caller::Known(Arc::new(known))),
+        Some(authentication) => {
+            identify(authentication, &mut request).await.map(|known| Caller::Known(Arc::new(known)))
+        }
     };
     match caller {
         Some(caller) => {
@@ -95,8 +97,8 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 return response;
             }
-            let _room = match caller.request() {
-                Ok(room) => room,
+            let _in_progress = match caller.request() {
+                Ok(in_progress) => in_progress,
                 Err(error) => return problem(&error),
             };
             let principal = caller.principal_text();
@@ -114,7 +116,7 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
 
 /// Authenticates a request. The certificate counts only without an `Authorization` header: a header that the client
 /// sent decides, even if it is wrong.
-async fn known(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
+async fn identify(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
     let certificate = request.extensions_mut().remove::<Arc<ClientCertificate>>();
     if !request.headers().contains_key(header::AUTHORIZATION) {
         return authentication.by_certificate(&*certificate?);

@@ -92,7 +92,7 @@ impl FromRequest<App> for Text {
     type Rejection = Error;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
-        app.taken(request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
+        app.receive_body(request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
     }
 }
 
@@ -103,10 +103,10 @@ impl App {
     /// `Unavailable` if the body comes too slowly; `Invalid` if it ends early or has malformed chunks.
     pub(crate) async fn body(&self, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
         let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
-        self.taken(request, wait, limit).await
+        self.receive_body(request, wait, limit).await
     }
 
-    async fn taken(&self, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
+    async fn receive_body(&self, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
         let declared: Option<usize> =
             request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if declared.is_some_and(|length| length > limit) {

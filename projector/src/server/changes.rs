@@ -84,7 +84,7 @@ pub(super) async fn stream(
         )
     })?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    app.all_fresh(&ask).await?;
+    app.wait_for_all_runs(&ask).await?;
     let partitions = app.0.journal().partitions;
     let start = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => {
@@ -97,7 +97,7 @@ pub(super) async fn stream(
     // records.
     let begin =
         start.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.positions.iter().map(|at| at.next).collect()));
-    let ends = Ends::of_all_runs(&app)?;
+    let ends = Ends::for_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
     let cursor = match start {
         Some(cursor) => cursor,
@@ -175,7 +175,8 @@ impl Folding {
                 let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller().sees(run_id.borrow()))
                     || app.caller().visible().is_all();
                 let rows = delta.rows.into_iter().filter(|row| is_seen && row.key.first() == Some(&index));
-                let shows = Shows { place: app.place(partition), horizons: &horizons, proofs: proofs.as_ref() };
+                let shows =
+                    Shows { place: app.topic_partition(partition), horizons: &horizons, proofs: proofs.as_ref() };
                 ready.extend(self.unsent_changes(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
             }
         }

@@ -81,7 +81,7 @@ pub(super) async fn list(
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let (store, place) = (app.0.store(moment.partition), app.topic_partition(moment.partition));
         let rows = moment.rows(app, &store, run_id.borrow())?;
         let page =
             checkpoint::newest_first(&rows, place, run_id.borrow(), query.at_or_before, cursor.as_deref(), limit)?;

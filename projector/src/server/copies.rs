@@ -73,7 +73,7 @@ pub(super) async fn append(
     app.audit_content(body.from.borrow()).await?;
     let until = Instant::now() + patience.deadline();
     let ask = Ask { consistency: None, deadline_ms: patience.deadline_ms };
-    let partition = app.fresh(body.from.borrow(), &ask).await?;
+    let partition = app.wait_for_run(body.from.borrow(), &ask).await?;
     let from = body.from.clone();
     let (plan, as_of) = app.read(move |app| app.plan_copy(from.borrow(), partition)).await?;
     let copying = Arc::new(Copying { target, body, partition, plan, until });
@@ -87,7 +87,7 @@ pub(super) async fn append(
 impl App {
     /// Plans the copy of a run's current state. Returns the plan and the position of the run's last record. Blocking.
     fn plan_copy(&self, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
-        let (store, place) = (self.0.store(partition), self.place(partition));
+        let (store, place) = (self.0.store(partition), self.topic_partition(partition));
         let rows = self.rows(&store, from);
         let run = query::runs::get(&rows, place, from, self.0.log_now())?.ok_or_else(|| no_run(from))?;
         let plan = copies::plan(&rows, place, from, run.position.offset)?;
@@ -120,7 +120,7 @@ impl App {
     /// Reads a part of the copied records. Blocking.
     fn part(&self, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
         let Copying { target, body, partition, plan, .. } = copying;
-        let (store, place) = (self.0.store(*partition), self.place(*partition));
+        let (store, place) = (self.0.store(*partition), self.topic_partition(*partition));
         let (rows, contents) = (self.rows(&store, body.from.borrow()), self.0.contents(copying.left()));
         let ids = (body.from.borrow(), target.borrow());
         let chosen = plan.records.get(which).unwrap_or_default();

@@ -93,12 +93,12 @@ pub(super) async fn list(
     let filter = Filter { visible: app.caller().visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
     app.read(move |app| {
         let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
-            query::events::page(&store.view(), app.place(partition), &filter, cursor, limit)
+            query::events::page(&store.view(), app.topic_partition(partition), &filter, cursor, limit)
         })?;
         Ok(Json(Events { events, unavailable_partitions, next_cursor }))
     })

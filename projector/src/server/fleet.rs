@@ -74,14 +74,18 @@ impl App {
     }
 
     /// Waits for the consistency of a list of one run or of all runs. Returns the stopped partitions.
-    pub(super) async fn fresh_for(&self, run_id: Option<RunId<&str>>, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
-        let Some(run_id) = run_id else { return self.all_fresh(ask).await };
-        self.fresh(run_id, ask).await?;
+    pub(super) async fn wait_for_run_or_all(
+        &self,
+        run_id: Option<RunId<&str>>,
+        ask: &Ask,
+    ) -> Result<Vec<PartitionId>, Error> {
+        let Some(run_id) = run_id else { return self.wait_for_all_runs(ask).await };
+        self.wait_for_run(run_id, ask).await?;
         Ok(Vec::new())
     }
 
     /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
-    pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
+    pub(super) async fn wait_for_all_runs(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         let stopped = PartitionId::all(self.0.journal().partitions).map(async |partition| {
             match self.0.wait(partition, consistency, ask.deadline()).await {
@@ -128,7 +132,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let listed = query.listed()?;
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.all_fresh(&ask).await?;
+    let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     let show = app.show(false, false, None).await?;
     app.large(move |app| {
         let (visible, budget) = (app.caller().visible(), Budget::new(BYTES_MAX));
@@ -137,7 +141,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
                 // The next page begins with this partition.
                 return Ok((Vec::new(), Some(Vec::new())));
             }
-            let (store, place) = (app.0.store(partition), app.place(partition));
+            let (store, place) = (app.0.store(partition), app.topic_partition(partition));
             let now = app.0.log_now();
             query::effects::page(&store.view(), place, &visible, listed, (show, &budget), (cursor, limit), now)
         })?;
@@ -161,11 +165,11 @@ pub(super) struct AnomaliesQuery {
 pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Error> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
     app.read(move |app| {
         let visible = app.caller().visible();
         let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
-            let (store, place) = (app.0.store(partition), app.place(partition));
+            let (store, place) = (app.0.store(partition), app.topic_partition(partition));
             query::anomalies::page(&store.view(), place, &visible, query.run.as_ref().map(RunId::borrow), cursor, limit)
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
@@ -185,11 +189,11 @@ pub(super) struct DeadLettersQuery {
 pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>) -> Result<Json<DeadLetters>, Error> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.all_fresh(&ask).await?;
+    let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
         let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
-            query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
+            query::dead_letters::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
     })
@@ -227,7 +231,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
         let store = app.0.store(partition);
-        let row = query::dead_letters::get(&store.view(), app.place(partition), offset)?;
+        let row = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)?;
         let (letter, detail) = row.ok_or_else(|| {
             let message = format!("no dead letter at {partition}:{offset}");
             Error::new(ErrorKind::NotFound, message).at(&app.0.position(partition, offset, 0))

@@ -35,11 +35,11 @@ pub(super) struct HorizonsQuery {
 pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Error> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.all_fresh(&ask).await?;
+    let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
         let (horizons, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
-            query::horizons::page(&store.view(), app.place(partition), cursor, limit)
+            query::horizons::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(Horizons { horizons, unavailable_partitions, next_cursor }))
     })

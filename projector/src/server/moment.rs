@@ -35,7 +35,7 @@ impl App {
     /// Errors: `Usage` if `as_of` is not a position of the run's partition; errors of the wait.
     pub(super) async fn moment(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
         let Some(as_of) = as_of else {
-            let partition = self.fresh(run_id, ask).await?;
+            let partition = self.wait_for_run(run_id, ask).await?;
             return Ok(Moment { partition, as_of: None, until: Instant::now() + ask.deadline(), room: None });
         };
         let (partition, until) = (self.0.partition_of(run_id), Instant::now() + ask.deadline());
@@ -88,7 +88,7 @@ impl App {
         answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let read = move |app: &Self| {
-            let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+            let (store, place) = (app.0.store(moment.partition), app.topic_partition(moment.partition));
             let rows = moment.rows(app, &store, run_id.borrow())?;
             answer(Asked { rows: &rows, contents: &app.0.contents(moment.left()), place, run_id: run_id.borrow() })
         };
@@ -120,7 +120,7 @@ impl App {
         if moment.as_of.is_some() || self.0.shared.config.executor.is_caller() {
             return None;
         }
-        let (store, place) = (self.0.store(moment.partition), self.place(moment.partition));
+        let (store, place) = (self.0.store(moment.partition), self.topic_partition(moment.partition));
         let rows = self.rows_in(store.cached_view()?, run_id);
         let lookup = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
         lookup.missing_content.is_empty().then_some(lookup)

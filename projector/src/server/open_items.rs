@@ -38,9 +38,9 @@ pub(super) async fn list(
     let unknown = || Error::new(ErrorKind::NotFound, format!("runs have no list {list:?}"));
     let index = query::open_items::index(&list).ok_or_else(unknown)?;
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     app.read(move |app| {
-        let (store, place) = (app.0.store(partition), app.place(partition));
+        let (store, place) = (app.0.store(partition), app.topic_partition(partition));
         let of = (Some(run_id.borrow()), query.ended);
         let page =
             query::open_items::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;

@@ -107,7 +107,7 @@ impl App {
     fn by_id(&self, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
         let (mut runs, now) = (Vec::new(), self.0.log_now());
         for partition in PartitionId::all(self.0.journal().partitions) {
-            let (store, place) = (self.0.store(partition), self.place(partition));
+            let (store, place) = (self.0.store(partition), self.topic_partition(partition));
             // One run more than requested shows whether there is another page.
             let after = after.map(RunId::borrow);
             runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
@@ -123,7 +123,7 @@ impl App {
     fn newest(&self, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
         let (mut runs, now, mut steps) = (Vec::new(), self.0.log_now(), NEWEST_AMONG_MAX);
         for partition in PartitionId::all(self.0.journal().partitions) {
-            let (store, place) = (self.0.store(partition), self.place(partition));
+            let (store, place) = (self.0.store(partition), self.topic_partition(partition));
             runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
         }
         runs.sort_by(|(a, _), (b, _)| a.cmp(b));

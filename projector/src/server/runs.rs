@@ -39,10 +39,14 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 }
 
 pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
-    let run =
-        query::runs::get(&app.rows(&store, run_id.borrow()), app.place(partition), run_id.borrow(), app.0.log_now())?;
+    let run = query::runs::get(
+        &app.rows(&store, run_id.borrow()),
+        app.topic_partition(partition),
+        run_id.borrow(),
+        app.0.log_now(),
+    )?;
     run.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
@@ -122,7 +126,7 @@ impl Wanted {
         let (run_id, cursor, proofs) = (run_id.borrow(), cursor.as_deref(), app.proofs());
         let show = timeline::Showing { show: *show, proofs: proofs.as_ref() };
         let store = app.0.store(moment.partition);
-        let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
+        let (contents, place) = (app.0.contents(moment.left()), app.topic_partition(moment.partition));
         if let Some(at_millis) = *at_millis {
             let rows = moment.rows(app, &store, run_id)?;
             if query::runs::get(&rows, place, run_id, app.0.log_now())?.is_none() {

@@ -92,7 +92,7 @@ impl App {
             return Ok(plan(SkipTarget::Stop, Some(stop.error)));
         }
         let store = self.0.store(partition);
-        if let Some((_, detail)) = query::dead_letters::get(&store.view(), self.place(partition), offset)? {
+        if let Some((_, detail)) = query::dead_letters::get(&store.view(), self.topic_partition(partition), offset)? {
             return Ok(plan(SkipTarget::Unreadable, Some(detail)));
         }
         let mut reader = self.0.log().reader(&[(partition, offset)])?;

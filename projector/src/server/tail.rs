@@ -64,13 +64,13 @@ pub(super) async fn stream_run(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
     let show = app.show(query.raw, false, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     let cursor = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => None,
         Some("end") => timeline::end(&app.rows(&app.0.store(partition), run_id.borrow()), run_id.borrow())?,
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
-    let ends = Ends::of(&app)?;
+    let ends = Ends::new(&app)?;
     let tail = Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, show };
     Ok(events(ends, tail))
 }
@@ -117,22 +117,22 @@ pub(super) struct Ends {
     shutdown: Shutdown,
     caller: Caller,
     folders: Folders,
-    _room: [Option<InProgress>; 2],
+    _in_progress: [Option<InProgress>; 2],
 }
 
 impl Ends {
     /// Errors: `Overloaded` if the caller is at its limit of streams.
-    pub(super) fn of(app: &App) -> Result<Self, Error> {
-        let room = [app.caller().stream()?, None];
+    pub(super) fn new(app: &App) -> Result<Self, Error> {
+        let streams = [app.caller().stream()?, None];
         let folders = Folders::new(&app.0);
-        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), folders, _room: room })
+        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), folders, _in_progress: streams })
     }
 
     /// Makes the ends of a stream of all runs, which also counts against the limit of such streams.
-    pub(super) fn of_all_runs(app: &App) -> Result<Self, Error> {
-        let ends = Self::of(app)?;
-        let [one, _] = ends._room;
-        Ok(Self { _room: [one, app.caller().stream_of_all_runs()?], ..ends })
+    pub(super) fn for_all_runs(app: &App) -> Result<Self, Error> {
+        let ends = Self::new(app)?;
+        let [stream, _] = ends._in_progress;
+        Ok(Self { _in_progress: [stream, app.caller().stream_of_all_runs()?], ..ends })
     }
 }
 
@@ -199,7 +199,7 @@ impl Tail {
             timeline::page_within(
                 &app.rows(&store, run_id.borrow()),
                 &contents,
-                app.place(partition),
+                app.topic_partition(partition),
                 run_id.borrow(),
                 (ask, PAGE_BYTES_MAX),
                 cursor.as_deref(),

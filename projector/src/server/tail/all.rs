@@ -51,7 +51,7 @@ pub(in crate::server) async fn stream_all(
             (From::Offsets(cursor.offsets()), Some(cursor))
         }
     };
-    let ends = Ends::of_all_runs(&app)?;
+    let ends = Ends::for_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
     let (records, ready) = (VecDeque::new(), VecDeque::new());
@@ -109,7 +109,7 @@ fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
-    let place = app.place(record.partition);
+    let place = app.topic_partition(record.partition);
     let proofs = app.proofs();
     let show = Showing { show, proofs: proofs.as_ref() };
     timeline::at_offset(&app.rows(&store, run_id), &contents, place, run_id, record.offset, show)

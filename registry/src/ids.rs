@@ -22,7 +22,7 @@ use std::{
 use tokio::runtime::Handle;
 
 /// Concurrent requests to the registry.
-const ASKING_MAX: usize = 16;
+const REQUESTS_MAX: usize = 16;
 /// Largest number of remembered ids. Above it, ids without a readable schema are forgotten.
 const UNKNOWN_MAX: usize = 1 << 16;
 
@@ -55,7 +55,7 @@ enum Id {
     /// The registry answered, but this build cannot read the schema with this id.
     Unknown(String),
     /// A request is in flight and ends before `until`. After that its task is lost, and the request is repeated.
-    Asking {
+    Requested {
         until: Instant,
     },
     /// The registry gave no answer.
@@ -151,11 +151,11 @@ fn names(id: &Id, version: &Version) -> bool {
 
 impl Inner {
     /// The state during a registration or query: at most four requests within the deadline each, and time to write the cache.
-    fn start_request(&self) -> Id {
-        Id::Asking { until: Instant::now() + 5 * self.client.config().deadline }
+    fn request_state(&self) -> Id {
+        Id::Requested { until: Instant::now() + 5 * self.client.config().deadline }
     }
 
-    fn paused(&self, error: &Error) -> Id {
+    fn pause_state(&self, error: &Error) -> Id {
         Id::Paused { until: Instant::now() + self.client.config().pause, why: error.to_string() }
     }
 
@@ -174,7 +174,7 @@ impl Inner {
             }
             Err(error) => {
                 tracing::warn!(id, "a schema id cannot be resolved yet: {error}");
-                self.paused(&error)
+                self.pause_state(&error)
             }
         };
         locked(&self.state).ids.insert(id, state);
@@ -207,7 +207,7 @@ impl Inner {
     fn learn_own(&self, version: &'static Version, result: &Result<u32, Error>) {
         let own = match result {
             Ok(id) => Id::Names(version, *id),
-            Err(error) => self.paused(error),
+            Err(error) => self.pause_state(error),
         };
         locked(&self.state).own.insert(version.number, own);
         self.changed.notify_all();
@@ -230,21 +230,21 @@ impl Schemas for Registry {
         match state.ids.get(&id) {
             Some(Id::Names(version, _)) => return Ok(version),
             Some(Id::Unknown(what)) => return Err(Unreadable::UnknownSchema(what.clone())),
-            Some(Id::Asking { until }) if *until > Instant::now() => {
+            Some(Id::Requested { until }) if *until > Instant::now() => {
                 return unresolved(format!("id {id}: the registry is being asked"), false);
             }
             Some(Id::Paused { until, why }) if *until > Instant::now() => {
                 return unresolved(format!("id {id}: {why}"), true);
             }
-            Some(Id::Asking { .. } | Id::Paused { .. }) | None => {}
+            Some(Id::Requested { .. } | Id::Paused { .. }) | None => {}
         }
-        if state.ids.values().filter(|known| matches!(known, Id::Asking { .. })).count() >= ASKING_MAX {
+        if state.ids.values().filter(|known| matches!(known, Id::Requested { .. })).count() >= REQUESTS_MAX {
             return unresolved(format!("id {id}: the registry is being asked for other ids"), false);
         }
         if state.ids.len() > UNKNOWN_MAX {
-            state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Asking { .. }));
+            state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Requested { .. }));
         }
-        let failing = match state.ids.insert(id, self.inner.start_request()) {
+        let failing = match state.ids.insert(id, self.inner.request_state()) {
             // A failure is reported until there is an answer.
             Some(Id::Paused { why, .. }) => Some(why),
             _ => None,
@@ -261,11 +261,13 @@ impl Schemas for Registry {
         let why = match state.own.get(&version.number) {
             Some(Id::Names(_, id)) => return Ok(Framing::Confluent(*id)),
             Some(Id::Paused { until, why }) if *until > Instant::now() => return Err(why.clone()),
-            Some(Id::Asking { until }) if *until > Instant::now() => return Err("the registry is being asked".into()),
+            Some(Id::Requested { until }) if *until > Instant::now() => {
+                return Err("the registry is being asked".into());
+            }
             Some(Id::Paused { why, .. } | Id::Unknown(why)) => why.clone(),
-            Some(Id::Asking { .. }) | None => "the registry is being asked".into(),
+            Some(Id::Requested { .. }) | None => "the registry is being asked".into(),
         };
-        state.own.insert(version.number, self.inner.start_request());
+        state.own.insert(version.number, self.inner.request_state());
         drop(state);
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move {

@@ -61,8 +61,8 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
     let now = crate::now_millis();
     let after = |wait: Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let entry = Entry {
-        created: Some(token_file::moment(now)),
-        expires: args.expires_in.map(|wait| token_file::moment(after(wait))),
+        created: Some(token_file::format_time(now)),
+        expires: args.expires_in.map(|wait| token_file::format_time(after(wait))),
         ..entry
     };
     entry.check().map_err(|why| Error::usage(format!("no token was created: {why}")))?;

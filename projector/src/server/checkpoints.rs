@@ -1,6 +1,6 @@
 //! A run's checkpoints: the latest valid one, one by id, and all of them newest first.
 
-use super::{App, Ask, limit, moment::Asked, runs::no_run};
+use super::{App, Ask, limit, read_point::ReadContext, runs::no_run};
 use crate::index::{
     Error,
     query::{checkpoint, parse_cursor},
@@ -31,8 +31,8 @@ pub(super) async fn latest(
     Query(query): Query<LatestQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
         let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
         checkpoint::answer_latest(place, run_id, latest).map(Json)
     })
@@ -53,8 +53,8 @@ pub(super) async fn get(
     Query(query): Query<OneQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
         checkpoint::get(rows, contents, place, run_id, &id).map(Json)
     })
     .await
@@ -79,10 +79,10 @@ pub(super) async fn list(
 ) -> Result<Json<Checkpoints>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.topic_partition(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
+        let (store, place) = (app.0.store(read_point.partition), app.topic_partition(read_point.partition));
+        let rows = read_point.rows(app, &store, run_id.borrow())?;
         let page =
             checkpoint::newest_first(&rows, place, run_id.borrow(), query.at_or_before, cursor.as_deref(), limit)?;
         page.map(Json).ok_or_else(|| no_run(run_id.borrow()))

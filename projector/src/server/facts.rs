@@ -1,6 +1,6 @@
 //! Lists the facts of a run that hold at a time.
 
-use super::{App, Ask, limit, moment::Asked, runs::no_run};
+use super::{App, Ask, limit, read_point::ReadContext, runs::no_run};
 use crate::index::{
     Error,
     query::{Order, facts, parse_cursor, parse_time},
@@ -40,8 +40,8 @@ pub(super) async fn list(
         order: Order::Asc,
     };
     let cursor = parse_cursor(query.cursor.as_deref())?;
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered(moment, run_id, move |Asked { rows, place, run_id, .. }| {
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answer_audited(read_point, run_id, move |ReadContext { rows, place, run_id, .. }| {
         let page = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
         page.map(Json).ok_or_else(|| no_run(run_id))
     })

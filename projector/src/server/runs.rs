@@ -9,9 +9,9 @@ use super::{
     check_attribution,
     events::terms,
     limit,
-    moment::{Asked, Moment},
     multi_query::WithCorrelation,
     parsed,
+    read_point::{ReadContext, ReadPoint},
 };
 use crate::index::{
     Consistency, Error,
@@ -101,18 +101,18 @@ pub(super) async fn records(
     let as_of = query.as_of.as_deref();
     // Facts that hold at a time are in the rows of that time. Records stay at their positions, so the current rows have
     // them.
-    let moment = match at_millis {
-        Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
-        None => app.moment(run_id.borrow(), &ask, as_of).await?,
+    let read_point = match at_millis {
+        Some(_) => app.read_point_with_permits(run_id.borrow(), &ask, as_of).await?,
+        None => app.read_point(run_id.borrow(), &ask, as_of).await?,
     };
-    let wanted = Wanted { run_id, moment, at_millis, filter, page: (cursor, limit, order), show };
+    let wanted = Wanted { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
     app.large(move |app| bytes.encode_page(wanted.page(app)?)).await
 }
 
 /// A requested page of a run's records.
 struct Wanted {
     run_id: RunId,
-    moment: Moment,
+    read_point: ReadPoint,
     at_millis: Option<i64>,
     filter: Option<Filter>,
     page: (Option<Vec<u8>>, usize, Order),
@@ -122,13 +122,13 @@ struct Wanted {
 impl Wanted {
     /// Blocking.
     fn page(&self, app: &App) -> Result<Lines, Error> {
-        let Self { run_id, moment, at_millis, filter, page: (cursor, limit, order), show } = self;
+        let Self { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show } = self;
         let (run_id, cursor, proofs) = (run_id.borrow(), cursor.as_deref(), app.proofs());
         let show = timeline::Showing { show: *show, proofs: proofs.as_ref() };
-        let store = app.0.store(moment.partition);
-        let (contents, place) = (app.0.contents(moment.left()), app.topic_partition(moment.partition));
+        let store = app.0.store(read_point.partition);
+        let (contents, place) = (app.0.contents(read_point.time_left()), app.topic_partition(read_point.partition));
         if let Some(at_millis) = *at_millis {
-            let rows = moment.rows(app, &store, run_id)?;
+            let rows = read_point.rows(app, &store, run_id)?;
             if query::runs::get(&rows, place, run_id, app.0.log_now())?.is_none() {
                 return Err(no_run(run_id));
             }
@@ -137,7 +137,7 @@ impl Wanted {
         }
         let view = app.rows(&store, run_id);
         let is_indexed = query::runs::get(&view, place, run_id, app.0.log_now())?.is_some();
-        let ask = timeline::Query { limit: *limit, show, as_of: moment.as_of, order: *order };
+        let ask = timeline::Query { limit: *limit, show, as_of: read_point.as_of, order: *order };
         if let Some(filter) = filter {
             if !is_indexed {
                 return Err(no_run(run_id));
@@ -181,9 +181,9 @@ pub(super) async fn lookup(
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
-    app.answered_lookup(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+    app.answer_lookup(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
         lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
     })
     .await
@@ -203,8 +203,8 @@ pub(super) async fn call(
     Query(query): Query<CallQuery>,
 ) -> Result<Json<Lookup>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered_lookup(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answer_lookup(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
         lookup::by_request(rows, contents, place, run_id, id.borrow())?.ok_or_else(|| {
             let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
             error.about_record(id.borrow())
@@ -243,19 +243,20 @@ pub(super) async fn recovery(
         pending: recovery::PENDING_MAX,
         now: None,
     };
-    let mut moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let mut read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
         // All pages show one state of the run. If records were applied since, later pages read the earlier state.
-        let (partition, run) = (moment.partition, run_id.clone());
+        let (partition, run) = (read_point.partition, run_id.clone());
         let look = move |app: &App| {
             recovery::cursor_offset(&app.rows(&app.0.store(partition), run.borrow()), run.borrow(), &cursor)
         };
         if let Some(offset) = app.read(look).await? {
-            moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
+            read_point =
+                app.read_point_with_permits(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
         }
     }
     let wanted = recovery::Query { now: query.as_of.is_none().then(|| app.0.log_now()), ..wanted };
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
         recovery::get(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
     })
     .await

@@ -286,7 +286,7 @@ pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
 }
 
 /// Formats a time as RFC 3339.
-pub fn moment(millis: u64) -> String {
+pub fn format_time(millis: u64) -> String {
     time(millis)
 }
 

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 /// The partition and the time of a query about a run.
 #[derive(Debug)]
-pub(super) struct Moment {
+pub(super) struct ReadPoint {
     /// The run's partition.
     pub(super) partition: PartitionId,
     /// As of this offset, inclusive; absent for now.
     pub(super) as_of: Option<Offset>,
     until: Instant,
     /// Permits for a past state of a run in memory: the principal's share, if there are tokens, and the server's.
-    room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>,
+    permits: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>,
 }
 
 impl App {
@@ -33,17 +33,22 @@ impl App {
     /// `eventual`, a stopped partition that has applied the position still answers.
     ///
     /// Errors: `Usage` if `as_of` is not a position of the run's partition; errors of the wait.
-    pub(super) async fn moment(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
+    pub(super) async fn read_point(
+        &self,
+        run_id: RunId<&str>,
+        ask: &Ask,
+        as_of: Option<&str>,
+    ) -> Result<ReadPoint, Error> {
         let Some(as_of) = as_of else {
             let partition = self.wait_for_run(run_id, ask).await?;
-            return Ok(Moment { partition, as_of: None, until: Instant::now() + ask.deadline(), room: None });
+            return Ok(ReadPoint { partition, as_of: None, until: Instant::now() + ask.deadline(), permits: None });
         };
         let (partition, until) = (self.0.partition_of(run_id), Instant::now() + ask.deadline());
         let offset = offset(run_id, partition, as_of)?;
-        let there = Consistency::AtLeast(partition, offset);
-        let requested = ask.consistency(there)?;
+        let at_offset = Consistency::AtLeast(partition, offset);
+        let requested = ask.consistency(at_offset)?;
         self.0.wait(partition, requested, ask.deadline()).await?;
-        match self.0.wait(partition, there, until.saturating_duration_since(Instant::now())).await {
+        match self.0.wait(partition, at_offset, until.saturating_duration_since(Instant::now())).await {
             Err(error) if error.kind() == ErrorKind::PartitionStopped && requested == Consistency::Eventual => {
                 if self.0.progress(partition).applied <= offset {
                     return Err(error);
@@ -51,94 +56,105 @@ impl App {
             }
             waited => waited?,
         }
-        Ok(Moment { partition, as_of: Some(offset), until, room: None })
+        Ok(ReadPoint { partition, as_of: Some(offset), until, permits: None })
     }
 
-    /// Waits as [`Self::moment`] does, and also for permits to fold a past state. Needed before [`Moment::rows`].
+    /// Waits as [`Self::read_point`] does, and also for permits to fold a past state. Needed before [`ReadPoint::rows`].
     ///
     /// Errors: `Unavailable` if no permit is free in time.
-    pub(super) async fn then(&self, run_id: RunId<&str>, ask: &Ask, as_of: Option<&str>) -> Result<Moment, Error> {
-        let mut moment = self.moment(run_id, ask, as_of).await?;
-        if moment.as_of.is_some() {
+    pub(super) async fn read_point_with_permits(
+        &self,
+        run_id: RunId<&str>,
+        ask: &Ask,
+        as_of: Option<&str>,
+    ) -> Result<ReadPoint, Error> {
+        let mut read_point = self.read_point(run_id, ask, as_of).await?;
+        if read_point.as_of.is_some() {
             // The principal's permit comes first: a request that waits for it holds no shared permit.
-            let room = async { (self.caller().past().await, self.1.pasts.clone().acquire_owned().await) };
+            let permits = async { (self.caller().past().await, self.1.pasts.clone().acquire_owned().await) };
             let busy = || Error::new(ErrorKind::Unavailable, "past states of other runs are being folded; try again");
-            let (share, room) = tokio::time::timeout(moment.left(), room).await.map_err(|_| busy())?;
+            let (share, permit) = tokio::time::timeout(read_point.time_left(), permits).await.map_err(|_| busy())?;
             // The semaphore is never closed.
-            moment.room = room.ok().map(|room| (share, room));
+            read_point.permits = permit.ok().map(|permit| (share, permit));
         }
-        Ok(moment)
+        Ok(read_point)
     }
 
-    /// Answers with content from the run's rows as of `moment`, off the network threads. [`App::then`] made the moment.
-    pub(super) async fn answered<T: Send + 'static>(
+    /// Answers with content from the run's rows as of `read_point`, off the network threads. The read point comes from
+    /// [`App::read_point_with_permits`].
+    pub(super) async fn answer_audited<T: Send + 'static>(
         &self,
-        moment: Moment,
+        read_point: ReadPoint,
         run_id: RunId,
-        answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
+        answer: impl FnOnce(ReadContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         self.audit_content(run_id.borrow()).await?;
-        self.answer(moment, run_id, answer).await
+        self.answer(read_point, run_id, answer).await
     }
 
     async fn answer<T: Send + 'static>(
         &self,
-        moment: Moment,
+        read_point: ReadPoint,
         run_id: RunId,
-        answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
+        answer: impl FnOnce(ReadContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let read = move |app: &Self| {
-            let (store, place) = (app.0.store(moment.partition), app.topic_partition(moment.partition));
-            let rows = moment.rows(app, &store, run_id.borrow())?;
-            answer(Asked { rows: &rows, contents: &app.0.contents(moment.left()), place, run_id: run_id.borrow() })
+            let (store, place) = (app.0.store(read_point.partition), app.topic_partition(read_point.partition));
+            let rows = read_point.rows(app, &store, run_id.borrow())?;
+            answer(ReadContext {
+                rows: &rows,
+                contents: &app.0.contents(read_point.time_left()),
+                place,
+                run_id: run_id.borrow(),
+            })
         };
         self.read(read).await
     }
 
-    /// Answers a lookup of one call, as [`App::answered`] does. Reads on this thread if memtables and cached blocks
+    /// Answers a lookup of one call, as [`App::answer_audited`] does. Reads on this thread if memtables and cached blocks
     /// have all rows.
-    pub(super) async fn answered_lookup(
+    pub(super) async fn answer_lookup(
         &self,
-        moment: Moment,
+        read_point: ReadPoint,
         run_id: RunId,
-        answer: impl Fn(Asked<'_>) -> Result<Lookup, Error> + Send + 'static,
+        answer: impl Fn(ReadContext<'_>) -> Result<Lookup, Error> + Send + 'static,
     ) -> Result<Json<Lookup>, Error> {
         self.audit_content(run_id.borrow()).await?;
-        if let Some(cached) = self.cached_lookup(&moment, run_id.borrow(), &answer) {
+        if let Some(cached) = self.cached_lookup(&read_point, run_id.borrow(), &answer) {
             return Ok(Json(cached));
         }
-        self.answer(moment, run_id, answer).await.map(Json)
+        self.answer(read_point, run_id, answer).await.map(Json)
     }
 
     /// Looks up a call in memory. Returns none if it needs the disk or the content store, or fails.
     fn cached_lookup(
         &self,
-        moment: &Moment,
+        read_point: &ReadPoint,
         run_id: RunId<&str>,
-        answer: impl Fn(Asked<'_>) -> Result<Lookup, Error>,
+        answer: impl Fn(ReadContext<'_>) -> Result<Lookup, Error>,
     ) -> Option<Lookup> {
-        if moment.as_of.is_some() || self.0.shared.config.executor.is_caller() {
+        if read_point.as_of.is_some() || self.0.shared.config.executor.is_caller() {
             return None;
         }
-        let (store, place) = (self.0.store(moment.partition), self.topic_partition(moment.partition));
+        let (store, place) = (self.0.store(read_point.partition), self.topic_partition(read_point.partition));
         let rows = self.rows_in(store.cached_view()?, run_id);
-        let lookup = answer(Asked { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
+        let lookup = answer(ReadContext { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
         lookup.missing_content.is_empty().then_some(lookup)
     }
 }
 
 /// The inputs of an answer about a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct ReadContext<'a> {
     pub(super) rows: &'a RunRows<'a>,
     pub(super) contents: &'a Contents,
     pub(super) place: TopicPartition<'a>,
     pub(super) run_id: RunId<&'a str>,
 }
 
-impl Moment {
+impl ReadPoint {
     /// The remaining time of the query.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
@@ -149,9 +165,9 @@ impl Moment {
             _ => return Ok(app.rows(store, run_id)),
         };
         let view = store.view();
-        let mut then = RunAsOf::new(run_id.to_owned(), self.partition, app.0.journal().partitions);
-        then.fold(&view, offset, Limits { bytes: as_of::BYTES_MAX, until: Some(self.until) })?;
-        Ok(RunRows::AsOf(then))
+        let mut run = RunAsOf::new(run_id.to_owned(), self.partition, app.0.journal().partitions);
+        run.fold(&view, offset, Limits { bytes: as_of::BYTES_MAX, until: Some(self.until) })?;
+        Ok(RunRows::AsOf(run))
     }
 }
 

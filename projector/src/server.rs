@@ -21,8 +21,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use folders::Folders;
+use memory_limits::MemoryLimits;
 use metrics::Metrics;
-use room::Room;
 use routes::{Route, routes};
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Journal, OrOther, Problem},
@@ -67,8 +67,8 @@ mod folders;
 mod handshake;
 mod health;
 mod horizons;
-mod large;
 mod listeners;
+mod memory_limits;
 mod metrics;
 mod multi_query;
 mod open_items;
@@ -76,15 +76,15 @@ mod openapi;
 mod overview;
 mod read_point;
 mod requests;
-mod room;
+mod response_memory;
 mod routes;
 mod run_list;
 mod runs;
 mod shutdown;
 mod skips;
-mod strangers;
 mod tail;
 pub mod tls;
+mod unauthenticated_connections;
 mod watched_file;
 mod whoami;
 
@@ -101,7 +101,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// The state of every handler: the projector, memory limits, the shutdown, metrics, the caller, and the options. As an
 /// extractor it has the request's caller; the router's own state has the caller `Nobody`.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<MemoryLimits>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
 
 /// Makes the routes over `projector` as a tower service without a socket, for tests and simulations. The service never
 /// shuts down. Dropping the future of an answer has the same effect as a client that disconnects.
@@ -117,11 +117,11 @@ fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown)
 impl App {
     fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
         let refusals = options.authentication.as_ref().map(|authentication| authentication.refusals.clone());
-        let (room, metrics) = (
-            Arc::new(Room::new(&projector.shared.config.executor)),
+        let (memory_limits, metrics) = (
+            Arc::new(MemoryLimits::new(&projector.shared.config.executor)),
             Arc::new(Metrics::new(refusals.unwrap_or_default())),
         );
-        Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
+        Self(projector, memory_limits, shutdown, metrics, Caller::Nobody, Arc::new(options))
     }
 
     /// All routes, with the checks that the options ask for.

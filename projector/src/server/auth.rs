@@ -21,15 +21,15 @@ mod jwks;
 mod jwt;
 pub mod limits;
 pub mod receipts;
-mod room;
 pub mod token_file;
 mod tokens;
+mod usage;
 
 pub(super) use caller::{Caller, Principal};
-pub(super) use room::{Held, InProgress};
 pub use tokens::Authentication;
+pub(super) use usage::{CountedConnection, InProgress};
 
-use super::{App, Options, client_certificate::ClientCertificate, problem, strangers::Peer};
+use super::{App, Options, client_certificate::ClientCertificate, problem, unauthenticated_connections::Peer};
 use crate::Error;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request, State},
@@ -92,7 +92,7 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
     match caller {
         Some(caller) => {
             let peer = request.extensions_mut().remove::<Peer>();
-            if let Some(Err(error)) = peer.map(|peer| peer.belongs_to(&caller)) {
+            if let Some(Err(error)) = peer.map(|peer| peer.assign_to(&caller)) {
                 let mut response = problem(&error);
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 return response;

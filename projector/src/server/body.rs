@@ -25,10 +25,10 @@ const BYTES_MAX: usize = 16 << 20;
 const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The largest body of records with a content store, bytes: the largest payload and its envelope.
 const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
-/// A body up to this size is read at once, bytes; longer ones share [`ROOM_BYTES`].
+/// A body up to this size is read at once, bytes; longer ones share [`MEMORY_BYTES`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Memory for longer bodies of all requests, bytes.
-pub(super) const ROOM_BYTES: usize = 192 << 20;
+pub(super) const MEMORY_BYTES: usize = 192 << 20;
 
 /// How long a client may pause. Beyond this pause it must reach [`BYTES_PER_MS_MIN`] on average.
 const STALL_MAX: Duration = Duration::from_secs(10);

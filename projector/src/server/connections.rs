@@ -10,8 +10,8 @@ use super::{
     client_certificate::ClientCertificate,
     handshake::{self, Limited},
     metrics::HandshakeFailures,
-    strangers::{Crowded, Peer, Stranger, Strangers},
     tls::Tls,
+    unauthenticated_connections::{Eviction, Peer, Unauthenticated, UnauthenticatedConnections},
 };
 use axum::Router;
 use hyper::{
@@ -59,16 +59,16 @@ pub(super) struct Accept {
 /// Serves until `end` resolves, and then until the requests in flight are answered.
 pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
     let Accept { listener, router, tls, asks_for_tokens, connections_max, failures } = accept;
-    let room = Arc::new(Semaphore::new(connections_max));
+    let slots = Arc::new(Semaphore::new(connections_max));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT).max_buf_size(BUFFER_BYTES);
-    let (connections, strangers) = (GracefulShutdown::new(), Arc::new(Strangers::default()));
+    let (connections, unauthenticated) = (GracefulShutdown::new(), Arc::new(UnauthenticatedConnections::default()));
     let mut end = pin!(end);
     loop {
-        let (stream, room) = tokio::select! {
+        let (stream, slot) = tokio::select! {
             biased;
             () = &mut end => break,
-            accepted = next(&listener, &room) => match accepted {
+            accepted = accept_next(&listener, &slots) => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
@@ -81,35 +81,35 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
         stream.set_write_timeout(Some(READ_WAIT));
         let stream = Box::pin(stream);
         let (http, router, watcher) = (http.clone(), router.clone(), connections.watcher());
-        let (tls, failures, (stranger, crowded)) = (tls.clone(), failures.clone(), strangers.begin());
+        let (tls, failures, (guard, eviction)) = (tls.clone(), failures.clone(), unauthenticated.add());
         tokio::spawn(async move {
-            let connection = Begun { stranger, crowded, asks_for_tokens, http, router, watcher };
+            let connection = Connection { guard, eviction, asks_for_tokens, http, router, watcher };
             connection.serve(stream, tls, &failures).await;
-            drop(room);
+            drop(slot);
         });
     }
     drop(listener);
-    strangers.end();
+    unauthenticated.close_all();
     connections.shutdown().await;
 }
 
 /// An accepted connection.
-struct Begun {
-    stranger: Stranger,
-    crowded: Crowded,
+struct Connection {
+    guard: Unauthenticated,
+    eviction: Eviction,
     asks_for_tokens: bool,
     http: http1::Builder,
     router: Router,
     watcher: Watcher,
 }
 
-impl Begun {
+impl Connection {
     /// Serves the connection until it ends.
     async fn serve(mut self, stream: Limited, tls: Option<Arc<Tls>>, failures: &HandshakeFailures) {
         match tls {
             None => self.answer(stream, None).await,
             Some(tls) => {
-                if let Some(stream) = handshake::shake(stream, &tls, &mut self.crowded, failures).await {
+                if let Some(stream) = handshake::shake(stream, &tls, &mut self.eviction, failures).await {
                     let certificate = ClientCertificate::from_chain(stream.get_ref().1.peer_certificates());
                     self.answer(stream, certificate).await;
                 }
@@ -122,9 +122,9 @@ impl Begun {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { stranger, mut crowded, asks_for_tokens, http, router, watcher } = self;
+        let Self { guard, mut eviction, asks_for_tokens, http, router, watcher } = self;
         // Without tokens, every connected client is let in.
-        let peer = asks_for_tokens.then(|| Peer::new(stranger));
+        let peer = asks_for_tokens.then(|| Peer::new(guard));
         let certificate = certificate.filter(|_| asks_for_tokens).map(Arc::new);
         let service = service_fn(move |mut request: Request<Incoming>| {
             if let Some(certificate) = &certificate {
@@ -140,16 +140,19 @@ impl Begun {
             ended = watcher.watch(connection) => if let Err(error) = ended {
                 tracing::debug!("a connection ended: {error}");
             },
-            () = crowded.out() => tracing::debug!("ended a connection that sent no token: too many newer connections"),
+            () = eviction.evicted() => tracing::debug!("ended a connection that sent no token: too many newer connections"),
         }
     }
 }
 
-async fn next(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
+async fn accept_next(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
     // The semaphore is never closed.
-    let room = room.clone().acquire_owned().await.ok();
+    let slot = slots.clone().acquire_owned().await.ok();
     let (stream, _) = listener.accept().await?;
     // A small answer is written whole, so a delay to collect more bytes would gain nothing.
     stream.set_nodelay(true)?;
-    Ok((stream, room))
+    Ok((stream, slot))
 }

@@ -67,7 +67,7 @@ pub(super) async fn append(
         return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")));
     }
     let _room = app.1.copies.try_acquire().map_err(|_| {
-        let message = format!("{} copies are in progress; nothing was copied", super::room::COPIES_MAX);
+        let message = format!("{} copies are in progress; nothing was copied", super::memory_limits::COPIES_MAX);
         Error::new(ErrorKind::Overloaded, message)
     })?;
     app.audit_content(body.from.borrow()).await?;

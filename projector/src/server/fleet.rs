@@ -134,7 +134,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     let show = app.show(false, false, None).await?;
-    app.large(move |app| {
+    app.build_response(move |app| {
         let (visible, budget) = (app.caller().visible(), Budget::new(BYTES_MAX));
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             if budget.is_spent() {

@@ -1,6 +1,6 @@
 //! TLS handshakes, each within a time limit.
 
-use super::{metrics::HandshakeFailures, strangers::Crowded, tls::Tls};
+use super::{metrics::HandshakeFailures, tls::Tls, unauthenticated_connections::Eviction};
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
 use std::{io, pin::Pin, time::Duration};
@@ -52,12 +52,12 @@ impl Failure {
 pub(super) async fn shake(
     stream: Limited,
     tls: &Tls,
-    crowded: &mut Crowded,
+    eviction: &mut Eviction,
     failures: &HandshakeFailures,
 ) -> Option<TlsStream<Limited>> {
     let accepted = tokio::select! {
         accepted = timeout(HANDSHAKE_WAIT, accept(stream, tls)) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
-        () = crowded.out() => Err((Failure::CrowdedOut, None)),
+        () = eviction.evicted() => Err((Failure::CrowdedOut, None)),
     };
     match accepted {
         Ok(stream) => stream,

@@ -6,9 +6,8 @@
 use super::{
     App,
     auth::Principal,
-    problem,
-    room::{REQUESTS_MAX, Room},
-    unescaped,
+    memory_limits::{MemoryLimits, REQUESTS_MAX},
+    problem, unescaped,
 };
 use crate::Error;
 use axum::{
@@ -29,11 +28,11 @@ pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const APPENDS: &str = "/v1/runs/{run}/records";
 
 /// Refuses a request if [`REQUESTS_MAX`] are in progress. Probes are always answered.
-pub(super) async fn admit(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(limits): State<Arc<MemoryLimits>>, request: Request, next: Next) -> Response {
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    match room.requests.try_acquire() {
+    match limits.requests.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => problem(&Error::new(
             ErrorKind::Overloaded,

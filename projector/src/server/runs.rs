@@ -106,7 +106,7 @@ pub(super) async fn records(
         None => app.read_point(run_id.borrow(), &ask, as_of).await?,
     };
     let wanted = Wanted { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
-    app.large(move |app| bytes.encode_page(wanted.page(app)?)).await
+    app.build_response(move |app| bytes.encode_page(wanted.page(app)?)).await
 }
 
 /// A requested page of a run's records.

@@ -1,7 +1,7 @@
 //! The sender of a request and its permissions.
 
 use super::{
-    identities::Credential, limits::Allowance, receipts::Upload, room::Room, token_file::Scope, tokens::Known,
+    identities::Credential, limits::Allowance, receipts::Upload, token_file::Scope, tokens::Known, usage::Usage,
 };
 use crate::{
     Error,
@@ -69,9 +69,9 @@ impl Caller {
     }
 
     /// Its current use and its limits.
-    pub(super) fn room(&self) -> Option<(&Room, &Allowance)> {
+    pub(super) fn usage(&self) -> Option<(&Usage, &Allowance)> {
         match self {
-            Self::Known(known) => Some((&known.grant.room, &known.grant.allowance)),
+            Self::Known(known) => Some((&known.grant.usage, &known.grant.allowance)),
             Self::Unchecked | Self::Nobody => None,
         }
     }

@@ -6,8 +6,8 @@ use super::{
     jwks::Key,
     limits::Allowance,
     receipts::ReceiptKey,
-    room::Room,
     token_file::{self, Scope, TokenFile},
+    usage::Usage,
 };
 use crate::index::{principal::PrincipalKey, query::visible::Visible};
 use std::{
@@ -26,7 +26,7 @@ pub(in crate::server) struct Grant {
     /// Its expiry in the file.
     pub(super) expires_millis: Option<u64>,
     /// Shared by all entries of the principal, including entries of earlier reads of the file.
-    pub(super) room: Arc<Room>,
+    pub(super) usage: Arc<Usage>,
     pub(super) allowance: Allowance,
 }
 
@@ -68,13 +68,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Builds the table. A principal of `before` keeps its room, which counts its requests in flight, and an issuer
+    /// Builds the table. A principal of `before` keeps its usage, which counts its requests in flight, and an issuer
     /// keeps its keys. New issuers have no keys yet.
     ///
     /// Errors: for a file that is not valid.
     pub(super) fn new(path: &Path, file: &TokenFile, before: &Self) -> Result<Self, token_file::Error> {
-        let mut rooms: HashMap<String, Arc<Room>> =
-            before.grants.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.room))).collect();
+        let mut usages: HashMap<String, Arc<Usage>> =
+            before.grants.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.usage))).collect();
         let mut grant = |credential: Credential, principal: &str, scopes: &BTreeSet<Scope>, runs, expires_millis| {
             let grant = Grant {
                 credential: credential.clone(),
@@ -82,7 +82,7 @@ impl Table {
                 scopes: scopes.clone(),
                 visible: Visible::new(runs),
                 expires_millis,
-                room: Arc::clone(rooms.entry(principal.to_owned()).or_default()),
+                usage: Arc::clone(usages.entry(principal.to_owned()).or_default()),
                 allowance: file.limits.allowance(principal),
             };
             (credential, Arc::new(grant))

@@ -1,6 +1,9 @@
 //! Memory and thread limits that all handlers share.
 
-use super::{body, large};
+use super::{
+    body,
+    response_memory::{self, ResponseMemory},
+};
 use crate::index::executor::{Executor, Few};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -16,7 +19,7 @@ pub(super) const COPIES_MAX: usize = 4;
 
 /// The limits.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryLimits {
     /// For requests.
     pub(super) requests: Semaphore,
     /// For long bodies, in KiB.
@@ -24,9 +27,9 @@ pub(super) struct Room {
     /// For past states of runs.
     pub(super) pasts: Arc<Semaphore>,
     /// For answers that may be large.
-    pub(super) large: large::Large,
+    pub(super) response_memory: ResponseMemory,
     /// The threads that build them.
-    pub(super) large_threads: Few,
+    pub(super) response_threads: Few,
     /// The threads that read for streams. They are few, since the allocator keeps memory that a thread freed for that
     /// thread.
     pub(super) stream_threads: Few,
@@ -38,20 +41,20 @@ pub(super) struct Room {
     pub(super) verification: Semaphore,
 }
 
-impl Room {
+impl MemoryLimits {
     pub(super) fn new(executor: &Executor) -> Self {
-        let room = |size| Arc::new(Semaphore::new(size));
+        let semaphore = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
-        let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
+        let (bodies, pasts) = (semaphore(body::MEMORY_BYTES >> 10), semaphore(PASTS_MAX));
         Self {
             requests,
             bodies,
             pasts,
-            large: large::Large::new(),
-            large_threads: Few::new(executor, "runlog-page", large::MADE_MAX),
+            response_memory: ResponseMemory::new(),
+            response_threads: Few::new(executor, "runlog-page", response_memory::BUILDS_MAX),
             stream_threads: Few::new(executor, "runlog-stream", STREAM_THREADS),
             copies: Semaphore::new(COPIES_MAX),
-            weaknesses: room(1),
+            weaknesses: semaphore(1),
             verification: Semaphore::new(1),
         }
     }

@@ -1,7 +1,7 @@
 //! Tracks how much a principal does at a time and over time, so that one principal cannot starve the others.
 //!
-//! A room belongs to one principal and exists as long as the file has an entry for that principal, so there are at most
-//! as many rooms as entries. Without tokens, only the server's own limits apply: peers behind a proxy share an address,
+//! A [`Usage`] belongs to one principal and exists as long as the file has an entry for that principal, so there are at most
+//! as many as entries. Without tokens, only the server's own limits apply: peers behind a proxy share an address,
 //! and local users may do everything anyway.
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error,
-    server::{large::Large, room::PASTS_MAX},
+    server::{memory_limits::PASTS_MAX, response_memory::ResponseMemory},
 };
 use runlog_schemas::answer::ErrorKind;
 use std::{
@@ -30,7 +30,7 @@ const BODIES_BYTES: usize = 80 << 20;
 
 /// The use of one principal, with all its tokens together.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Usage {
     requests: Arc<AtomicU64>,
     streams: Arc<AtomicU64>,
     streams_of_all_runs: Arc<AtomicU64>,
@@ -40,11 +40,11 @@ pub(super) struct Room {
     /// For past states of runs: half of the server's limit.
     pasts: Arc<Semaphore>,
     /// Its share of the quotas of large answers.
-    large: Large,
+    response_memory: ResponseMemory,
     rates: Mutex<Rates>,
 }
 
-impl Default for Room {
+impl Default for Usage {
     fn default() -> Self {
         Self {
             requests: Arc::default(),
@@ -53,7 +53,7 @@ impl Default for Room {
             connections: Arc::default(),
             bodies: Arc::new(Semaphore::new(BODIES_BYTES >> 10)),
             pasts: Arc::new(Semaphore::new(PASTS_MAX / 2)),
-            large: Large::share(),
+            response_memory: ResponseMemory::new_share(),
             rates: Mutex::default(),
         }
     }
@@ -89,12 +89,12 @@ impl Drop for InProgress {
 
 /// Counts a connection of a principal until this is dropped.
 #[derive(Debug)]
-pub(in crate::server) struct Held(InProgress);
+pub(in crate::server) struct CountedConnection(InProgress);
 
-impl Held {
+impl CountedConnection {
     /// Whether the connection counts for the caller's principal.
     pub(in crate::server) fn is_of(&self, caller: &Caller) -> bool {
-        caller.room().is_some_and(|(room, _)| Arc::ptr_eq(&room.connections, &self.0.0))
+        caller.usage().is_some_and(|(usage, _)| Arc::ptr_eq(&usage.connections, &self.0.0))
     }
 }
 
@@ -102,8 +102,8 @@ impl Caller {
     /// Counts a connection until it ends. Without tokens it is not counted.
     ///
     /// Errors: `Overloaded`; nothing happened.
-    pub(in crate::server) fn connection(&self) -> Result<Option<Held>, Error> {
-        Ok(self.begin(Limit::Connections, |room| &room.connections)?.map(Held))
+    pub(in crate::server) fn connection(&self) -> Result<Option<CountedConnection>, Error> {
+        Ok(self.count_in_progress(Limit::Connections, |usage| &usage.connections)?.map(CountedConnection))
     }
 
     /// Counts a request until it is answered. Without tokens it is not counted.
@@ -111,47 +111,51 @@ impl Caller {
     /// Errors: `Overloaded`; nothing happened.
     pub(super) fn request(&self) -> Result<Option<InProgress>, Error> {
         self.take(Limit::RequestsPerSecond, 1)?;
-        self.begin(Limit::RequestsInProgress, |room| &room.requests)
+        self.count_in_progress(Limit::RequestsInProgress, |usage| &usage.requests)
     }
 
     /// Counts a stream of a run until it ends.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(in crate::server) fn stream(&self) -> Result<Option<InProgress>, Error> {
-        self.begin(Limit::Streams, |room| &room.streams)
+        self.count_in_progress(Limit::Streams, |usage| &usage.streams)
     }
 
     /// Counts a stream of all runs until it ends; a server allows few.
     pub(in crate::server) fn stream_of_all_runs(&self) -> Result<Option<InProgress>, Error> {
-        self.begin(Limit::StreamsOfAllRuns, |room| &room.streams_of_all_runs)
+        self.count_in_progress(Limit::StreamsOfAllRuns, |usage| &usage.streams_of_all_runs)
     }
 
     /// Waits for memory for a long body, in KiB.
     pub(in crate::server) async fn body(&self, kilobytes: u32) -> Option<OwnedSemaphorePermit> {
-        let (room, _) = self.room()?;
+        let (usage, _) = self.usage()?;
         // It is never closed.
-        room.bodies.clone().acquire_many_owned(kilobytes).await.ok()
+        usage.bodies.clone().acquire_many_owned(kilobytes).await.ok()
     }
 
     /// Waits for a permit to fold a past state of a run.
     pub(in crate::server) async fn past(&self) -> Option<OwnedSemaphorePermit> {
-        let (room, _) = self.room()?;
+        let (usage, _) = self.usage()?;
         // It is never closed.
-        room.pasts.clone().acquire_owned().await.ok()
+        usage.pasts.clone().acquire_owned().await.ok()
     }
 
     /// The principal's share of the quotas of large answers; absent without tokens.
-    pub(in crate::server) fn large(&self) -> Option<&Large> {
-        self.room().map(|(room, _)| &room.large)
+    pub(in crate::server) fn response_memory(&self) -> Option<&ResponseMemory> {
+        self.usage().map(|(usage, _)| &usage.response_memory)
     }
 
-    fn begin(&self, limit: Limit, of: impl Fn(&Room) -> &Arc<AtomicU64>) -> Result<Option<InProgress>, Error> {
-        let Some((room, allowance)) = self.room() else { return Ok(None) };
+    fn count_in_progress(
+        &self,
+        limit: Limit,
+        counter: impl Fn(&Usage) -> &Arc<AtomicU64>,
+    ) -> Result<Option<InProgress>, Error> {
+        let Some((usage, allowance)) = self.usage() else { return Ok(None) };
         let max = allowance.get(limit);
         // Counts before it compares: a race can refuse a request too many, but never admits one too many.
-        let request = InProgress(Arc::clone(of(room)));
-        if request.0.fetch_add(1, Ordering::Relaxed) < max {
-            return Ok(Some(request));
+        let in_progress = InProgress(Arc::clone(counter(usage)));
+        if in_progress.0.fetch_add(1, Ordering::Relaxed) < max {
+            return Ok(Some(in_progress));
         }
         Err(self.over(limit, max, None))
     }
@@ -177,8 +181,8 @@ impl Caller {
 
     /// Changes the use of a limit per time. Returns none without such a limit.
     fn bucket<T>(&self, limit: Limit, change: impl FnOnce(&mut Bucket, u64, Instant) -> T) -> Option<T> {
-        let (room, allowance) = self.room()?;
-        let mut rates = room.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let (usage, allowance) = self.usage()?;
+        let mut rates = usage.rates.lock().unwrap_or_else(PoisonError::into_inner);
         Some(change(rates.bucket(limit)?, allowance.get(limit), Instant::now()))
     }
 

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Answers that are built concurrently, at most half of them for one principal. Each reads some 16 MiB and takes a
 /// multiple of that while it is built.
-pub(super) const MADE_MAX: usize = 4;
+pub(super) const BUILDS_MAX: usize = 4;
 /// An answer up to this size needs no quota, bytes; longer ones share [`UNSENT_BYTES_MAX`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Longer answers that are not sent yet, bytes, at most half of them for one principal.
@@ -35,38 +35,38 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// The quotas of large answers.
 #[derive(Debug)]
-pub(super) struct Large {
-    made: Arc<Semaphore>,
+pub(super) struct ResponseMemory {
+    builds: Arc<Semaphore>,
     /// In KiB.
     unsent: Arc<Semaphore>,
 }
 
-impl Large {
+impl ResponseMemory {
     pub(super) fn new() -> Self {
-        Self::of(1)
+        Self::with_shares(1)
     }
 
     /// Makes the share of one principal.
-    pub(super) fn share() -> Self {
-        Self::of(2)
+    pub(super) fn new_share() -> Self {
+        Self::with_shares(2)
     }
 
-    fn of(shares: usize) -> Self {
-        let room = |size| Arc::new(Semaphore::new(size / shares));
-        Self { made: room(MADE_MAX), unsent: room(UNSENT_BYTES_MAX >> 10) }
+    fn with_shares(shares: usize) -> Self {
+        let semaphore = |size| Arc::new(Semaphore::new(size / shares));
+        Self { builds: semaphore(BUILDS_MAX), unsent: semaphore(UNSENT_BYTES_MAX >> 10) }
     }
 
     /// Waits for a permit to build an answer.
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+    async fn acquire_build(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
-        self.made.clone().acquire_owned().await.ok()
+        self.builds.clone().acquire_owned().await.ok()
     }
 
     /// Reserves quota for a built answer. An answer beyond half the quota reserves half.
-    fn unsent(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
+    fn reserve_unsent(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
         let kilobytes = bytes.min(UNSENT_BYTES_MAX / 2).div_ceil(1 << 10);
-        let room = self.unsent.clone().try_acquire_many_owned(u32::try_from(kilobytes).unwrap_or(u32::MAX));
-        room.map_err(|_| Error::new(ErrorKind::Overloaded, FULL))
+        let permit = self.unsent.clone().try_acquire_many_owned(u32::try_from(kilobytes).unwrap_or(u32::MAX));
+        permit.map_err(|_| Error::new(ErrorKind::Overloaded, FULL))
     }
 }
 
@@ -74,18 +74,21 @@ impl App {
     /// Runs `read` on a dedicated thread, once it has a permit, and answers with the JSON of the result.
     ///
     /// Errors: errors of `read`; `Overloaded` if unread answers of other requests use up the quota.
-    pub(super) async fn large<T: Serialize>(
+    pub(super) async fn build_response<T: Serialize>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<Response, Error> {
-        let share = self.caller().large();
+        let share = self.caller().response_memory();
         // The principal's permit comes first: a request that waits for it holds no shared permit. The thread owns both,
         // since it continues when the client disconnects.
-        let made = (OptionFuture::from(share.map(Large::turn)).await, self.1.large.turn().await);
+        let permits = (
+            OptionFuture::from(share.map(ResponseMemory::acquire_build)).await,
+            self.1.response_memory.acquire_build().await,
+        );
         let app = self.clone();
         let executor = &self.0.shared.config.executor;
-        let text = self.1.large_threads.run(executor, move || {
-            let _made = made;
+        let text = self.1.response_threads.run(executor, move || {
+            let _permits = permits;
             let mut text = Text::default();
             serde_json::to_writer(&mut text, &read(&app)?).map_err(|error| {
                 Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").because(error)
@@ -94,13 +97,13 @@ impl App {
         });
         let text = text.await.map_err(no_answer)??;
         let length = HeaderValue::from(text.bytes);
-        let room = if text.bytes > SMALL_BYTES_MAX {
-            let share = share.map(|share| share.unsent(text.bytes)).transpose()?;
-            Some((share, self.1.large.unsent(text.bytes)?))
+        let reservation = if text.bytes > SMALL_BYTES_MAX {
+            let share = share.map(|share| share.reserve_unsent(text.bytes)).transpose()?;
+            Some((share, self.1.response_memory.reserve_unsent(text.bytes)?))
         } else {
             None
         };
-        let body = text.sent_from(room);
+        let body = text.into_body(reservation);
         let kind = HeaderValue::from_static("application/json");
         Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_LENGTH, length)], body).into_response())
     }
@@ -137,9 +140,9 @@ impl Write for Text {
 
 impl Text {
     /// Makes a body that holds its quota until its last chunk is sent. A single chunk would leave the quota at once.
-    fn sent_from(self, room: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>) -> Body {
-        Body::from_stream(stream::unfold((self.chunks, room), |(mut chunks, room)| async move {
-            chunks.pop_front().map(|chunk| (Ok::<_, Infallible>(Bytes::from(chunk)), (chunks, room)))
+    fn into_body(self, reservation: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>) -> Body {
+        Body::from_stream(stream::unfold((self.chunks, reservation), |(mut chunks, reservation)| async move {
+            chunks.pop_front().map(|chunk| (Ok::<_, Infallible>(Bytes::from(chunk)), (chunks, reservation)))
         }))
     }
 }

@@ -126,19 +126,19 @@ impl App {
 
     /// All routes, with the checks that the options ask for.
     fn router(self) -> Router {
-        let add = |router: Router<Self>, route: Route| router.route(route.path, route.guarded());
+        let add = |router: Router<Self>, route: Route| router.route(route.path, route.guard());
         let router = routes().into_iter().fold(Router::new(), add);
         router
-            .fallback(unknown)
-            .method_not_allowed_fallback(not_so)
+            .fallback(refuse_path)
+            .method_not_allowed_fallback(refuse_method)
             .layer(middleware::map_response(reshape))
-            .layer(middleware::from_fn(legible))
+            .layer(middleware::from_fn(check_url_text))
             .layer(middleware::from_fn_with_state(self.1.clone(), requests::admit))
             .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
             .layer(middleware::from_fn_with_state(self.5.clone(), auth::authenticate))
             .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
             .layer(middleware::from_fn_with_state(Folders::new(&self.0), folders::hide))
-            .layer(middleware::map_response(requests::not_stored))
+            .layer(middleware::map_response(requests::forbid_storing))
             .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
             .with_state(self)
     }
@@ -149,12 +149,12 @@ impl App {
         let add = |router: Router<Self>, route: Route| router.route(route.path, route.handler);
         probes
             .fold(Router::new(), add)
-            .fallback(unknown_to_admin)
-            .method_not_allowed_fallback(not_so)
+            .fallback(refuse_admin_path)
+            .method_not_allowed_fallback(refuse_method)
             .layer(middleware::map_response(reshape))
             .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
             .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
-            .layer(middleware::map_response(requests::not_stored))
+            .layer(middleware::map_response(requests::forbid_storing))
             .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
             .with_state(self)
     }
@@ -193,20 +193,20 @@ impl IntoResponse for Error {
 
 /// Refuses a query that is not UTF-8: with replacement characters it would ask for something else. Refuses a path with
 /// `.` or `..` segments too, since most clients remove them before they send the request.
-async fn legible(request: Request, next: middleware::Next) -> Response {
-    let dots = |segment: &str| String::from_utf8(unescaped(segment)).ok().and_then(|text| id::dots(&text));
+async fn check_url_text(request: Request, next: middleware::Next) -> Response {
+    let dots = |segment: &str| String::from_utf8(decode_percent(segment)).ok().and_then(|text| id::dots(&text));
     if let Some(dots) = request.uri().path().split('/').find_map(dots) {
         let message = format!("the path must not have the segment {dots:?}, since most clients remove it from a URL");
         return problem(&Error::new(ErrorKind::Usage, message));
     }
-    match std::str::from_utf8(&unescaped(request.uri().query().unwrap_or_default())) {
+    match std::str::from_utf8(&decode_percent(request.uri().query().unwrap_or_default())) {
         Ok(_) => next.run(request).await,
         Err(error) => problem(&Error::new(ErrorKind::Usage, "the query is not UTF-8").because(error)),
     }
 }
 
 /// Decodes the percent escapes of a part of a URL.
-fn unescaped(text: &str) -> Vec<u8> {
+fn decode_percent(text: &str) -> Vec<u8> {
     let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
     while let Some(byte) = text.as_bytes().get(at) {
@@ -217,7 +217,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-async fn not_so(uri: Uri, request: Request) -> Response {
+async fn refuse_method(uri: Uri, request: Request) -> Response {
     let message = format!("{} does not take {}", uri.path(), request.method());
     let problem = Error::new(ErrorKind::Usage, message).problem();
     respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
@@ -231,7 +231,7 @@ fn index() -> Response {
 
 /// Answers an unknown path with the kind `usage`. The kind `not_found` means that the path is known and the resource
 /// absent.
-async fn unknown(uri: Uri, request: Request) -> Response {
+async fn refuse_path(uri: Uri, request: Request) -> Response {
     if uri.path() == "/" && request.method() == Method::GET {
         return index();
     }
@@ -240,7 +240,7 @@ async fn unknown(uri: Uri, request: Request) -> Response {
     respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
 }
 
-async fn unknown_to_admin(uri: Uri) -> Response {
+async fn refuse_admin_path(uri: Uri) -> Response {
     let message = format!("no such resource: {}; this address serves {}", uri.path(), requests::PROBES.join(", "));
     let problem = Error::new(ErrorKind::Usage, message).problem();
     respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })

@@ -129,11 +129,11 @@ pub(super) async fn append(
             let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
             return Err(invalid(format!("record {index} needs a record_id: {why}")));
         }
-        let draft_warnings = draft.warnings();
-        if let Some(first) = draft_warnings.first().filter(|_| query.strict) {
+        let found = draft.warnings();
+        if let Some(first) = found.first().filter(|_| query.strict) {
             return Err(invalid(format!("record {index}: {}, at {:?}", first.message, first.pointer)));
         }
-        warnings.push(draft_warnings);
+        warnings.push(found);
         drafts.push(draft);
     }
     contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;

@@ -115,7 +115,7 @@ impl Audit {
 
 impl Lines {
     fn open(path: PathBuf) -> io::Result<Self> {
-        let file = Mutex::new(opened(&path)?);
+        let file = Mutex::new(open_file(&path)?);
         Ok(Self { path, file, bytes_max: FILE_BYTES_MAX })
     }
 
@@ -143,12 +143,12 @@ impl Lines {
         };
         let free = (1..u32::MAX).map(numbered).find(|path| !path.exists());
         fs::rename(&self.path, free.ok_or_else(|| io::Error::other("no free name to put the audit log aside"))?)?;
-        opened(&self.path)
+        open_file(&self.path)
     }
 }
 
 /// Opens the file at the start of a line.
-fn opened(path: &Path) -> io::Result<File> {
+fn open_file(path: &Path) -> io::Result<File> {
     let mut file = fs::OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
     if end > 0 {

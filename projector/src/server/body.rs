@@ -115,11 +115,11 @@ impl App {
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let until = Instant::now() + wait;
         if let Err(refused) = caller.take(Limit::BodyBytesPerSecond, declared.unwrap_or_default() as u64) {
-            discarded(request.into_body(), until).await;
+            discard_body(request.into_body(), until).await;
             return Err(refused);
         }
         let mut reservation = Reservation::new(caller.clone(), self.1.bodies.clone(), declared, limit);
-        let bytes = received(request.into_body(), until, &mut reservation).await?;
+        let bytes = read_body(request.into_body(), until, &mut reservation).await?;
         if declared.is_none() {
             caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
         }
@@ -134,7 +134,7 @@ const UNLIKE_HEAD: &str = "the body is not as the request's head says: as long a
 
 /// Reads a body whose client keeps sending until `until`. The buffer has the declared size from the start: a growing
 /// buffer is in memory twice, and pages that receive no bytes are never touched.
-async fn received(body: Body, until: Instant, reservation: &mut Reservation) -> Result<Vec<u8>, Error> {
+async fn read_body(body: Body, until: Instant, reservation: &mut Reservation) -> Result<Vec<u8>, Error> {
     let (mut started, limit) = (Instant::now(), reservation.limit);
     let mut bytes = Vec::with_capacity(reservation.declared.unwrap_or_default());
     let mut body = Limited::new(body, limit);
@@ -165,7 +165,7 @@ async fn received(body: Body, until: Instant, reservation: &mut Reservation) -> 
 
 /// Reads and drops a body for at most the time that a client may pause. If the connection closed while the client still
 /// sends, the client could lose the error.
-async fn discarded(mut body: Body, until: Instant) {
+async fn discard_body(mut body: Body, until: Instant) {
     let until = until.min(Instant::now() + STALL_MAX);
     while let Ok(Some(Ok(_))) = timeout_at(until, body.frame()).await {}
 }

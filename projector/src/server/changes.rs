@@ -2,7 +2,7 @@
 
 use super::{
     App, Ask,
-    tail::{Ends, Source, Told, events, from},
+    tail::{Ends, EventItem, Source, events, from},
 };
 use crate::index::{
     Error,
@@ -63,7 +63,7 @@ struct Folding {
     deltas: Deltas,
 }
 
-impl Told for Change {
+impl EventItem for Change {
     fn cursor(&self) -> &str {
         &self.cursor
     }
@@ -98,7 +98,7 @@ pub(super) async fn stream(
     let begin =
         start.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.positions.iter().map(|at| at.next).collect()));
     let ends = Ends::for_all_runs(&app)?;
-    let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
+    let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(explain_dropped)?;
     let cursor = match start {
         Some(cursor) => cursor,
         None => end(&app, index, follower.next_offsets())?,
@@ -109,7 +109,7 @@ pub(super) async fn stream(
 }
 
 /// Explains that changes of dropped records cannot be sent again.
-fn dropped(error: Error) -> Error {
+fn explain_dropped(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }

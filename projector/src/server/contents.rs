@@ -98,7 +98,7 @@ pub(super) async fn may_name(
     drafts: &[Draft],
     receipts: &[String],
 ) -> Result<(), Error> {
-    for stored in drafts.iter().flat_map(|draft| named(&draft.record)) {
+    for stored in drafts.iter().flat_map(|draft| stored_payloads(&draft.record)) {
         let upload = Upload { journal_id: &app.0.journal().journal_id, run_id, stored };
         let caller = app.caller();
         if caller.reads_all_content() || receipts.iter().any(|receipt| caller.proves(receipt, upload)) {
@@ -118,7 +118,7 @@ pub(super) async fn may_name(
 }
 
 /// Returns the contents that a record or the records of its batch name.
-fn named(record: &JournalRecord) -> impl Iterator<Item = &StoredPayload> {
+fn stored_payloads(record: &JournalRecord) -> impl Iterator<Item = &StoredPayload> {
     let members = match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
         _ => &[],

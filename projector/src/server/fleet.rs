@@ -114,7 +114,7 @@ pub(super) struct EffectsQuery {
 }
 
 impl EffectsQuery {
-    fn listed(&self) -> Result<Listed, Error> {
+    fn selection(&self) -> Result<Listed, Error> {
         match (self.contradicted, self.unsafe_only, self.pending) {
             (false, true, _) => Ok(Listed::Unsafe),
             (false, false, true) => Ok(Listed::Pending),
@@ -129,7 +129,7 @@ impl EffectsQuery {
 }
 
 pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Error> {
-    let listed = query.listed()?;
+    let listed = query.selection()?;
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;

@@ -40,7 +40,7 @@ impl Folders {
     }
 
     /// Replaces the paths in a problem.
-    pub(super) fn hidden_in(&self, problem: Problem) -> Problem {
+    pub(super) fn hide_in(&self, problem: Problem) -> Problem {
         let hide = |detail: String, (path, name): &(String, &str)| detail.replace(path.as_str(), name);
         Problem { detail: self.0.iter().fold(problem.detail, hide), ..problem }
     }
@@ -54,7 +54,7 @@ pub(super) async fn hide(State(folders): State<Folders>, request: Request, next:
     }
     let (mut parts, body) = response.into_parts();
     let body = to_bytes(body, PROBLEM_BYTES_MAX).await.unwrap_or_default();
-    let problem = serde_json::from_slice::<Problem>(&body).ok().map(|problem| folders.hidden_in(problem));
+    let problem = serde_json::from_slice::<Problem>(&body).ok().map(|problem| folders.hide_in(problem));
     let hidden = problem.and_then(|problem| serde_json::to_vec(&problem).ok());
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, hidden.map_or_else(|| Body::from(body), Body::from))

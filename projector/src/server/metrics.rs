@@ -200,7 +200,7 @@ impl Metrics {
     }
 
     /// Counts an answered request. `path` is the route's path, with parameters in braces.
-    pub(super) fn answered(&self, method: &str, path: Option<&str>, status: u16, spent: Duration) {
+    pub(super) fn count_request(&self, method: &str, path: Option<&str>, status: u16, spent: Duration) {
         // Clients must not be able to create labels.
         let method = if matches!(method, "GET" | "HEAD" | "POST") { method } else { "other" };
         let path = path.unwrap_or("other");
@@ -211,7 +211,7 @@ impl Metrics {
     }
 
     /// Raises the counter of replaced clients to the log's counts.
-    fn replaced(&self, counts: &BTreeMap<Client, u64>) {
+    fn count_replacements(&self, counts: &BTreeMap<Client, u64>) {
         let counters = self.clients_replaced.lock().unwrap_or_else(PoisonError::into_inner);
         for client in Client::ALL {
             let counter = counters.get_or_create_owned(&[("client", client.as_str().to_owned())]);
@@ -307,7 +307,7 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
         Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
     }
     let clients = app.0.log().clients();
-    metrics.replaced(&clients.replaced);
+    metrics.count_replacements(&clients.replaced);
     metrics.stalled.set(i64::try_from(clients.stalls.len()).unwrap_or(i64::MAX));
     let failed = app.tokens_failure().is_some() || !app.key_failures().is_empty();
     metrics.token_failures.set(i64::from(failed));

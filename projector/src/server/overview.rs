@@ -12,7 +12,7 @@ use runlog_schemas::answer::{
 };
 
 /// Counts the runs that the caller may see.
-async fn counted(app: &App) -> Result<Counted, Error> {
+async fn read_counts(app: &App) -> Result<Counted, Error> {
     let visible = app.caller().visible();
     if visible.is_all() { app.counts().await } else { app.read(move |app| Ok(app.count(&visible))).await }
 }
@@ -33,7 +33,7 @@ fn pending(counts: PendingCounts) -> PendingByState {
 
 pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overview>, Error> {
     let health = app.health().await;
-    let Counted { counts, unreadable } = counted(&app).await?;
+    let Counted { counts, unreadable } = read_counts(&app).await?;
     let is_stopped = |health: &PartitionHealth| health.state == PartitionState::Stopped;
     let is_unavailable = |health: &&PartitionHealth| {
         let rebuilt = app.0.shared.older(health.partition).is_some();

@@ -6,8 +6,9 @@
 use super::{
     App,
     auth::Principal,
+    decode_percent,
     memory_limits::{MemoryLimits, REQUESTS_MAX},
-    problem, unescaped,
+    problem,
 };
 use crate::Error;
 use axum::{
@@ -42,7 +43,7 @@ pub(super) async fn admit(State(limits): State<Arc<MemoryLimits>>, request: Requ
 }
 
 /// Forbids caching, since an answer is outdated at once, and content sniffing by browsers.
-pub(super) async fn not_stored(mut response: Response) -> Response {
+pub(super) async fn forbid_storing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
@@ -57,7 +58,7 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     let (status, spent) = (response.status(), started.elapsed());
     let kind = response.extensions().get::<ErrorKind>().copied();
     let principal = response.extensions().get::<Principal>().cloned();
-    app.metrics().answered(method.as_str(), matched.as_deref(), status.as_u16(), spent);
+    app.metrics().count_request(method.as_str(), matched.as_deref(), status.as_u16(), spent);
     if let Some(kind) = kind.filter(|_| method == Method::POST && matched.as_deref() == Some(APPENDS)) {
         app.metrics().append_failed(kind);
     }
@@ -107,7 +108,7 @@ fn level(status: StatusCode, matched: Option<&str>) -> Level {
 /// Extracts the run from `/v1/runs/{run}/…`.
 fn run(path: &str) -> Option<String> {
     let segment = path.strip_prefix("/v1/runs/")?.split('/').next()?;
-    String::from_utf8(unescaped(segment)).ok().filter(|run| !run.is_empty())
+    String::from_utf8(decode_percent(segment)).ok().filter(|run| !run.is_empty())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Route {
     }
 
     /// Wraps the handler so that it runs only for callers with the access that it needs.
-    pub(super) fn guarded(self) -> MethodRouter<App> {
+    pub(super) fn guard(self) -> MethodRouter<App> {
         let access = self.access;
         self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
             auth::permit(access, request, next)

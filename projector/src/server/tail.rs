@@ -93,12 +93,12 @@ fn revoked() -> Error {
 }
 
 /// The content of an event.
-pub(super) trait Told: Serialize + Send {
+pub(super) trait EventItem: Serialize + Send {
     /// The cursor that resumes after it.
     fn cursor(&self) -> &str;
 }
 
-impl Told for Line {
+impl EventItem for Line {
     fn cursor(&self) -> &str {
         &self.cursor
     }
@@ -107,7 +107,7 @@ impl Told for Line {
 /// A source of events: lines or changes.
 pub(super) trait Source: Send + 'static {
     /// The content of each event.
-    type Item: Told;
+    type Item: EventItem;
     /// Waits for the next item. Returns none at the end of the stream.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
 }
@@ -156,7 +156,7 @@ pub(super) fn events(ends: Ends, source: impl Source) -> Sse<impl Stream<Item = 
             Err(error) => {
                 let event = Event::default()
                     .event("error")
-                    .json_data(ends.folders.hidden_in(error.problem()))
+                    .json_data(ends.folders.hide_in(error.problem()))
                     .unwrap_or_default();
                 Some((Ok(event), None))
             }

@@ -83,14 +83,14 @@ impl Jwk {
 
     /// Errors: the reason in words.
     fn key(&self, algorithm: Algorithm) -> Result<Key, &'static str> {
-        let coordinate = |text: &Option<String>| match unsigned(text) {
+        let coordinate = |text: &Option<String>| match decode_unsigned(text) {
             Some(bytes) if bytes.len() == COORDINATE_BYTES => Ok(bytes),
             _ => Err("a coordinate is not 32 bytes in base64url"),
         };
         match algorithm {
             Algorithm::Rs256 => {
                 let number =
-                    |text| unsigned(text).map(|bytes| bytes.into_iter().skip_while(|byte| *byte == 0).collect());
+                    |text| decode_unsigned(text).map(|bytes| bytes.into_iter().skip_while(|byte| *byte == 0).collect());
                 let number = |text| number(text).ok_or("`n` and `e` are not base64url");
                 let (n, e): (Vec<u8>, Vec<u8>) = (number(&self.n)?, number(&self.e)?);
                 if RSA_BYTES.contains(&n.len()) {
@@ -105,7 +105,7 @@ impl Jwk {
     }
 }
 
-fn unsigned(text: &Option<String>) -> Option<Vec<u8>> {
+fn decode_unsigned(text: &Option<String>) -> Option<Vec<u8>> {
     BASE64_URL_SAFE_NO_PAD.decode(text.as_deref()?).ok()
 }
 

@@ -45,7 +45,7 @@ impl ReceiptKey {
     /// Issues a receipt. Returns it with its expiry, milliseconds since the Unix epoch.
     pub(super) fn issue(&self, upload: Upload<'_>, now_millis: u64) -> (String, u64) {
         let expires = now_millis.saturating_add(VALID_MILLIS);
-        let tag = hmac::sign(&self.0, &signed(upload, expires));
+        let tag = hmac::sign(&self.0, &signed_bytes(upload, expires));
         (format!("{expires}.{}", hex(tag.as_ref())), expires)
     }
 
@@ -53,12 +53,12 @@ impl ReceiptKey {
     pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>, now_millis: u64) -> bool {
         let Some((expires, tag)) = receipt.split_once('.') else { return false };
         let (Ok(expires), Some(tag)) = (expires.parse(), super::token_file::digest(tag)) else { return false };
-        hmac::verify(&self.0, &signed(upload, expires), &tag).is_ok() && now_millis < expires
+        hmac::verify(&self.0, &signed_bytes(upload, expires), &tag).is_ok() && now_millis < expires
     }
 }
 
 /// Encodes each part after its length, so that different uploads have different bytes.
-fn signed(Upload { journal_id, run_id, stored }: Upload<'_>, expires_millis: u64) -> Vec<u8> {
+fn signed_bytes(Upload { journal_id, run_id, stored }: Upload<'_>, expires_millis: u64) -> Vec<u8> {
     let mut bytes = PURPOSE.to_vec();
     for part in [journal_id, run_id.as_str(), &stored.payload_type.to_string(), &stored.sha256.to_string()] {
         bytes.extend((part.len() as u64).to_be_bytes());

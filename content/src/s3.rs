@@ -65,15 +65,15 @@ pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>
 
 /// Accepts an endpoint without TLS on this machine, or if `allow_http` is set.
 fn over_tls(builder: AmazonS3Builder) -> Result<AmazonS3Builder, Error> {
-    let of = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
-    let Some(endpoint) = of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint)) else {
+    let option = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
+    let Some(endpoint) = option(AmazonS3ConfigKey::S3Endpoint).or_else(|| option(AmazonS3ConfigKey::Endpoint)) else {
         return Ok(builder);
     };
     let plain = endpoint.split_once("://").filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
     match plain.and_then(|(_, rest)| rest.split('/').next()) {
         None => Ok(builder),
         Some(authority) if is_this_machine(authority) => Ok(builder.with_allow_http(true)),
-        Some(_) if of(ALLOW_HTTP).as_deref() == Some("true") => Ok(builder),
+        Some(_) if option(ALLOW_HTTP).as_deref() == Some("true") => Ok(builder),
         Some(authority) => {
             let authority = authority.rsplit('@').next().unwrap_or_default();
             let what = format!("the content store's endpoint http://{authority} is not encrypted");

@@ -70,8 +70,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    /// Reads the cached answers, without a request. Requests run on the current runtime, which must outlive them. `http` is
-    /// that of [`Client::new`].
+    /// Reads the cached answers, without a request. Requests run on the current runtime, which must outlive them. `http` has
+    /// the trusted authorities, as for [`Client::new`].
     ///
     /// Errors: `Invalid` if the folder cannot be used or the client cannot be created.
     pub fn open(config: Config, http: reqwest::ClientBuilder) -> Result<Self, Error> {

@@ -28,7 +28,7 @@ const TRANSIENT: [Fault; 10] = [
 
 fn config(url: &str) -> Config {
     let mut config = Config::new(url, "t").unwrap();
-    // What hangs is waited for; what a busy machine is slow with must not be given up.
+    // `request` ends a request that hangs. The deadline must not pass on a busy machine.
     config.request = Duration::from_secs(2);
     config.deadline = Duration::from_secs(120);
     config.pause = Duration::ZERO;
@@ -117,7 +117,7 @@ async fn only_the_interface_itself_says_that_an_id_is_unknown() {
     // It may have been registered meanwhile: a server that starts again asks again.
     let id = stub.add(JOURNAL_RECORD);
     assert_eq!(registry(&stub.url, folder.path()).resolve(id).await.unwrap(), schema::lowest());
-    // Of a schema that is not the journal's the answer is kept, and is that nobody here reads it.
+    // The answer about a foreign schema is cached: this build does not read that schema.
     let foreign = stub.add("\"int\"");
     let error = client.resolve(foreign).await.unwrap_err();
     assert!(error.stops() && error.to_string().contains("fingerprint"), "{error}");

@@ -183,7 +183,7 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     Ok(created)
 }
 
-/// Returns the settings that are weaker than those of a topic of [`create_topic`], one sentence each for an operator.
+/// Returns the settings that are weaker than the settings of [`create_topic`], one sentence each for an operator.
 pub fn weaknesses(info: &TopicInfo) -> Vec<String> {
     let setting = |name: &str| info.configs.get(name).map_or("unknown", String::as_str);
     let number = |name: &str| setting(name).parse::<u64>().unwrap_or(0);

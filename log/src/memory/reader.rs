@@ -11,19 +11,19 @@ use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader};
 
 pub(super) struct MemoryReader {
     shared: Arc<Shared>,
-    places: BTreeMap<PartitionId, Place>,
+    positions: BTreeMap<PartitionId, Position>,
     /// Index of the partition that is served first. Each call begins with the next one.
-    turn: usize,
+    first_partition: usize,
 }
 
-struct Place {
+struct Position {
     next: Offset,
     delivered: u64,
 }
 
 /// The records of one pass over the log.
 #[derive(Default)]
-struct Taken {
+struct Polled {
     records: Vec<Delivery>,
     bytes: usize,
     moved: bool,
@@ -31,47 +31,60 @@ struct Taken {
 
 impl MemoryReader {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, places: BTreeMap::new(), turn: 0 }
+        Self { shared, positions: BTreeMap::new(), first_partition: 0 }
     }
 
-    fn take(&mut self, state: &State, max: usize) -> Result<Taken, Error> {
-        let mut taken = Taken::default();
-        let mut order: Vec<PartitionId> = self.places.keys().copied().collect();
+    fn poll_once(&mut self, state: &State, max: usize) -> Result<Polled, Error> {
+        let mut polled = Polled::default();
+        let mut order: Vec<PartitionId> = self.positions.keys().copied().collect();
         if order.is_empty() {
-            return Ok(taken);
+            return Ok(polled);
         }
-        let first = self.turn % order.len();
+        let first = self.first_partition % order.len();
         order.rotate_left(first);
-        self.turn = self.turn.wrapping_add(1);
-        let mut before = None;
+        self.first_partition = self.first_partition.wrapping_add(1);
+        let mut last_count = None;
         // Repeats until a round yields no more records.
-        while before.replace(taken.records.len()) != Some(taken.records.len()) && taken.records.len() < max {
-            self.round(&order, state, max, &mut taken)?;
+        while last_count.replace(polled.records.len()) != Some(polled.records.len()) && polled.records.len() < max {
+            self.poll_partitions(&order, state, max, &mut polled)?;
         }
-        Ok(taken)
+        Ok(polled)
     }
 
-    fn round(&mut self, order: &[PartitionId], state: &State, max: usize, taken: &mut Taken) -> Result<(), Error> {
+    fn poll_partitions(
+        &mut self,
+        order: &[PartitionId],
+        state: &State,
+        max: usize,
+        polled: &mut Polled,
+    ) -> Result<(), Error> {
         let chunk = self.shared.options.chunk.unwrap_or(max);
         for &partition in order {
-            let Some(place) = self.places.get_mut(&partition) else { continue };
-            if place.next < state.partitions[partition.index()].start {
-                if taken.records.is_empty() && !taken.moved {
+            let Some(position) = self.positions.get_mut(&partition) else { continue };
+            if position.next < state.partitions[partition.index()].start {
+                if polled.records.is_empty() && !polled.moved {
                     let what = "the log's start has moved past the reader";
                     let error = Error::new(Kind::OutOfRange, &self.shared.options.topic, what);
-                    return Err(error.in_partition(partition).at_offset(place.next));
+                    return Err(error.in_partition(partition).at_offset(position.next));
                 }
                 continue;
             }
-            let max = max.min(taken.records.len().saturating_add(chunk));
-            place.take(partition, state, self.shared.options.repeats, max, taken);
+            let max = max.min(polled.records.len().saturating_add(chunk));
+            position.poll_partition(partition, state, self.shared.options.repeats, max, polled);
         }
         Ok(())
     }
 }
 
-impl Place {
-    fn take(&mut self, partition: PartitionId, state: &State, repeats: Option<Repeats>, max: usize, taken: &mut Taken) {
+impl Position {
+    fn poll_partition(
+        &mut self,
+        partition: PartitionId,
+        state: &State,
+        repeats: Option<Repeats>,
+        max: usize,
+        polled: &mut Polled,
+    ) {
         let partition = &state.partitions[partition.index()];
         let end = partition.visible_end();
         let first = partition.records.partition_point(|record| record.offset < self.next);
@@ -79,23 +92,23 @@ impl Place {
             if record.offset >= end {
                 break;
             }
-            if taken.records.len() >= max || taken.bytes >= POLL_BYTES_MAX {
+            if polled.records.len() >= max || polled.bytes >= POLL_BYTES_MAX {
                 return;
             }
-            taken.bytes += record.value.len();
-            taken.records.push(record.clone());
+            polled.bytes += record.value.len();
+            polled.records.push(record.clone());
             self.next = record.offset.saturating_add(1);
             self.delivered += 1;
             if let Some(Repeats { every, back }) = repeats
                 && self.delivered.is_multiple_of(every)
             {
-                let again = partition.records.range((index + 1).saturating_sub(back)..=index);
-                taken.records.extend(again.cloned());
+                let repeated = partition.records.range((index + 1).saturating_sub(back)..=index);
+                polled.records.extend(repeated.cloned());
             }
         }
         if self.next < end {
             self.next = end;
-            taken.moved = true;
+            polled.moved = true;
         }
     }
 }
@@ -106,10 +119,10 @@ impl Reader for MemoryReader {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         loop {
-            let taken = self.take(&state, max)?;
+            let polled = self.poll_once(&state, max)?;
             let left = timeout.saturating_sub(start.elapsed());
-            if !taken.records.is_empty() || taken.moved || max == 0 || left.is_zero() {
-                return Ok(taken.records);
+            if !polled.records.is_empty() || polled.moved || max == 0 || left.is_zero() {
+                return Ok(polled.records);
             }
             let woken = shared.changed.wait_timeout(state, left);
             state = woken.expect("a holder of the log's lock panicked").0;
@@ -117,17 +130,17 @@ impl Reader for MemoryReader {
     }
 
     fn position(&self, partition: PartitionId) -> Option<Offset> {
-        self.places.get(&partition).map(|place| place.next)
+        self.positions.get(&partition).map(|position| position.next)
     }
 
     fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
         self.shared.bounds(partition)?.check(&self.shared.options.topic, partition, next)?;
-        self.places.insert(partition, Place { next, delivered: 0 });
+        self.positions.insert(partition, Position { next, delivered: 0 });
         Ok(())
     }
 
     fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
-        self.places.remove(&partition);
+        self.positions.remove(&partition);
         Ok(())
     }
 }

@@ -199,8 +199,8 @@ impl Projector {
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another
     /// machine timestamps the log's records.
     pub fn log_now(&self) -> i64 {
-        let own = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
-        self.shared.log.clock_millis().unwrap_or_else(own)
+        let own_clock = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
+        self.shared.log.clock_millis().unwrap_or_else(own_clock)
     }
 
     /// The executor of its reads.
@@ -379,8 +379,8 @@ async fn open(
         LiveStore::Current(store) => return Ok(store),
         LiveStore::Older(store) => store,
     };
-    let of: Option<meta::Journal> = older.get(&meta::journal())?;
-    if let Some(other) = of.filter(|of| of != journal) {
+    let older_journal: Option<meta::Journal> = older.get(&meta::journal())?;
+    if let Some(other) = older_journal.filter(|other| other != journal) {
         // An index built from this log would answer that the other journal's runs do not exist.
         let why = format!("it belongs to journal {}, the log to journal {}", other.journal_id, journal.journal_id);
         return Err(older.outgrown(why)?.into());

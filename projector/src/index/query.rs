@@ -218,8 +218,8 @@ pub fn record<R: Rows>(
     row.map(|row| decode(&row, offset, horizons)).transpose()
 }
 
-/// The order of a list whose keys grow with the log. A cursor is valid in either: it is the key of a row, and the page
-/// has what comes after that row in the order that is asked for.
+/// The order of a list whose keys grow with the log. A cursor is valid in both orders: it is the key of a row, and
+/// the page begins after that row in the requested order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {

@@ -85,8 +85,8 @@ struct Line<'a> {
 }
 
 impl Audit {
-    /// Opens or creates the file of actions and that of reads: `audit.jsonl` and `audit-reads.jsonl`. Only their owner can use
-    /// them. Blocking.
+    /// Opens or creates two files: `audit.jsonl` for actions, `audit-reads.jsonl` for reads. Only their owner can use them.
+    /// Blocking.
     pub fn open(path: &Path, clock: Clock) -> io::Result<Arc<Self>> {
         let mut name = path.file_stem().unwrap_or_default().to_owned();
         name.push("-reads");

@@ -206,7 +206,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 
 pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
-    let (counts, unreadable) = app.read(|app| Ok(app.count_rows())).await?;
+    let (counts, count_findings) = app.read(|app| Ok(app.count_rows())).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
         let progress = app.0.progress(health.partition);
@@ -252,7 +252,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
             fix: "start it without --paused".into(),
         });
     }
-    findings.extend(unreadable);
+    findings.extend(count_findings);
     findings.extend(weaknesses);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required.waiting, counts.anomalies);

@@ -125,12 +125,12 @@ impl Write for Text {
         if self.bytes.is_multiple_of(CHUNK_BYTES) {
             self.chunks.push_back(Vec::new());
         }
-        let taken = text.len().min(CHUNK_BYTES - self.bytes % CHUNK_BYTES);
+        let count = text.len().min(CHUNK_BYTES - self.bytes % CHUNK_BYTES);
         if let Some(last) = self.chunks.back_mut() {
-            last.extend_from_slice(&text[..taken]);
-            self.bytes += taken;
+            last.extend_from_slice(&text[..count]);
+            self.bytes += count;
         }
-        Ok(taken)
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {

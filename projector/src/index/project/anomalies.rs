@@ -27,10 +27,10 @@ pub fn project_refusal<R: Rows>(
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
     let id = by_id(record.run_id, record.record_id);
     let before: Option<FirstJudgement> = changes.get(&id)?;
-    let again = before.as_ref().is_some_and(|before| before.content_hash == content_hash);
+    let is_same = before.as_ref().is_some_and(|before| before.content_hash == content_hash);
     let is_id_known = before.is_some() || changes.has(&records::by_id(record.run_id, record.record_id))?;
     let by_content = by_content(record.run_id, record.record_id, content_hash);
-    changes.put(if is_id_known && !again { by_content } else { id }, &seen);
+    changes.put(if is_id_known && !is_same { by_content } else { id }, &seen);
     Ok(())
 }
 

@@ -281,9 +281,9 @@ fn lines(
         if let Some(decided) = proofs.and_then(|proofs| proofs.check(&record)) {
             (line.principal, line.principal_verified) = (decided.principal, Some(decided.is_verified));
         }
-        let there = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
+        let is_complete = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
         line.missing_content = missing;
-        line.record = if there { whole(record)? } else { None };
+        line.record = if is_complete { whole(record)? } else { None };
         records.push(line);
         if brought >= bytes_max && page.peek().is_some() {
             next = Some(key);

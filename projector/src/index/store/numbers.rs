@@ -41,8 +41,9 @@ static IS_NUMBERED: [[bool; FAMILIES_MAX]; INDICES_MAX] = {
     while index < INDICES.len() {
         let mut family = 0;
         while family < INDICES[index].families.len() {
-            let of = &INDICES[index].families[family];
-            numbered[INDICES[index].byte as usize][of.order as usize] = matches!(of.key.first(), Some(KeyPart::Run));
+            let row_family = &INDICES[index].families[family];
+            numbered[INDICES[index].byte as usize][row_family.order as usize] =
+                matches!(row_family.key.first(), Some(KeyPart::Run));
             family += 1;
         }
         index += 1;

@@ -388,17 +388,17 @@ impl TokenFile {
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let json = |source| Error::Json { path: path.to_owned(), source };
         let text = serde_json::to_string_pretty(self).map_err(json)? + "\n";
-        let beside = path.with_extension(format!("new-{}", std::process::id()));
+        let temporary = path.with_extension(format!("new-{}", std::process::id()));
         let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&beside, path)?;
+            fs::rename(&temporary, path)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             fs::File::open(folder)?.sync_all()
         };
         write().map_err(|error| {
-            fs::remove_file(&beside).ok();
+            fs::remove_file(&temporary).ok();
             failed(error)
         })
     }

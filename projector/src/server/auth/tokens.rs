@@ -113,8 +113,8 @@ impl Authentication {
             return None;
         }
         let table = self.table.current();
-        let of = |name: &CertificateName| table.grants.get(&Credential::Certificate(name.clone()));
-        let mut grants = certificate.names.iter().filter_map(of);
+        let grant_of = |name: &CertificateName| table.grants.get(&Credential::Certificate(name.clone()));
+        let mut grants = certificate.names.iter().filter_map(grant_of);
         let grant = Arc::clone(grants.next()?);
         if grants.any(|other| other.credential != grant.credential) {
             tracing::debug!(principal = grant.principal, "refused a certificate whose names match several identities");
@@ -156,8 +156,8 @@ impl Authentication {
     /// The expiry of each valid token that expires, milliseconds since the Unix epoch, and its principal; unordered.
     pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
         let table = self.table.current();
-        let taken = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
-        taken.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
+        let valid = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
+        valid.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
     }
 
     /// Issues a receipt of an upload. Returns the receipt and its expiry.

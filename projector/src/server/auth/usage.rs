@@ -164,14 +164,14 @@ impl Caller {
     ///
     /// Errors: `Overloaded` if the limit is used up. Nothing happened, and the error has the time of the retry.
     pub(in crate::server) fn take(&self, limit: Limit, amount: u64) -> Result<(), Error> {
-        let taken = self.bucket(limit, |bucket, max, now| match bucket.wait(limit, max, now) {
+        let result = self.bucket(limit, |bucket, max, now| match bucket.wait(limit, max, now) {
             None => {
                 bucket.take(limit, max, amount, now);
                 Ok(())
             }
             Some(wait) => Err((max, wait)),
         });
-        taken.unwrap_or(Ok(())).map_err(|(max, wait)| self.over(limit, max, Some(wait)))
+        result.unwrap_or(Ok(())).map_err(|(max, wait)| self.over(limit, max, Some(wait)))
     }
 
     /// Takes an amount that was used already, even beyond the limit.

@@ -51,9 +51,9 @@ fn finish(payload: &mut Map<String, Value>, tag: &str, example: &Value) {
     if let Some(properties) = payload.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("type".into(), json!({ "const": tag }));
     }
-    let given = |name: &Value| name.as_str().is_some_and(|name| example.get(name).is_some());
+    let is_in_example = |name: &Value| name.as_str().is_some_and(|name| example.get(name).is_some());
     if let Some(required) = payload.get_mut("required").and_then(Value::as_array_mut) {
-        required.retain(given);
+        required.retain(is_in_example);
         required.insert(0, "type".into());
     }
     payload.insert("examples".into(), json!([example]));
@@ -116,9 +116,9 @@ fn object(avro: &Value, named: &mut Map<String, Value>) -> Value {
         let (name, doc) = (field["name"].as_str().unwrap_or_default(), field["doc"].as_str().unwrap_or_default());
         let mut schema = schema_of(&field["type"], named);
         if doc.contains("JSON text") {
-            let one = json!({ "description": "Any JSON value." });
+            let any_json = json!({ "description": "Any JSON value." });
             let is_list = field["type"]["type"] == "array";
-            schema = if is_list { json!({ "type": "array", "items": one }) } else { one };
+            schema = if is_list { json!({ "type": "array", "items": any_json }) } else { any_json };
         } else if !doc.is_empty() {
             schema["description"] = doc.into();
         }

@@ -221,8 +221,8 @@ mod tests {
     async fn nobody_there_is_unavailable_and_says_what_to_do() {
         // Port 9 (discard) is not served on this machine.
         let client = Client::new("http://127.0.0.1:9", &Security::default()).unwrap();
-        let asked = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(1)).await;
-        let error = asked.unwrap_err();
+        let answer = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(1)).await;
+        let error = answer.unwrap_err();
         assert_eq!(error.kind().exit_code(), 4);
         assert!(error.to_string().contains("runlog serve"), "{error}");
     }

@@ -68,8 +68,14 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     let server = config.server(cli.global.server.as_deref());
     let security = config.security(&cli.global)?;
     if let Command::Conformance(args) = cli.command {
-        let named = cli.global.server_typed;
-        return conformance::run(&args, &server, named, &security, &Output::new(cli.global.json, cli.global.quiet));
+        let server_typed = cli.global.server_typed;
+        return conformance::run(
+            &args,
+            &server,
+            server_typed,
+            &security,
+            &Output::new(cli.global.json, cli.global.quiet),
+        );
     }
     let client = Client::new(&server, &security)?;
     let output = Output::new(cli.global.json, cli.global.quiet);

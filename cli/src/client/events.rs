@@ -20,7 +20,7 @@ const EVENT_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Events {
     stream: BoxStream<'static, Result<Event, EventStreamError<io::Error>>>,
     /// Bytes received since the last event.
-    held: Arc<AtomicUsize>,
+    pending_bytes: Arc<AtomicUsize>,
     url: String,
 }
 
@@ -33,30 +33,30 @@ impl std::fmt::Debug for Events {
 impl Events {
     pub(super) fn new(response: reqwest::Response, url: String) -> Self {
         let chunks = response.bytes_stream().map(|chunk| chunk.map_err(|error| io::Error::other(error.without_url())));
-        Self::of(chunks, url)
+        Self::from_chunks(chunks, url)
     }
 
-    fn of<B: AsRef<[u8]> + Send + 'static>(
+    fn from_chunks<B: AsRef<[u8]> + Send + 'static>(
         chunks: impl futures_util::Stream<Item = io::Result<B>> + Send + 'static,
         url: String,
     ) -> Self {
-        let held = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&held);
+        let pending_bytes = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&pending_bytes);
         let bounded = chunks.map(move |chunk| {
             let chunk = chunk?;
             let bytes = chunk.as_ref().len();
             match counter.fetch_add(bytes, Ordering::Relaxed) + bytes {
-                held if held > EVENT_BYTES_MAX + bytes => Err(io::Error::other("an event is larger than any record")),
+                total if total > EVENT_BYTES_MAX + bytes => Err(io::Error::other("an event is larger than any record")),
                 _ => Ok(chunk),
             }
         });
-        Self { stream: bounded.eventsource().boxed(), held, url }
+        Self { stream: bounded.eventsource().boxed(), pending_bytes, url }
     }
 
     /// Returns the next event, or `None` if the server ended the stream. Cancel safe: received bytes are kept.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
         let next = self.stream.next().await;
-        self.held.store(0, Ordering::Relaxed);
+        self.pending_bytes.store(0, Ordering::Relaxed);
         next.transpose().map_err(|error| {
             let what = format!("the stream from {} broke off", self.url);
             Error::new(ErrorKind::Unavailable, what).because(error.to_string())
@@ -70,7 +70,7 @@ mod tests {
     use futures_util::stream;
 
     fn events(chunks: Vec<Vec<u8>>) -> Events {
-        Events::of(stream::iter(chunks.into_iter().map(Ok)), "http://h".into())
+        Events::from_chunks(stream::iter(chunks.into_iter().map(Ok)), "http://h".into())
     }
 
     #[tokio::test]
@@ -79,12 +79,12 @@ mod tests {
             ": hello\n\nid: 1\ndata: {\"a\":\ndata:\"é\"}\n\nevent: end\r\ndata\r\n\r\nevent: lost\n\ndata: half";
         for size in [1, 2, 3, 7, 1000] {
             let mut events = events(text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect());
-            let mut found = Vec::new();
+            let mut parsed_events = Vec::new();
             while let Some(event) = events.next().await.unwrap() {
-                found.push((event.event, event.data));
+                parsed_events.push((event.event, event.data));
             }
             let expected = [("message".to_owned(), "{\"a\":\n\"é\"}".to_owned()), ("end".to_owned(), String::new())];
-            assert_eq!(found, expected, "chunks of {size}");
+            assert_eq!(parsed_events, expected, "chunks of {size}");
         }
     }
 

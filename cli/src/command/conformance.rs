@@ -50,12 +50,12 @@ pub(super) fn run(
         wait: args.deadline.unwrap_or(RULE_WAIT),
         partition_rules: args.partition_rules,
     };
-    let begun = Instant::now();
+    let start = Instant::now();
     let count = if args.rule.is_empty() { rules().count() } else { args.rule.len() };
     let progress = output.progress("rules", count as u64);
     let lines = runlog_conformance::run(&client, &plan, || progress.advance(1));
     drop(progress);
-    let report = Report::new(server, lines, begun);
+    let report = Report::new(server, lines, start);
     output.answer(&report, human)?;
     Ok(Answer::from_bool(report.failed == 0))
 }

@@ -63,12 +63,12 @@ struct Letter {
 }
 
 pub(super) async fn show(session: &Session, args: args::DeadLetterShow) -> Result<Answer, Error> {
-    let letter: Letter = session.read(at(args.position), &args.reading).await?;
+    let letter: Letter = session.read(letter_target(args.position), &args.reading).await?;
     session.output.answer(&letter, human)?;
     Ok(Answer::Yes)
 }
 
-fn at(position: LogPosition) -> Target {
+fn letter_target(position: LogPosition) -> Target {
     Target::new("/v1/dead-letters").segment(position.to_string())
 }
 

@@ -135,9 +135,10 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         })?;
         // A server without revisions returns 0.
         let revision = effect.as_ref().map(|effect| effect.revision).filter(|revision| *revision > 0);
-        let shown = effect.as_ref().filter(|_| revision.is_some()).and_then(Pending::adoptable);
-        let named = shown.filter(|shown| decision == "adopt" || (decision == "not_done" && shown.happened()));
-        let evidence = named.map(|evidence| &evidence.record_id);
+        let adoptable = effect.as_ref().filter(|_| revision.is_some()).and_then(Pending::adoptable);
+        let cited_evidence =
+            adoptable.filter(|adoptable| decision == "adopt" || (decision == "not_done" && adoptable.happened()));
+        let evidence = cited_evidence.map(|evidence| &evidence.record_id);
         let (who, why) = (args.attribution.who.as_str(), args.attribution.why.as_str());
         let basis = effect.as_ref().and_then(|effect| effect.basis);
         let body =
@@ -202,11 +203,11 @@ fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
     if (&shown.class, &shown.reason) != (&now.class, &now.reason) {
         changes.push(format!("class: {} ({}), was {} ({})", now.class, now.reason, shown.class, shown.reason));
     }
-    let known = |evidence: &Evidence| {
+    let was_shown = |evidence: &Evidence| {
         let same = |shown: &Evidence| shown.record_id == evidence.record_id && shown.position == evidence.position;
         shown.evidence.iter().any(same)
     };
-    let new = now.evidence.iter().filter(|evidence| !known(evidence));
+    let new = now.evidence.iter().filter(|evidence| !was_shown(evidence));
     changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
     if changes.is_empty() {
         changes.push("a new record about it: read the effect again".into());
@@ -218,7 +219,7 @@ fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
 async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pending>, Error> {
     let reading =
         ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
-    let recovery = recover::pages(session, &args.run.run, false, None, &reading).await?;
+    let recovery = recover::read_all_pages(session, &args.run.run, false, None, &reading).await?;
     Ok(recovery.pending.into_iter().find(|effect| effect.id == args.id))
 }
 

@@ -85,7 +85,7 @@ async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
         }
     }
     if args.runs.is_empty() {
-        pages::each(async |cursor| {
+        pages::visit_pages(async |cursor| {
             let page = source.runs(args.prefix.as_deref(), args.status.as_deref(), cursor).await?;
             for run in &page.runs {
                 export.run(run).await?;

@@ -59,7 +59,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     let call: Lookup = session.read(target, &args.reading).await?;
     let answer = answer(&call.status);
     let request = if answer == Answer::Pending {
-        let pending = recover::pages(session, &args.run.run, false, as_of, &args.reading).await?.pending;
+        let pending = recover::read_all_pages(session, &args.run.run, false, as_of, &args.reading).await?.pending;
         let same = |pending: &Pending| {
             pending.fingerprint.as_ref() == Some(&call.fingerprint) && Some(pending.occurrence) == call.occurrence
         };
@@ -84,7 +84,7 @@ fn human(found: &Found, text: &mut Text) {
     let Found { call, request } = found;
     let occurrence = call.occurrence.map(|occurrence| format!("{occurrence} of {}", call.occurrences));
     let error = call.error.as_ref().map(|error| Cell::from(format!("{}: {}", error.kind, error.message)).bad());
-    let known = [
+    let facts = [
         ("status", Cell::word(call.status.as_str())),
         ("tool", call.tool_name.as_ref().into()),
         ("arguments", call.arguments.as_ref().map(|arguments| arguments.as_str()).into()),
@@ -95,9 +95,9 @@ fn human(found: &Found, text: &mut Text) {
         ("position", call.position.as_ref().map(render::position).into()),
     ];
     match request {
-        None => text.facts(known),
+        None => text.facts(facts),
         Some(Request { id, class, reason, evidence, .. }) => {
-            text.facts(known.into_iter().chain([
+            text.facts(facts.into_iter().chain([
                 ("request id", Cell::from(id).strong()),
                 ("class", Cell::word(class.as_str())),
                 ("why", reason.into()),

@@ -16,8 +16,8 @@ pub(super) async fn gather<T>(
 ) -> Result<Part<T>, Error> {
     let mut items = Vec::new();
     loop {
-        let left = limit.map_or(PAGE, |limit| limit.saturating_sub(items.len() as u64).min(PAGE));
-        let (page, next) = ask(left, cursor.as_deref()).await?;
+        let remaining = limit.map_or(PAGE, |limit| limit.saturating_sub(items.len() as u64).min(PAGE));
+        let (page, next) = ask(remaining, cursor.as_deref()).await?;
         items.extend(page);
         let full = limit.is_some_and(|limit| items.len() as u64 >= limit);
         // A cursor that does not advance would loop for ever.
@@ -29,7 +29,7 @@ pub(super) async fn gather<T>(
 }
 
 /// Visits all pages. `page` gets a cursor, handles that page, and returns the cursor of the next page.
-pub(super) async fn each(
+pub(super) async fn visit_pages(
     mut page: impl AsyncFnMut(Option<&str>) -> Result<Option<String>, Error>,
 ) -> Result<(), Error> {
     let mut cursor: Option<String> = None;
@@ -49,9 +49,9 @@ mod tests {
 
     /// Serves 0..2500 by cursor, at most 1000 at once.
     async fn part(limit: Option<u64>, cursor: Option<&str>) -> (usize, Option<String>, usize) {
-        let mut asked = 0;
+        let mut requests = 0;
         let (items, next) = gather(limit, cursor.map(str::to_owned), async |count, cursor: Option<&str>| {
-            asked += 1;
+            requests += 1;
             let from = cursor.map_or(0, |cursor| cursor.parse::<u64>().unwrap());
             let to = (from + count.min(1000)).min(2500);
             Ok(((from..to).collect::<Vec<_>>(), (to < 2500).then(|| to.to_string())))
@@ -60,7 +60,7 @@ mod tests {
         .unwrap();
         let first = cursor.map_or(0, |cursor| cursor.parse().unwrap());
         assert!(items.iter().copied().eq(first..first + items.len() as u64));
-        (items.len(), next, asked)
+        (items.len(), next, requests)
     }
 
     #[tokio::test]

@@ -21,13 +21,13 @@ use std::collections::HashSet;
 const PAGE_MAX: u32 = 1000;
 
 pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer, Error> {
-    let recovery = pages(session, &args.run.run, args.full, args.as_of.position()?, &args.reading).await?;
+    let recovery = read_all_pages(session, &args.run.run, args.full, args.as_of.position()?, &args.reading).await?;
     session.output.answer(&recovery, human)?;
     Ok(Answer::from_bool(recovery.resumable))
 }
 
 /// Reads all pages of a run's recovery and joins them. All pages show one snapshot, because a cursor is bound to its position.
-pub(super) async fn pages(
+pub(super) async fn read_all_pages(
     session: &Session,
     run_id: &RunId,
     full: bool,
@@ -60,8 +60,8 @@ fn join(recovery: &mut Recovery, next: Recovery) {
     recovery.wakes.extend(next.wakes);
     recovery.messages.extend(next.messages);
     recovery.write_backs.extend(next.write_backs);
-    let known: HashSet<RecordId> = recovery.completed.iter().map(|call| call.id.clone()).collect();
-    recovery.completed.extend(next.completed.into_iter().filter(|call| !known.contains(&call.id)));
+    let completed_ids: HashSet<RecordId> = recovery.completed.iter().map(|call| call.id.clone()).collect();
+    recovery.completed.extend(next.completed.into_iter().filter(|call| !completed_ids.contains(&call.id)));
     recovery.unclaimed = recovery.completed.len() as u64;
     recovery.missing_content.extend(next.missing_content);
     recovery.resumable &= next.resumable;
@@ -94,14 +94,14 @@ fn human(recovery: &Recovery, text: &mut Text) {
         None => text.title("no checkpoint: the run resumes from its beginning".to_owned()),
     }
     text.title(format!("{} pending", recovery.pending.len()));
-    let rows = recovery.pending.iter().map(pending).collect();
+    let rows = recovery.pending.iter().map(pending_row).collect();
     text.table(["TOOL", "N", "STATE", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
     for call in recovery.pending.iter().filter(|call| !call.evidence.is_empty()) {
         text.title(format!("evidence of {}", call.id));
         render::evidence(&call.evidence, text);
     }
     text.title(format!("{} completed after the checkpoint", recovery.completed.len()));
-    let rows = recovery.completed.iter().map(done).collect();
+    let rows = recovery.completed.iter().map(done_row).collect();
     text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
     for (name, open) in [
         ("undecided approvals", &recovery.approvals),
@@ -111,17 +111,17 @@ fn human(recovery: &Recovery, text: &mut Text) {
     ] {
         if !open.is_empty() {
             text.title(format!("{} {name}", open.len()));
-            text.table(["ID", "STATUS", "SINCE", "RECORD"], open.iter().map(standing).collect(), "none");
+            text.table(["ID", "STATUS", "SINCE", "RECORD"], open.iter().map(open_item_row).collect(), "none");
         }
     }
     render::missing(&recovery.missing_content, text);
 }
 
-fn standing(open: &Standing) -> [Cell; 4] {
-    [Cell::from(&open.id), Cell::word(open.status.as_str()), render::position(&open.since), Cell::from(&open.record_id)]
+fn open_item_row(item: &Standing) -> [Cell; 4] {
+    [Cell::from(&item.id), Cell::word(item.status.as_str()), render::position(&item.since), Cell::from(&item.record_id)]
 }
 
-fn pending(call: &Pending) -> [Cell; 7] {
+fn pending_row(call: &Pending) -> [Cell; 7] {
     [
         Cell::from(&call.tool_name),
         call.occurrence.into(),
@@ -133,7 +133,7 @@ fn pending(call: &Pending) -> [Cell; 7] {
     ]
 }
 
-fn done(call: &Done) -> [Cell; 5] {
+fn done_row(call: &Done) -> [Cell; 5] {
     [
         Cell::from(&call.tool_name),
         call.occurrence.into(),

@@ -27,7 +27,7 @@ pub(super) fn run(args: Schema, output: &Output) -> Result<Answer, Error> {
 
 /// One version.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct VersionAnswer {
     name: &'static str,
     version: u16,
     /// The Rabin fingerprint as on the wire, hexadecimal.
@@ -40,8 +40,8 @@ struct Listed {
     schema: Option<Box<RawValue>>,
 }
 
-impl Listed {
-    fn of(version: &Version, schema: Option<Box<RawValue>>) -> Self {
+impl VersionAnswer {
+    fn new(version: &Version, schema: Option<Box<RawValue>>) -> Self {
         Self {
             name: schema::NAME,
             version: version.number,
@@ -54,14 +54,15 @@ impl Listed {
 }
 
 fn list(output: &Output) -> Result<Answer, Error> {
-    let schemas: Vec<Listed> = schema::versions().iter().map(|version| Listed::of(version, None)).collect();
+    let schemas: Vec<VersionAnswer> =
+        schema::versions().iter().map(|version| VersionAnswer::new(version, None)).collect();
     output.answer(&serde_json::json!({ "schemas": schemas }), |_, text| {
-        let rows = schemas.iter().map(|one| {
+        let rows = schemas.iter().map(|row| {
             [
-                Cell::from(format!("{}/v{}", one.name, one.version)),
-                Cell::from(&one.fingerprint),
-                if one.released { Cell::from("yes").good() } else { Cell::from("no").warn() },
-                Cell::from(if one.current { "yes" } else { "no" }),
+                Cell::from(format!("{}/v{}", row.name, row.version)),
+                Cell::from(&row.fingerprint),
+                if row.released { Cell::from("yes").good() } else { Cell::from("no").warn() },
+                Cell::from(if row.current { "yes" } else { "no" }),
             ]
         });
         text.table(["SCHEMA", "FINGERPRINT", "RELEASED", "WRITTEN"], rows.collect(), "none");
@@ -72,14 +73,14 @@ fn list(output: &Output) -> Result<Answer, Error> {
 fn show(args: &SchemaShow, output: &Output) -> Result<Answer, Error> {
     let version = match &args.which {
         None => schema::current(),
-        Some(which) => named(which).ok_or_else(|| {
+        Some(which) => find_version(which).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("no schema {which}; `runlog schema list` lists the schemas"))
         })?,
     };
     let damaged = |error| Error::new(ErrorKind::Internal, "the schema is not JSON").because(error);
     let compact: Value = serde_json::from_str(version.text).map_err(damaged)?;
     let schema = serde_json::value::to_raw_value(&compact).map_err(damaged)?;
-    output.answer(&Listed::of(version, Some(schema)), |_, text| {
+    output.answer(&VersionAnswer::new(version, Some(schema)), |_, text| {
         for line in version.text.lines() {
             text.line([Cell::from(line)]);
         }
@@ -88,7 +89,7 @@ fn show(args: &SchemaShow, output: &Output) -> Result<Answer, Error> {
 }
 
 /// Reads `JournalRecord/v1`, `JournalRecord`, `v1` or `1`.
-fn named(which: &str) -> Option<&'static Version> {
+fn find_version(which: &str) -> Option<&'static Version> {
     let (name, version) = match which.split_once('/') {
         Some((name, version)) => (name, Some(version)),
         None if which.starts_with(|c: char| c.is_ascii_uppercase()) => (which, None),
@@ -105,7 +106,7 @@ fn named(which: &str) -> Option<&'static Version> {
 }
 
 #[derive(Debug, Serialize)]
-struct Checked {
+struct CheckAnswer {
     compatible: bool,
     /// The fingerprints of both schemas.
     old: String,
@@ -115,35 +116,38 @@ struct Checked {
 
 fn check(args: &SchemaCheck, output: &Output) -> Result<Answer, Error> {
     let (old, new) = (text(&args.old)?, text(&args.new)?);
-    let found = evolution::check(&old, &new).map_err(|error| {
+    let incompatibilities = evolution::check(&old, &new).map_err(|error| {
         let file = if error.which == "old" { &args.old } else { &args.new };
         Error::new(ErrorKind::Invalid, "the schemas were not compared")
             .with("file", file.display().to_string())
             .because(error)
     })?;
     let fingerprint = |text| schema::fingerprint_of(text).map(|bytes| hex(&bytes)).unwrap_or_default();
-    let compatible = found.is_empty();
-    let checked = Checked { compatible, old: fingerprint(&old), new: fingerprint(&new), incompatibilities: found };
+    let compatible = incompatibilities.is_empty();
+    let checked = CheckAnswer { compatible, old: fingerprint(&old), new: fingerprint(&new), incompatibilities };
     output.answer(&checked, human)?;
     Ok(Answer::from_bool(compatible))
 }
 
 fn text(file: &Path) -> Result<String, Error> {
     std::fs::read_to_string(file).map_err(|error| {
-        let named = file.display().to_string();
-        Error::new(ErrorKind::Invalid, format!("{named} cannot be read")).with("file", named.as_str()).because(error)
+        let name = file.display().to_string();
+        Error::new(ErrorKind::Invalid, format!("{name} cannot be read")).with("file", name.as_str()).because(error)
     })
 }
 
-fn human(checked: &Checked, text: &mut Text) {
+fn human(checked: &CheckAnswer, text: &mut Text) {
     if checked.compatible {
         text.line([Cell::from("compatible").good(), Cell::from("the new schema reads every record of the old one")]);
         return;
     }
     text.line([Cell::from("incompatible").bad()]);
-    for one in &checked.incompatibilities {
-        let rule = if one.rule == evolution::Rule::InPlace { " (this journal's readers)" } else { "" };
-        text.line([Cell::from(format!("  {}:", one.path)), Cell::from(format!("{}{rule}", one.reason))]);
+    for incompatibility in &checked.incompatibilities {
+        let rule = if incompatibility.rule == evolution::Rule::InPlace { " (this journal's readers)" } else { "" };
+        text.line([
+            Cell::from(format!("  {}:", incompatibility.path)),
+            Cell::from(format!("{}{rule}", incompatibility.reason)),
+        ]);
     }
 }
 
@@ -154,11 +158,15 @@ mod tests {
     #[test]
     fn a_version_is_named_in_several_ways() {
         for which in ["JournalRecord/v1", "JournalRecord/1", "v1", "1"] {
-            assert_eq!(named(which).map(|version| version.number), Some(1), "{which}");
+            assert_eq!(find_version(which).map(|version| version.number), Some(1), "{which}");
         }
-        assert_eq!(named("JournalRecord").map(|version| version.number), Some(schema::current().number), "the newest");
+        assert_eq!(
+            find_version("JournalRecord").map(|version| version.number),
+            Some(schema::current().number),
+            "the newest"
+        );
         for which in ["JournalRecord/v99", "Other/v1", "v", ""] {
-            assert!(named(which).is_none(), "{which}");
+            assert!(find_version(which).is_none(), "{which}");
         }
     }
 }

@@ -84,8 +84,9 @@ impl Settings {
     fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, mut config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
         let data = args.data.clone().or_else(|| config.serve.data.clone());
-        let beside = data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
-        let content = config.content(args.content, beside);
+        let local_content =
+            data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
+        let content = config.content(args.content, local_content);
         let file = std::mem::take(&mut config.serve);
         let log = match args.brokers.or(brokers).or(file.brokers) {
             _ if args.local => Log::Local,
@@ -99,11 +100,11 @@ impl Settings {
         let data = args.data.or(file.data);
         let data = data.ok_or_else(|| Error::usage("name the folder for the indices with --data DIR"))?;
         let tokens = args.tokens.or(file.tokens);
-        let beside_data = tokens.as_ref().map(|_| data.join(data_folder::AUDIT_LOG));
-        let kept = data.join("registry");
+        let default_audit_log = tokens.as_ref().map(|_| data.join(data_folder::AUDIT_LOG));
+        let registry_cache = data.join("registry");
         Ok(Self {
             log,
-            registry: registry::settings(args.registry.registry.as_deref(), &config, &topic, Some(kept))?,
+            registry: registry::settings(args.registry.registry.as_deref(), &config, &topic, Some(registry_cache))?,
             data,
             tls: files(
                 args.tls_cert.or(file.tls_cert),
@@ -117,7 +118,7 @@ impl Settings {
                 no_tls: no_tls || file.insecure_no_tls,
                 no_auth: args.insecure_no_auth || file.insecure_no_auth,
             },
-            audit_log: args.audit_log.or(file.audit_log).or(beside_data),
+            audit_log: args.audit_log.or(file.audit_log).or(default_audit_log),
             tokens,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
@@ -279,9 +280,9 @@ fn options(settings: &Settings) -> Result<Options, Error> {
         options.tls = Some(opened.map_err(refused)?);
     }
     if let Some(audit_log) = &settings.audit_log {
-        let named = audit_log.display();
+        let path = audit_log.display();
         options.audit = Some(Audit::open(audit_log, crate::now_millis).map_err(|error| {
-            Error::new(ErrorKind::Invalid, format!("cannot use the audit log {named}")).because(error)
+            Error::new(ErrorKind::Invalid, format!("cannot use the audit log {path}")).because(error)
         })?);
     }
     Ok(options)

@@ -29,7 +29,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
         Some(AsOf::Position(place)) => (Some(*place), None),
         Some(AsOf::Time(time)) => (None, Some(time.as_str())),
     };
-    pages::each(async |cursor| {
+    pages::visit_pages(async |cursor| {
         let target = Target::run(&args.run.run)
             .path("/records")
             .with("limit", PAGE)
@@ -54,8 +54,8 @@ pub(super) fn human(line: &Line, text: &mut Text) {
         (24, Cell::from(&line.timestamp).dim()),
         (8, render::position(&line.position).dim()),
         (5, Cell::from(numbered).right()),
-        (19, tone(line)),
-        (0, Cell::from(said(line)).clip(SUMMARY)),
+        (19, type_cell(line)),
+        (0, Cell::from(summarize_line(line)).clip(SUMMARY)),
     ]);
 }
 
@@ -65,18 +65,18 @@ pub(super) fn human_of_all(line: &Line, text: &mut Text) {
         (24, Cell::from(&line.timestamp).dim()),
         (8, render::position(&line.position).dim()),
         (28, Cell::from(line.run_id.as_str()).strong()),
-        (19, tone(line)),
-        (0, Cell::from(said(line)).clip(SUMMARY)),
+        (19, type_cell(line)),
+        (0, Cell::from(summarize_line(line)).clip(SUMMARY)),
     ]);
 }
 
 /// Returns the payload's summary. Marks a decision whose principal was not authenticated by a server with tokens.
-fn said(line: &Line) -> String {
-    let summary = summary(&line.payload.to_value());
+fn summarize_line(line: &Line) -> String {
+    let summary = summarize_payload(&line.payload.to_value());
     if line.principal_verified == Some(false) { format!("unverified: {summary}") } else { summary }
 }
 
-fn tone(line: &Line) -> Cell {
+fn type_cell(line: &Line) -> Cell {
     let cell = Cell::from(line.payload_type.as_str());
     match line.payload_type.known() {
         Some(PayloadType::ToolCallCompleted) => cell.good(),
@@ -91,7 +91,7 @@ fn tone(line: &Line) -> Cell {
 
 /// Formats a payload in one line: its main members, in order. Arguments and results are JSON, so that a string that holds JSON looks
 /// different from an object.
-fn summary(payload: &Value) -> String {
+fn summarize_payload(payload: &Value) -> String {
     let tag = payload.get("type").and_then(Value::as_str).unwrap_or_default();
     let Ok(payload_type) = tag.parse() else { return payload.to_string() };
     let members: &[&str] = match payload_type {
@@ -124,21 +124,21 @@ mod tests {
     fn a_summary_tells_what_matters_of_a_payload() {
         let requested =
             json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
-        assert_eq!(summary(&requested), r#"book {"n":1}"#);
+        assert_eq!(summarize_payload(&requested), r#"book {"n":1}"#);
         let turn = json!({"type": "conversation_turn", "kind": "user", "content": "hi\nyou"});
-        assert_eq!(summary(&turn), "user hi\nyou");
+        assert_eq!(summarize_payload(&turn), "user hi\nyou");
         let masked = json!({"type": "tool_call_completed", "result": {"masked": "secret"}});
-        assert_eq!(summary(&masked), r#"{"masked":"secret"}"#);
+        assert_eq!(summarize_payload(&masked), r#"{"masked":"secret"}"#);
         let stored =
             json!({"type": "stored_payload", "payload_type": "tool_call_completed", "bytes": 7, "sha256": "ab"});
-        assert_eq!(summary(&stored), "7 ab");
-        assert_eq!(summary(&json!({"a": 1})), r#"{"a":1}"#);
+        assert_eq!(summarize_payload(&stored), "7 ab");
+        assert_eq!(summarize_payload(&json!({"a": 1})), r#"{"a":1}"#);
     }
 
     #[test]
     fn arguments_that_are_a_string_differ_from_those_that_are_an_object() {
         let request = |arguments: Value| {
-            summary(&json!({"type": "tool_call_requested", "tool_name": "book", "arguments": arguments}))
+            summarize_payload(&json!({"type": "tool_call_requested", "tool_name": "book", "arguments": arguments}))
         };
         assert_eq!(request(json!({"a": 1})), r#"book {"a":1}"#);
         assert_eq!(request(json!(r#"{"a":1}"#)), r#"book "{\"a\":1}""#);

@@ -300,7 +300,7 @@ impl<W: Write> Trajectory<W> {
             extra["arguments_are"] = "not an object: they are the member `value`".into();
         }
         self.call(
-            Call { tool_call_id: at.record_id, function_name: named(tool_name), arguments, extra },
+            Call { tool_call_id: at.record_id, function_name: tool_or_unknown(tool_name), arguments, extra },
             Some(request_id),
         );
         Ok(())
@@ -314,7 +314,10 @@ impl<W: Write> Trajectory<W> {
         let (arguments, _) = content::arguments(Some(entry.arguments));
         let extra = json!({ "observed": true, "position": at.position });
         let id = at.record_id;
-        self.call(Call { tool_call_id: id.clone(), function_name: named(entry.tool_name), arguments, extra }, None);
+        self.call(
+            Call { tool_call_id: id.clone(), function_name: tool_or_unknown(entry.tool_name), arguments, extra },
+            None,
+        );
         if let Some(open) = &mut self.open {
             let extra = entry.is_error.then(|| json!({ "is_error": true }));
             open.observe(Observed { source_call_id: Some(id), content: Text::of_result(Some(&entry.result)), extra });
@@ -438,6 +441,6 @@ impl At {
 }
 
 /// Returns a tool's name. The format does not allow an empty name.
-fn named(tool: String) -> String {
+fn tool_or_unknown(tool: String) -> String {
     if tool.is_empty() { "unknown".to_owned() } else { tool }
 }

@@ -27,7 +27,7 @@ struct Report {
 }
 
 pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer, Error> {
-    let started = Instant::now();
+    let start = Instant::now();
     let Some(out) = &args.out else {
         return Err(Error::usage("--format parquet writes several files: name a folder with --out"));
     };
@@ -43,13 +43,13 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
         None => source.applied().await?,
     };
     let mut tables = Tables::create(&staging)?;
-    let named: BTreeSet<&RunId> = args.runs.iter().collect();
-    for run_id in &named {
+    let run_ids: BTreeSet<&RunId> = args.runs.iter().collect();
+    for run_id in &run_ids {
         let run = source.run(run_id).await?;
         add(&mut tables, &source, &pins, &run).await?;
     }
-    if named.is_empty() {
-        pages::each(async |cursor| {
+    if run_ids.is_empty() {
+        pages::visit_pages(async |cursor| {
             let page = source.runs(args.prefix.as_deref(), None, cursor).await?;
             for run in &page.runs {
                 add(&mut tables, &source, &pins, run).await?;
@@ -59,9 +59,10 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
         .await?;
     }
     let prefix = args.prefix.as_deref().unwrap_or_default();
-    let is_wanted =
-        |run_id: &RunId| if named.is_empty() { run_id.as_str().starts_with(prefix) } else { named.contains(run_id) };
-    pages::each(async |cursor| {
+    let is_wanted = |run_id: &RunId| {
+        if run_ids.is_empty() { run_id.as_str().starts_with(prefix) } else { run_ids.contains(run_id) }
+    };
+    pages::visit_pages(async |cursor| {
         let page = source.anomalies(cursor).await?;
         for anomaly in page.anomalies.iter().filter(|anomaly| is_wanted(&anomaly.run_id)) {
             // The position of a refused record has the partition that it was sent to, even if that is the wrong one.
@@ -75,7 +76,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     let rows = tables.finish()?;
     staging.finish()?;
     let at = pins.iter().map(|(partition, offset)| LogPosition { partition: *partition, offset: *offset }.to_string());
-    let report = Report { at: at.collect::<Vec<_>>().join(","), rows, seconds: started.elapsed().as_secs_f64() };
+    let report = Report { at: at.collect::<Vec<_>>().join(","), rows, seconds: start.elapsed().as_secs_f64() };
     session.output.answer(&report, human)?;
     super::note_hidden(session, report.rows.hidden, args.raw);
     Ok(Answer::Yes)

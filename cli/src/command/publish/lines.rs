@@ -26,9 +26,9 @@ pub(super) fn open(file: &Path) -> Result<mpsc::Receiver<Result<Numbered, Error>
     let source: Box<dyn Read + Send> = if file == Path::new("-") {
         Box::new(io::stdin())
     } else {
-        let named = file.display().to_string();
-        let unreadable = |error| Error::new(ErrorKind::Invalid, format!("cannot read {named}")).because(error);
-        Box::new(File::open(file).map_err(|error| unreadable(error).with("file", named.as_str()))?)
+        let path = file.display().to_string();
+        let unreadable = |error| Error::new(ErrorKind::Invalid, format!("cannot read {path}")).because(error);
+        Box::new(File::open(file).map_err(|error| unreadable(error).with("file", path.as_str()))?)
     };
     let (sender, receiver) = mpsc::channel(AHEAD);
     let thread = std::thread::Builder::new().name("runlog-lines".into());

@@ -21,9 +21,9 @@ const HARMLESS: [&str; 1] = ["lost+found"];
 /// Errors: `Invalid` for a folder that cannot be written, for a local journal without `local`, and for indices without a log if
 /// `local` is set. `Unavailable` if another server uses the folder.
 pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
-    let named = folder.display();
+    let path = folder.display();
     let unusable = |error: io::Error| {
-        let what = format!("cannot use data folder {named}; choose a folder that you may write to with --data");
+        let what = format!("cannot use data folder {path}; choose a folder that you may write to with --data");
         Error::new(ErrorKind::Invalid, what).because(error)
     };
     std::fs::create_dir_all(folder).map_err(unusable)?;
@@ -37,10 +37,10 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     let foreign = names.iter().find(|name| is_used(name));
     if let Some(foreign) = foreign.filter(|_| !ours) {
         // No error: a supervisor may redirect the server's own output there.
-        tracing::warn!(folder = %named, file = foreign, "the data folder is not empty and holds no journal");
+        tracing::warn!(folder = %path, file = foreign, "the data folder is not empty and holds no journal");
     }
     if !local && names.iter().any(|name| name == "log") {
-        let what = format!("data folder {named} holds a local journal; choose another folder for a journal on Kafka");
+        let what = format!("data folder {path} holds a local journal; choose another folder for a journal on Kafka");
         return Err(Error::new(ErrorKind::Invalid, what));
     }
     // An empty index folder may be the mount point of a disk for the indices.
@@ -48,7 +48,7 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
         && names_in(&folder.join("index")).map_err(unusable)?.iter().any(|name| is_used(name));
     if local && indices && !names.iter().any(|name| name == "log") {
         let what = format!(
-            "data folder {named} has indices, but its log {named}/log is missing; restore the log, or, to begin a new \
+            "data folder {path} has indices, but its log {path}/log is missing; restore the log, or, to begin a new \
              journal, choose another folder with --data"
         );
         return Err(Error::new(ErrorKind::Invalid, what));
@@ -57,8 +57,7 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
-            let what =
-                format!("another server uses data folder {named}; stop it, or choose another folder with --data");
+            let what = format!("another server uses data folder {path}; stop it, or choose another folder with --data");
             Err(Error::new(ErrorKind::Unavailable, what))
         }
         Err(TryLockError::Error(error)) => Err(unusable(error)),

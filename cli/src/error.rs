@@ -54,8 +54,8 @@ impl Error {
             ("offset", offset.map(|offset| offset.get().into())),
             ("record_id", record_id.map(|record_id| record_id.as_str().into())),
         ];
-        let known = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        known.fold(self, |error, (name, value): (_, Value)| error.with(name, value))
+        let details = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        details.fold(self, |error, (name, value): (_, Value)| error.with(name, value))
     }
 
     /// Copies the further members of another error.

@@ -29,7 +29,7 @@ impl Answer {
     }
 
     /// Returns whether the journal applied a record, now or when it first arrived.
-    pub(crate) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn from_outcome(outcome: &Outcome) -> Self {
         let applied = matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat));
         Self::from_bool(applied && outcome.reason.is_none())
     }

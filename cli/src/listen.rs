@@ -105,9 +105,9 @@ mod tests {
                 for auth in [0, 1, 2] {
                     // Missing, ruled out, accepted.
                     let answer = checked(address, tls == 1, auth == 1, tls == 2, auth == 2);
-                    let told = answer.map_or_else(|error| error.to_string(), |()| String::new());
-                    assert_eq!(told.contains("--tls-cert"), tls == 0, "{told}");
-                    assert_eq!(told.contains("--tokens"), auth == 0, "{told}");
+                    let refusal = answer.map_or_else(|error| error.to_string(), |()| String::new());
+                    assert_eq!(refusal.contains("--tls-cert"), tls == 0, "{refusal}");
+                    assert_eq!(refusal.contains("--tokens"), auth == 0, "{refusal}");
                 }
             }
         }

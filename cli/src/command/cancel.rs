@@ -67,5 +67,5 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         ));
     };
     session.output.answer(&outcome, render::outcome)?;
-    Ok(Answer::of(&outcome))
+    Ok(Answer::from_outcome(&outcome))
 }

@@ -132,7 +132,7 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
     confirm(args.consent, &format!("skip {position}"), |text| skip_plan(&plan, text))?;
     let outcome: Outcome = session.client.post(target().with_flag("force", args.force), body, wait).await?;
     session.output.answer(&outcome, render::outcome)?;
-    Ok(Answer::of(&outcome))
+    Ok(Answer::from_outcome(&outcome))
 }
 
 fn skip_plan(plan: &SkipPlan, text: &mut Text) {

@@ -148,7 +148,7 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
         let refused = match session.client.post::<Outcome>(target, client::body(&body)?, wait).await {
             Ok(outcome) => {
                 session.output.answer(&outcome, render::outcome)?;
-                return Ok(Answer::of(&outcome));
+                return Ok(Answer::from_outcome(&outcome));
             }
             Err(error) if error.kind() == ErrorKind::Conflict && !args.consent.yes => error,
             Err(error) => return Err(error),

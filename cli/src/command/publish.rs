@@ -146,7 +146,7 @@ impl Publisher<'_> {
     fn print(&mut self, answers: &[Appended]) -> Result<(), Error> {
         for answer in answers {
             self.published += 1;
-            self.refused += u64::from(Answer::of(&answer.outcome) == Answer::No);
+            self.refused += u64::from(Answer::from_outcome(&answer.outcome) == Answer::No);
             let printed = self.session.output.answer(answer, render::appended);
             printed.map_err(|error| self.with_progress(error))?;
         }

@@ -86,7 +86,7 @@ async fn append(session: &Session, args: &args::Retention, horizon: &Horizon<'_>
             render::outcome(outcome, text);
         }
     })?;
-    Ok(Answer::from_bool(appended.outcomes.iter().all(|outcome| Answer::of(outcome) == Answer::Yes)))
+    Ok(Answer::from_bool(appended.outcomes.iter().all(|outcome| Answer::from_outcome(outcome) == Answer::Yes)))
 }
 
 fn human_plan(plan: &RetentionPlan, text: &mut Text) {

@@ -35,7 +35,7 @@ pub(super) async fn leave(url: &str) -> Result<Undecided, Error> {
     let target = Target::run(LEFT.run_id).path("/records");
     let outcomes: Vec<Outcome> =
         Client::new(url, &Security::default())?.post(target, records.to_string(), WAIT).await?;
-    match outcomes.iter().find(|outcome| Answer::of(outcome) != Answer::Yes) {
+    match outcomes.iter().find(|outcome| Answer::from_outcome(outcome) != Answer::Yes) {
         None => Ok(LEFT),
         Some(refused) => {
             Err(Error::new(ErrorKind::Internal, format!("record {:?} was refused", refused.record_id.as_str())))

@@ -61,8 +61,8 @@ impl Sender<'_> {
         for batch in batches(run, 0) {
             let batch = batch?;
             let outcomes = self.post(run, &batch, true).await?;
-            if let Some((record, outcome)) = refusal(&batch, &outcomes) {
-                return Err(refused(run, record, outcome, "nothing was imported"));
+            if let Some((record, outcome)) = first_refusal(&batch, &outcomes) {
+                return Err(refusal_error(run, record, outcome, "nothing was imported"));
             }
             let repeats = outcomes.iter().take_while(|outcome| outcome.outcome == Disposition::Repeat).count();
             present += repeats;
@@ -81,9 +81,9 @@ impl Sender<'_> {
         for batch in batches(run, present) {
             let batch = batch?;
             let outcomes = self.post(run, &batch, false).await?;
-            if let Some((record, outcome)) = refusal(&batch, &outcomes) {
+            if let Some((record, outcome)) = first_refusal(&batch, &outcomes) {
                 let what = "another writer appended to the run meanwhile; the records imported before stay";
-                return Err(refused(run, record, outcome, what));
+                return Err(refusal_error(run, record, outcome, what));
             }
             let repeats = outcomes.iter().filter(|outcome| outcome.outcome == Disposition::Repeat).count() as u64;
             duplicates += repeats;
@@ -112,7 +112,7 @@ impl Sender<'_> {
 
 /// Returns the run's records from index `from` on, in requests of bounded size.
 fn batches(run: &ImportedRun, from: usize) -> impl Iterator<Item = Result<Batch, Error>> {
-    let mut records = records(run).skip(from).map(encoded).peekable();
+    let mut records = records(run).skip(from).map(encode).peekable();
     std::iter::from_fn(move || {
         let mut batch = Batch { records: Vec::new(), body: String::new() };
         while let Some(next) = records.next_if(|next| match next {
@@ -135,17 +135,17 @@ fn batches(run: &ImportedRun, from: usize) -> impl Iterator<Item = Result<Batch,
     })
 }
 
-fn encoded(record: JournalRecord) -> Result<(JournalRecord, String), Error> {
+fn encode(record: JournalRecord) -> Result<(JournalRecord, String), Error> {
     let text = client::body(&record)?;
     Ok((record, text))
 }
 
-fn refusal<'a>(batch: &'a Batch, outcomes: &'a [Outcome]) -> Option<(&'a JournalRecord, &'a Outcome)> {
+fn first_refusal<'a>(batch: &'a Batch, outcomes: &'a [Outcome]) -> Option<(&'a JournalRecord, &'a Outcome)> {
     let mut both = batch.records.iter().zip(outcomes);
-    both.find(|(_, outcome)| Answer::of(outcome) == Answer::No)
+    both.find(|(_, outcome)| Answer::from_outcome(outcome) == Answer::No)
 }
 
-fn refused(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &str) -> Error {
+fn refusal_error(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &str) -> Error {
     let reason = outcome.reason.as_ref().map_or("unknown", OrOther::as_str);
     let (kind, why) = if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Fenced) {
         (ErrorKind::Fenced, "the run is incomplete and has been claimed since")
@@ -217,9 +217,9 @@ mod tests {
             journal_seq: None,
             record_writer: None,
         };
-        let fenced = refused(&run, &record, &outcome(Reason::Fenced), "nothing was imported");
+        let fenced = refusal_error(&run, &record, &outcome(Reason::Fenced), "nothing was imported");
         assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));
-        let conflict = refused(&run, &record, &outcome(Reason::Conflict), "nothing was imported");
+        let conflict = refusal_error(&run, &record, &outcome(Reason::Conflict), "nothing was imported");
         assert_eq!(conflict.kind(), ErrorKind::Invalid);
         let text = conflict.to_string();
         assert!(["tau-bench:1:0", "conflict", "--run-prefix"].iter().all(|part| text.contains(part)), "{text}");

@@ -50,7 +50,7 @@ pub(crate) use desk::run as run_desk;
 
 use agent::Life;
 use audit::Audit;
-use calls::Known;
+use calls::AgentCall;
 use crash::Takeover;
 use desk::Desk;
 use figures::Figures;
@@ -79,21 +79,21 @@ pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let folder = Folder::new(args)?;
-    let played = runtime.block_on(until_ended(args, &folder, &output));
+    let result = runtime.block_on(until_ended(args, &folder, &output));
     // Aborts the remaining tasks, which kills their processes.
     runtime.shutdown_timeout(END_WAIT);
-    played
+    result
 }
 
 /// Runs the demo. With `--serve` it then serves the journal until a signal.
 async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Result<Answer, Error> {
     let mut ending = Ending::listen()?;
-    let played = tokio::select! {
-        played = play(args, folder, output) => played,
+    let result = tokio::select! {
+        result = play(args, folder, output) => result,
         () = ending.signalled() => return Err(Error::new(ErrorKind::Unavailable, "the demo was interrupted")),
     };
-    let (answer, journal) = match played {
-        Ok(played) => played,
+    let (answer, journal) = match result {
+        Ok(result) => result,
         Err(error) if error.is_output_closed() => return Err(error),
         Err(error) => {
             folder.keep();
@@ -110,9 +110,9 @@ async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Res
 
 /// Runs all steps of the demo and leaves the journal open.
 async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(Answer, Journal), Error> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let agents = args.agents.unwrap_or(AGENTS);
-    let seed = args.seed.unwrap_or_else(|| dice::Dice::of(&crate::random_id()).below(1_000_000_000).into());
+    let seed = args.seed.unwrap_or_else(|| dice::Dice::from_text(&crate::random_id()).below(1_000_000_000).into());
     if let Some(address) = &args.listen {
         // Fail now rather than after the demo. The port is bound again at the end.
         let listener = listen::bind(address).await?;
@@ -131,20 +131,21 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     story.say(Cell::from(format!("seed {seed}, folder {} ({stays})", folder.path().display())).dim())?;
     let stage = open(&mut story, folder, seed).await?;
     let mut differences = Vec::new();
-    let worked = work(&mut story, output, &stage.site, agents, &mut differences).await?;
-    let Worked { lives, takeovers, seconds } = worked;
-    let known = calls::of(&lives)?;
-    let audit = compare(&mut story, &stage, folder, &known, &mut differences).await?;
+    let Work { lives, takeovers, seconds } = work(&mut story, output, &stage.site, agents, &mut differences).await?;
+    let agent_calls = calls::from_lives(&lives)?;
+    let audit = compare(&mut story, &stage, folder, &agent_calls, &mut differences).await?;
     story.step("Every call again, by tool and arguments, their keys shuffled")?;
-    let lookups = lookups::all_ways(&stage.site, &stage.journal, &known, &mut differences).await?;
-    story.lookups(&lookups, known.len() as u64)?;
+    let lookups = lookups::measure_all(&stage.site, &stage.journal, &agent_calls, &mut differences).await?;
+    story.lookups(&lookups, agent_calls.len() as u64)?;
     let Stage { site, journal, desk } = stage;
     // The remaining steps use neither of them.
     drop((site, desk));
     let (journal, rebuild) = throw_away(&mut story, journal, folder, &mut differences).await?;
-    let again = lookups::in_process(seed, &journal, "eventual", &known, &mut differences).await?;
-    story
-        .fact("calls", format!("{} of {} found in the new index", grouped(again.found), grouped(known.len() as u64)))?;
+    let after_rebuild = lookups::measure_in_process(seed, &journal, "eventual", &agent_calls, &mut differences).await?;
+    story.fact(
+        "calls",
+        format!("{} of {} found in the new index", grouped(after_rebuild.found), grouped(agent_calls.len() as u64)),
+    )?;
     let (journal, served) =
         if args.serve { serve(journal, folder, args.listen.as_deref()).await? } else { (journal, None) };
     let (serving, undecided) = served.unzip();
@@ -164,18 +165,18 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
         reconciled: takeovers.iter().filter(|takeover| takeover.reconciled).count() as u32,
         takeovers,
         records: rebuild.records,
-        calls: known.len() as u64,
+        calls: agent_calls.len() as u64,
         audit,
         lookups,
-        found_after_rebuild: again.found,
+        found_after_rebuild: after_rebuild.found,
         rebuild,
         agents_seconds: seconds,
-        seconds: begun.elapsed().as_secs_f64(),
+        seconds: start.elapsed().as_secs_f64(),
         data: folder.stays().then(|| folder.path().to_owned()),
         serving,
         undecided,
     };
-    tell(&story, output, &figures)?;
+    print_end(&story, output, &figures)?;
     Ok((if figures.proved { Answer::Yes } else { Answer::No }, journal))
 }
 
@@ -209,7 +210,7 @@ async fn open(story: &mut Story<'_>, folder: &Folder, seed: u64) -> Result<Stage
     Ok(Stage { site, journal, desk })
 }
 
-struct Worked {
+struct Work {
     lives: Vec<Life>,
     takeovers: Vec<Takeover>,
     seconds: f64,
@@ -222,9 +223,9 @@ async fn work(
     site: &Arc<Site>,
     agents: u32,
     differences: &mut Vec<String>,
-) -> Result<Worked, Error> {
+) -> Result<Work, Error> {
     story.step(&format!("{agents} agents book trips; some are killed with a booking in flight"))?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let progress = output.progress("trips", agents.into());
     let mut fleet = Fleet::send_out(site, agents).await?;
     let (mut lives, mut takeovers) = (Vec::new(), Vec::new());
@@ -245,11 +246,11 @@ async fn work(
         }
     }
     drop(progress);
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     let processes = agents.min(fleet::PROCESSES);
     let kinds = format!("{} as tasks, {processes} as processes of their own", agents - processes);
     story.fact("agents", format!("{kinds}; {} through after {seconds:.1} s", grouped(lives.len() as u64)))?;
-    Ok(Worked { lives, takeovers, seconds })
+    Ok(Work { lives, takeovers, seconds })
 }
 
 /// Compares the desk's ledger with the journal.
@@ -257,11 +258,11 @@ async fn compare(
     story: &mut Story<'_>,
     stage: &Stage,
     folder: &Folder,
-    known: &[Known],
+    agent_calls: &[AgentCall],
     differences: &mut Vec<String>,
 ) -> Result<Audit, Error> {
     story.step("The desk's ledger against the journal, booking by booking")?;
-    let audit = audit::audit(&stage.site, &folder.path().join(LEDGER), known, differences).await?;
+    let audit = audit::audit(&stage.site, &folder.path().join(LEDGER), agent_calls, differences).await?;
     let Audit { in_ledger, in_journal, twice, lost, prices, calls } = audit;
     let both = format!("{} in the ledger, {} completed in the journal", grouped(in_ledger), grouped(in_journal));
     story.fact("bookings", both)?;
@@ -269,8 +270,10 @@ async fn compare(
     story.fact("", if twice + lost == 0 { verdict.good() } else { verdict.bad() })?;
     story
         .fact("prices", format!("{} asked for, each twice: the desk gave {}", grouped(prices / 2), grouped(prices)))?;
-    story
-        .fact("calls", format!("{} in the journal, {} made by agents", grouped(calls), grouped(known.len() as u64)))?;
+    story.fact(
+        "calls",
+        format!("{} in the journal, {} made by agents", grouped(calls), grouped(agent_calls.len() as u64)),
+    )?;
     Ok(audit)
 }
 
@@ -316,7 +319,7 @@ async fn serve(
 }
 
 /// Prints the end of the demo, or its figures.
-fn tell(story: &Story<'_>, output: &Output, figures: &Figures) -> Result<(), Error> {
+fn print_end(story: &Story<'_>, output: &Output, figures: &Figures) -> Result<(), Error> {
     story.end(figures)?;
     if figures.proved {
         story.next(figures)?;

@@ -55,7 +55,7 @@ pub(super) async fn connect(journal: &str) -> Result<Runlog, Error> {
 /// Takes over the trip's run and works until the run ends.
 pub(super) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Life, Error> {
     let run = runlog.open(&trip.run_id).await?;
-    let messages = remembered(&run)?;
+    let messages = checkpoint_messages(&run)?;
     let mut life = Life { run_id: trip.run_id.clone(), messages, recorded: 0, again: 0 };
     if life.messages.is_empty() {
         let content = trip.wish();
@@ -85,7 +85,7 @@ pub(super) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Li
 }
 
 /// Returns the conversation of the latest checkpoint.
-fn remembered(run: &Run) -> Result<Vec<Message>, Error> {
+fn checkpoint_messages(run: &Run) -> Result<Vec<Message>, Error> {
     let Some(checkpoint) = &run.recovery().checkpoint else { return Ok(Vec::new()) };
     let messages = checkpoint.messages.iter().flatten().map(|message| serde_json::from_str(message.as_str()));
     messages.collect::<Result<_, _>>().map_err(|error| {
@@ -100,11 +100,11 @@ fn remembered(run: &Run) -> Result<Vec<Message>, Error> {
 
 fn state(trip: &Trip, messages: &[Message]) -> Result<LoopState, Error> {
     let is = |wanted: fn(&Message) -> bool| messages.iter().filter(|message| wanted(message)).count() as u64;
-    let kept: Result<Vec<Json>, _> = messages.iter().map(Json::of).collect();
+    let messages_json: Result<Vec<Json>, _> = messages.iter().map(Json::of).collect();
     Ok(LoopState {
         session_id: trip.run_id.clone(),
         turn: is(|message| matches!(message, Message::Assistant { .. })),
-        messages: kept
+        messages: messages_json
             .map_err(|error| Error::new(ErrorKind::Internal, "a message does not serialise").because(error))?,
         state: None,
         tool_calls_count: is(|message| matches!(message, Message::Tool { .. })),
@@ -123,16 +123,16 @@ async fn act(run: &Run, desk: &Desk, trip: &Trip, call: &Call) -> Result<Act, Er
     if let Some(key) = &call.key {
         tool = tool.idempotency_key(key);
     }
-    let (lost, unheard) = oneshot::channel::<io::Error>();
+    let (error_sender, desk_error) = oneshot::channel::<io::Error>();
     let (request, mut again) = (request(trip, call), false);
-    let effect = async |under: runlog_producer::Call| {
-        again = under.attempt > 1;
+    let effect = async |effect_call: runlog_producer::Call| {
+        again = effect_call.attempt > 1;
         match desk.ask(&request, DESK_WAIT).await {
             Ok(Reply::Ok(value)) => Ok(value.into()),
             Ok(Reply::Refused { kind, message }) => Err(Failure { kind, message }),
             Err(error) => {
                 // It may have happened, so there is no result to record. The call stays pending.
-                let _ = lost.send(error);
+                let _ = error_sender.send(error);
                 std::future::pending().await
             }
         }
@@ -140,7 +140,7 @@ async fn act(run: &Run, desk: &Desk, trip: &Trip, call: &Call) -> Result<Act, Er
     let answer = tokio::select! {
         biased;
         answer = tool.once(effect) => answer?,
-        Ok(error) = unheard => {
+        Ok(error) = desk_error => {
             let what = format!("run {}: the desk did not answer {}; it may have done it", trip.run_id, call.tool);
             return Err(Error::new(ErrorKind::Unavailable, what).because(error));
         }

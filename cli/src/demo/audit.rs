@@ -3,7 +3,7 @@
 //! second call.
 
 use super::{
-    calls::Known,
+    calls::AgentCall,
     desk::{self, Booking, Line},
     model::Heard,
     site::{Site, WAIT},
@@ -37,19 +37,19 @@ pub(super) struct Audit {
     pub(super) calls: u64,
 }
 
-/// A completed booking in the journal.
+/// A call in the journal that completed a booking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sold {
+struct BookingCall {
     run_id: RunId,
     id: RecordId,
     /// The requested booking.
-    asked: Asked,
+    request: BookingRequest,
     /// The resulting booking.
     booking: Booking,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Asked {
+struct BookingRequest {
     item: String,
     date: String,
     customer: String,
@@ -59,35 +59,35 @@ struct Asked {
 pub(super) async fn audit(
     site: &Site,
     ledger: &Path,
-    known: &[Known],
+    agent_calls: &[AgentCall],
     differences: &mut Vec<String>,
 ) -> Result<Audit, Error> {
     let lines = desk::read(ledger)
         .map_err(|error| Error::new(ErrorKind::Internal, "the desk's ledger cannot be read").because(error))?;
     let totals = site.desk.totals(WAIT).await?;
     let effects = site.effects().await?;
-    let sold = sold(site, &effects).await?;
-    let mut audit = compare(&lines, &sold, differences);
+    let calls = booking_calls(site, &effects).await?;
+    let mut audit = compare(&lines, &calls, differences);
     audit.prices = totals.prices;
     audit.calls = effects.len() as u64;
     if totals.bookings != audit.in_ledger {
         differences.push(format!("the desk counts {} bookings, its ledger has {}", totals.bookings, audit.in_ledger));
     }
-    same_calls(known, &effects, differences);
-    polls(known, totals.prices, differences);
+    compare_calls(agent_calls, &effects, differences);
+    compare_prices(agent_calls, totals.prices, differences);
     Ok(audit)
 }
 
-/// Returns the completed bookings in the journal.
-async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
-    let mut sold = Vec::new();
+/// Returns the calls that completed a booking, from the journal.
+async fn booking_calls(site: &Site, effects: &[Effect]) -> Result<Vec<BookingCall>, Error> {
+    let mut calls = Vec::new();
     let is_booking = |effect: &&Effect| effect.pending.tool_name.starts_with("book_");
     for effect in effects.iter().filter(is_booking).filter(|effect| effect.pending.status == EffectStatus::Completed) {
         let (run_id, id) = (effect.run_id.clone(), effect.pending.id.clone());
         let call = site.call(run_id.as_str(), id.borrow()).await?;
         let arguments = call.arguments.map_or(Value::Null, |arguments| arguments.to_value());
         let text = |name: &str| arguments[name].as_str().map(str::to_owned);
-        let asked = Asked {
+        let request = BookingRequest {
             item: text("flight").or(text("room")).unwrap_or_default(),
             date: text("date").unwrap_or_default(),
             customer: text("passenger").or(text("guest")).unwrap_or_default(),
@@ -97,48 +97,48 @@ async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
             Error::new(ErrorKind::Internal, format!("call {id} of run {run_id} has no booking for a result"))
                 .because(error)
         })?;
-        sold.push(Sold { run_id, id, asked, booking });
+        calls.push(BookingCall { run_id, id, request, booking });
     }
-    Ok(sold)
+    Ok(calls)
 }
 
 /// Compares the bookings by content, in both directions.
-fn compare(ledger: &[Line], journal: &[Sold], differences: &mut Vec<String>) -> Audit {
+fn compare(ledger: &[Line], journal: &[BookingCall], differences: &mut Vec<String>) -> Audit {
     let mut audit = Audit { in_ledger: ledger.len() as u64, in_journal: journal.len() as u64, ..Audit::default() };
-    let mut by_confirmation: BTreeMap<&str, Vec<&Sold>> = BTreeMap::new();
-    for sold in journal {
-        by_confirmation.entry(&sold.booking.confirmation).or_default().push(sold);
+    let mut by_confirmation: BTreeMap<&str, Vec<&BookingCall>> = BTreeMap::new();
+    for call in journal {
+        by_confirmation.entry(&call.booking.confirmation).or_default().push(call);
     }
-    let mut wanted = BTreeSet::new();
+    let mut requests = BTreeSet::new();
     for Line { booking, .. } in ledger {
         let Booking { confirmation, item, date, customer } = booking;
-        let asked = Asked { item: item.clone(), date: date.clone(), customer: customer.clone() };
+        let request = BookingRequest { item: item.clone(), date: date.clone(), customer: customer.clone() };
         let calls = by_confirmation.remove(confirmation.as_str()).unwrap_or_default();
-        if !matches!(calls[..], [only] if only.booking == *booking && only.asked == asked) {
+        if !matches!(calls[..], [only] if only.booking == *booking && only.request == request) {
             audit.lost += 1;
-            let calls: Vec<_> = calls.iter().map(|sold| (&sold.run_id, &sold.id, &sold.booking)).collect();
+            let calls: Vec<_> = calls.iter().map(|call| (&call.run_id, &call.id, &call.booking)).collect();
             differences.push(format!("the ledger has {booking:?}, but the journal has these calls for it: {calls:?}"));
         }
-        if !wanted.insert(asked) {
+        if !requests.insert(request) {
             audit.twice += 1;
             differences.push(format!(
                 "{customer} has more than one booking of {item} on {date}: {confirmation} is not the first"
             ));
         }
     }
-    for sold in by_confirmation.into_values().flatten() {
+    for call in by_confirmation.into_values().flatten() {
         audit.lost += 1;
-        let Sold { run_id, id, booking, .. } = sold;
+        let BookingCall { run_id, id, booking, .. } = call;
         differences.push(format!("call {id} of run {run_id} got {booking:?}, which is not in the ledger"));
     }
     audit
 }
 
 /// Checks that the journal has exactly the calls that the agents made.
-fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>) {
+fn compare_calls(agent_calls: &[AgentCall], effects: &[Effect], differences: &mut Vec<String>) {
     type Call<'a> = (&'a str, &'a str, u32);
     let made: BTreeSet<Call<'_>> =
-        known.iter().map(|known| (known.run_id.as_str(), known.fingerprint.as_str(), known.occurrence)).collect();
+        agent_calls.iter().map(|call| (call.run_id.as_str(), call.fingerprint.as_str(), call.occurrence)).collect();
     let recorded: BTreeSet<Call<'_>> = effects
         .iter()
         .map(|effect| {
@@ -159,17 +159,17 @@ fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>
 }
 
 /// Checks that each repeated price query reached the desk. Each of the desk's answers has its own number.
-fn polls(known: &[Known], given: u64, differences: &mut Vec<String>) {
-    let of_price = |known: &&Known| known.tool == "get_price";
-    let number = |known: &Known| match &known.heard {
+fn compare_prices(agent_calls: &[AgentCall], desk_prices: u64, differences: &mut Vec<String>) {
+    let is_price_call = |call: &&AgentCall| call.tool == "get_price";
+    let number = |call: &AgentCall| match &call.heard {
         Heard::Result(price) => price["question"].as_u64(),
         Heard::Error { .. } => None,
     };
-    let numbers: BTreeSet<u64> = known.iter().filter(of_price).filter_map(number).collect();
-    let asked = known.iter().filter(of_price).count();
-    if numbers.len() != asked || asked as u64 != given {
+    let numbers: BTreeSet<u64> = agent_calls.iter().filter(is_price_call).filter_map(number).collect();
+    let price_calls = agent_calls.iter().filter(is_price_call).count();
+    if numbers.len() != price_calls || price_calls as u64 != desk_prices {
         differences.push(format!(
-            "the agents requested {asked} prices and know {} answers, but the desk returned {given}",
+            "the agents requested {price_calls} prices and know {} answers, but the desk returned {desk_prices}",
             numbers.len()
         ));
     }
@@ -189,18 +189,18 @@ mod tests {
         Line { booking, key: None }
     }
 
-    fn sold(confirmation: &str, customer: &str) -> Sold {
+    fn booking_call(confirmation: &str, customer: &str) -> BookingCall {
         let booking = line(confirmation, customer).booking;
         let Booking { item, date, customer, .. } = booking.clone();
-        Sold {
+        BookingCall {
             run_id: "r".parse().unwrap(),
             id: confirmation.parse().unwrap(),
-            asked: Asked { item, date, customer },
+            request: BookingRequest { item, date, customer },
             booking,
         }
     }
 
-    fn counts(ledger: &[Line], journal: &[Sold]) -> (u64, u64, usize) {
+    fn counts(ledger: &[Line], journal: &[BookingCall]) -> (u64, u64, usize) {
         let mut differences = Vec::new();
         let audit = compare(ledger, journal, &mut differences);
         (audit.twice, audit.lost, differences.len())
@@ -208,18 +208,25 @@ mod tests {
 
     #[test]
     fn every_way_to_differ_is_seen() {
-        let both = (vec![line("A", "a"), line("B", "b")], vec![sold("B", "b"), sold("A", "a")]);
+        let both = (vec![line("A", "a"), line("B", "b")], vec![booking_call("B", "b"), booking_call("A", "a")]);
         assert_eq!(counts(&both.0, &both.1), (0, 0, 0));
         assert_eq!(counts(&both.0, &both.1[..1]), (0, 1, 1), "in the ledger only");
         assert_eq!(counts(&both.0[..1], &both.1), (0, 1, 1), "in the journal only");
         assert_eq!(
-            counts(&[line("A", "a"), line("C", "a")], &[sold("A", "a")]),
+            counts(&[line("A", "a"), line("C", "a")], &[booking_call("A", "a")]),
             (1, 1, 2),
             "booked twice, answered once"
         );
-        assert_eq!(counts(&[line("A", "a")], &[sold("A", "a"), sold("A", "a")]), (0, 1, 1), "answered twice");
-        assert_eq!(counts(&[line("A", "a")], &[sold("A", "x")]), (0, 1, 1), "answered differently");
-        let other = Sold { asked: Asked { item: "AQ 2".into(), ..sold("A", "a").asked }, ..sold("A", "a") };
+        assert_eq!(
+            counts(&[line("A", "a")], &[booking_call("A", "a"), booking_call("A", "a")]),
+            (0, 1, 1),
+            "answered twice"
+        );
+        assert_eq!(counts(&[line("A", "a")], &[booking_call("A", "x")]), (0, 1, 1), "answered differently");
+        let other = BookingCall {
+            request: BookingRequest { item: "AQ 2".into(), ..booking_call("A", "a").request },
+            ..booking_call("A", "a")
+        };
         assert_eq!(counts(&[line("A", "a")], &[other]), (0, 1, 1), "another was asked for");
     }
 }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// A call of an agent, and the answer that the agent got.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Known {
+pub(super) struct AgentCall {
     pub(super) run_id: String,
     pub(super) tool: String,
     pub(super) arguments: Value,
@@ -26,15 +26,15 @@ pub(super) struct Known {
 }
 
 /// Returns every call of these lives, in the order of each life's conversation.
-pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
-    let mut known = Vec::new();
+pub(super) fn from_lives(lives: &[Life]) -> Result<Vec<AgentCall>, Error> {
+    let mut agent_calls = Vec::new();
     for life in lives {
-        let mut asked = HashMap::new();
+        let mut occurrences = HashMap::new();
         for message in &life.messages {
             let Message::Tool { tool, arguments, heard } = message else { continue };
             let fingerprint = fingerprint(tool, &arguments.to_string())?;
-            let occurrence = asked.entry(fingerprint.clone()).and_modify(|times| *times += 1).or_insert(1);
-            known.push(Known {
+            let occurrence = occurrences.entry(fingerprint.clone()).and_modify(|times| *times += 1).or_insert(1);
+            agent_calls.push(AgentCall {
                 run_id: life.run_id.clone(),
                 tool: tool.clone(),
                 arguments: arguments.clone(),
@@ -44,7 +44,7 @@ pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
             });
         }
     }
-    Ok(known)
+    Ok(agent_calls)
 }
 
 /// Computes the fingerprint of a call. The spelling of its arguments does not matter.
@@ -53,20 +53,20 @@ pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Er
         .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))
 }
 
-impl Known {
+impl AgentCall {
     /// Returns whether the lookup has the answer that the agent got.
-    pub(super) fn agrees(&self, found: &Lookup) -> bool {
-        let same = match (&self.heard, &found.error) {
+    pub(super) fn agrees(&self, lookup: &Lookup) -> bool {
+        let same = match (&self.heard, &lookup.error) {
             (Heard::Error { kind, message }, Some(error)) => {
-                found.status == LookupStatus::Failed && *kind == error.kind && *message == error.message
+                lookup.status == LookupStatus::Failed && *kind == error.kind && *message == error.message
             }
             (Heard::Result(result), None) => {
-                found.status == LookupStatus::Completed
-                    && found.result.as_ref().is_some_and(|found| found.to_value() == *result)
+                lookup.status == LookupStatus::Completed
+                    && lookup.result.as_ref().is_some_and(|answer| answer.to_value() == *result)
             }
             _ => false,
         };
-        same && found.fingerprint == self.fingerprint && found.occurrence == Some(self.occurrence)
+        same && lookup.fingerprint == self.fingerprint && lookup.occurrence == Some(self.occurrence)
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         let message = |tool: &str| Message::Tool { tool: tool.into(), arguments: json!({"a": 1}), heard: heard() };
         let messages = vec![message("t"), message("u"), message("t")];
         let lives = [Life { run_id: "r".into(), messages, recorded: 0, again: 0 }];
-        let occurrences: Vec<u32> = of(&lives).unwrap().iter().map(|known| known.occurrence).collect();
+        let occurrences: Vec<u32> = from_lives(&lives).unwrap().iter().map(|call| call.occurrence).collect();
         assert_eq!(occurrences, [1, 1, 2]);
     }
 }

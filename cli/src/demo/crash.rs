@@ -51,8 +51,8 @@ pub(super) async fn in_one_process(site: &Site, trip: &Trip) -> Result<Life, Err
 
 /// Kills the trip's process at `moment` of its flight's booking, and lets other processes finish the run.
 pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Moment) -> Result<(Life, Takeover), Error> {
-    let pending = die(site, trip, moment).await?;
-    let before = already_booked(site, trip, &pending).await?;
+    let pending = kill_while_booking(site, trip, moment).await?;
+    let before = booking_at_desk(site, trip, &pending).await?;
     if before.is_some() != (moment == Moment::AfterBooking) {
         return Err(unexpected(trip, format!("died {moment:?}, but the desk has {before:?}")));
     }
@@ -60,8 +60,8 @@ pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Momen
         reconcile(site, trip, &pending, before.as_ref()).await?;
     }
     let life = in_one_process(site, trip).await?;
-    let after = already_booked(site, trip, &pending).await?;
-    let confirmed = booked(&life);
+    let after = booking_at_desk(site, trip, &pending).await?;
+    let confirmed = confirmed_booking(&life);
     if after.is_none() || confirmed != after || before.is_some_and(|before| Some(before) != confirmed) {
         return Err(unexpected(trip, format!("got {confirmed:?}, but the desk has {after:?}")));
     }
@@ -78,23 +78,23 @@ pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Momen
 }
 
 /// Kills the trip's first process once its booking's intent is durable and its result is not, and returns the intent.
-async fn die(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error> {
+async fn kill_while_booking(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error> {
     site.desk.hold(&trip.passenger, moment, WAIT).await?;
     let mut process = site.agent(trip.number, trip.keyed)?;
     tokio::select! {
-        held = site.desk.held(&trip.passenger, LIFE_WAIT) => held?,
+        held = site.desk.wait_until_held(&trip.passenger, LIFE_WAIT) => held?,
         ended = process.document::<Life>(LIFE_WAIT) => {
             return Err(ended.err().unwrap_or_else(|| unexpected(trip, "ended before it was killed".into())));
         }
     }
-    let observed = pending_booking(site, trip).await?;
+    let before_kill = pending_booking(site, trip).await?;
     process.kill().await?;
-    site.desk.hung_up(&trip.passenger, WAIT).await?;
-    let left_behind = pending_booking(site, trip).await?;
-    if left_behind.id != observed.id {
-        return Err(unexpected(trip, format!("left {left_behind:?}, {observed:?} was observed")));
+    site.desk.wait_until_hung_up(&trip.passenger, WAIT).await?;
+    let after_kill = pending_booking(site, trip).await?;
+    if after_kill.id != before_kill.id {
+        return Err(unexpected(trip, format!("left {after_kill:?}, {before_kill:?} was observed")));
     }
-    Ok(left_behind)
+    Ok(after_kill)
 }
 
 /// Returns the only pending effect of the run. It must be the booking, in the class that follows from its key.
@@ -108,7 +108,7 @@ async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
 }
 
 /// Queries the desk for the pending booking: by its key if it has one, otherwise by its content.
-async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
+async fn booking_at_desk(site: &Site, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
     if let Some(key) = &pending.idempotency_key {
         return site.desk.by_key(key, WAIT).await;
     }
@@ -143,7 +143,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
 }
 
 /// Returns the flight booking that the desk confirmed to an agent.
-fn booked(life: &Life) -> Option<Booking> {
+fn confirmed_booking(life: &Life) -> Option<Booking> {
     life.messages.iter().find_map(|message| match message {
         Message::Tool { tool, heard: Heard::Result(booking), .. } if tool == "book_flight" => {
             serde_json::from_value(booking.clone()).ok()

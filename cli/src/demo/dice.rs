@@ -13,7 +13,7 @@ impl Dice {
     }
 
     /// Creates the random numbers for `text`, whose hash (FNV-1a, 64 bits) is the seed.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         let hash = text
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -34,9 +34,9 @@ impl Dice {
         (((self.throw() >> 32) * u64::from(sides)) >> 32) as u32
     }
 
-    /// Returns an item of `of`, which must not be empty.
-    pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u32) as usize]
+    /// Returns one of `items`, which must not be empty.
+    pub(super) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u32) as usize]
     }
 
     /// Shuffles the items (Fisher and Yates).

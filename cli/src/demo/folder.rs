@@ -74,10 +74,10 @@ mod tests {
         assert!(!path.exists());
 
         let dir = tempfile::tempdir().unwrap();
-        let asked = dir.path().join("new");
-        drop(Folder::new(&demo(Some(asked.clone()), false)).unwrap());
-        assert!(asked.exists());
-        std::fs::write(asked.join("x"), "x").unwrap();
-        assert_eq!(Folder::new(&demo(Some(asked), false)).unwrap_err().kind(), ErrorKind::Invalid);
+        let folder = dir.path().join("new");
+        drop(Folder::new(&demo(Some(folder.clone()), false)).unwrap());
+        assert!(folder.exists());
+        std::fs::write(folder.join("x"), "x").unwrap();
+        assert_eq!(Folder::new(&demo(Some(folder), false)).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

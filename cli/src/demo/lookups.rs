@@ -2,7 +2,7 @@
 //! `eventual` and at `latest`.
 
 use super::{
-    calls::{self, Known},
+    calls::{self, AgentCall},
     dice::Dice,
     journal::Journal,
     site::{Site, WAIT},
@@ -39,82 +39,87 @@ pub(super) struct Way {
 }
 
 /// Looks up every call in every way.
-pub(super) async fn all_ways(
+pub(super) async fn measure_all(
     site: &Site,
     journal: &Journal,
-    known: &[Known],
+    agent_calls: &[AgentCall],
     differences: &mut Vec<String>,
 ) -> Result<Vec<Way>, Error> {
     let mut ways = Vec::new();
     for consistency in ["eventual", "latest"] {
-        let ask = async |known: &Known, arguments: &str| over_http(site, known, arguments, consistency).await;
-        ways.push(one_way(site.seed, "http", consistency, known, differences, ask).await?);
+        let ask = async |call: &AgentCall, arguments: &str| lookup_over_http(site, call, arguments, consistency).await;
+        ways.push(measure(site.seed, "http", consistency, agent_calls, differences, ask).await?);
     }
     for consistency in ["eventual", "latest"] {
-        ways.push(in_process(site.seed, journal, consistency, known, differences).await?);
+        ways.push(measure_in_process(site.seed, journal, consistency, agent_calls, differences).await?);
     }
     Ok(ways)
 }
 
 /// Looks up every call in this process.
-pub(super) async fn in_process(
+pub(super) async fn measure_in_process(
     seed: u64,
     journal: &Journal,
     consistency: &'static str,
-    known: &[Known],
+    agent_calls: &[AgentCall],
     differences: &mut Vec<String>,
 ) -> Result<Way, Error> {
-    let fresh = if consistency == "latest" { Consistency::Latest } else { Consistency::Eventual };
-    let ask = async |known: &Known, arguments: &str| directly(journal, known, arguments, fresh).await;
-    one_way(seed, "in_process", consistency, known, differences, ask).await
+    let level = if consistency == "latest" { Consistency::Latest } else { Consistency::Eventual };
+    let ask = async |call: &AgentCall, arguments: &str| lookup_in_process(journal, call, arguments, level).await;
+    measure(seed, "in_process", consistency, agent_calls, differences, ask).await
 }
 
-async fn one_way(
+async fn measure(
     seed: u64,
     by: &'static str,
     consistency: &'static str,
-    known: &[Known],
+    agent_calls: &[AgentCall],
     differences: &mut Vec<String>,
-    ask: impl AsyncFn(&Known, &str) -> Result<Lookup, Error>,
+    ask: impl AsyncFn(&AgentCall, &str) -> Result<Lookup, Error>,
 ) -> Result<Way, Error> {
     let no_histogram = |error| Error::new(ErrorKind::Internal, "latencies cannot be counted").because(error);
     let mut nanos = Histogram::<u64>::new_with_bounds(1, NANOS_MAX, 3).map_err(no_histogram)?;
     let mut dice = Dice::new(seed, SPELLING);
-    let mut found = 0;
-    for known in known {
-        let arguments = calls::respell(&known.arguments, &mut dice);
-        let begun = Instant::now();
-        let answer = ask(known, &arguments).await?;
-        nanos.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(NANOS_MAX));
-        if known.agrees(&answer) {
-            found += 1;
+    let mut matches = 0;
+    for call in agent_calls {
+        let arguments = calls::respell(&call.arguments, &mut dice);
+        let start = Instant::now();
+        let answer = ask(call, &arguments).await?;
+        nanos.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(NANOS_MAX));
+        if call.agrees(&answer) {
+            matches += 1;
         } else {
-            let Known { run_id, tool, occurrence, heard, .. } = known;
+            let AgentCall { run_id, tool, occurrence, heard, .. } = call;
             differences.push(format!(
                 "{tool} {arguments} of run {run_id}, occurrence {occurrence}: its agent got {heard:?}, but the lookup returned {answer:?}"
             ));
         }
     }
     let micros = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Way { by, consistency, found, p50_micros: micros(0.5), p99_micros: micros(0.99) })
+    Ok(Way { by, consistency, found: matches, p50_micros: micros(0.5), p99_micros: micros(0.99) })
 }
 
-async fn over_http(site: &Site, known: &Known, arguments: &str, consistency: &str) -> Result<Lookup, Error> {
-    let target = Target::run(&known.run_id)
+async fn lookup_over_http(site: &Site, call: &AgentCall, arguments: &str, consistency: &str) -> Result<Lookup, Error> {
+    let target = Target::run(&call.run_id)
         .path("/lookup")
-        .with("tool", &known.tool)
+        .with("tool", &call.tool)
         .with("args", arguments)
-        .with("occurrence", known.occurrence)
+        .with("occurrence", call.occurrence)
         .with("consistency", consistency);
     site.client.get(target, WAIT).await
 }
 
-async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Consistency) -> Result<Lookup, Error> {
+async fn lookup_in_process(
+    journal: &Journal,
+    call: &AgentCall,
+    arguments: &str,
+    consistency: Consistency,
+) -> Result<Lookup, Error> {
     let projector = journal.projector();
-    let fingerprint = calls::fingerprint(&known.tool, arguments)?;
-    let run_id = RunId::new(known.run_id.as_str())?;
+    let fingerprint = calls::fingerprint(&call.tool, arguments)?;
+    let run_id = RunId::new(call.run_id.as_str())?;
     let partition = projector.partition_of(run_id);
-    projector.wait(partition, fresh, WAIT).await?;
+    projector.wait(partition, consistency, WAIT).await?;
     let store = projector.store(partition);
     let place = TopicPartition { topic: projector.log().topic(), partition };
     Ok(query::lookup::get(
@@ -123,6 +128,6 @@ async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Cons
         place,
         run_id,
         fingerprint.borrow(),
-        Some(known.occurrence),
+        Some(call.occurrence),
     )?)
 }

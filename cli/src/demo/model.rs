@@ -94,17 +94,18 @@ impl Trip {
 
     /// Returns the model's next step after the conversation.
     pub(super) fn next(&self, messages: &[Message]) -> Step {
-        let Some(flights) = found(messages, "search_flights") else { return self.search() };
-        let refused = heard(messages, "book_flight").filter(|(_, heard)| matches!(heard, Heard::Error { .. })).count();
-        let booked = heard(messages, "book_flight").count() > refused;
+        let Some(flights) = result_list(messages, "search_flights") else { return self.search() };
+        let refused =
+            tool_answers(messages, "book_flight").filter(|(_, heard)| matches!(heard, Heard::Error { .. })).count();
+        let booked = tool_answers(messages, "book_flight").count() > refused;
         if !booked {
             return match flights.get(refused).and_then(|flight| flight["flight"].as_str()) {
                 Some(flight) => self.book(flight, messages),
                 None => Step::Done { says: format!("No seat from {} to {} that day.", self.from, self.to) },
             };
         }
-        let room = found(messages, "search_rooms").and_then(|rooms| rooms.first()?["room"].as_str());
-        match room.filter(|_| self.room && heard(messages, "book_room").count() == 0) {
+        let room = result_list(messages, "search_rooms").and_then(|rooms| rooms.first()?["room"].as_str());
+        match room.filter(|_| self.room && tool_answers(messages, "book_room").count() == 0) {
             Some(room) => {
                 let arguments = json!({"room": room, "date": self.date, "guest": self.passenger});
                 Step::Calls {
@@ -127,7 +128,7 @@ impl Trip {
 
     /// Requests the price [`PRICE_POLLS`] times, then books.
     fn book(&self, flight: &str, messages: &[Message]) -> Step {
-        let polls = heard(messages, "get_price").filter(|(arguments, _)| arguments["flight"] == flight).count();
+        let polls = tool_answers(messages, "get_price").filter(|(arguments, _)| arguments["flight"] == flight).count();
         if polls < PRICE_POLLS {
             let says = if polls == 0 { format!("What does {flight} cost?") } else { "Is that still the price?".into() };
             return Step::Calls { says, calls: vec![call("get_price", json!({"flight": flight, "date": self.date}))] };
@@ -147,16 +148,16 @@ fn call(tool: &str, arguments: Value) -> Call {
 }
 
 /// Returns the answers of `tool` with the arguments of their calls.
-fn heard<'a>(messages: &'a [Message], tool: &'a str) -> impl Iterator<Item = (&'a Value, &'a Heard)> {
+fn tool_answers<'a>(messages: &'a [Message], tool: &'a str) -> impl Iterator<Item = (&'a Value, &'a Heard)> {
     messages.iter().filter_map(move |message| match message {
-        Message::Tool { tool: of, arguments, heard } if of == tool => Some((arguments, heard)),
+        Message::Tool { tool: name, arguments, heard } if name == tool => Some((arguments, heard)),
         _ => None,
     })
 }
 
 /// Returns the list from the result of `tool`.
-fn found<'a>(messages: &'a [Message], tool: &'a str) -> Option<&'a Vec<Value>> {
-    heard(messages, tool).find_map(|(_, heard)| match heard {
+fn result_list<'a>(messages: &'a [Message], tool: &'a str) -> Option<&'a Vec<Value>> {
+    tool_answers(messages, tool).find_map(|(_, heard)| match heard {
         Heard::Result(list) => list.as_array(),
         Heard::Error { .. } => None,
     })
@@ -170,7 +171,7 @@ mod tests {
         let (mut messages, mut tools) = (Vec::new(), Vec::new());
         while let Step::Calls { calls, .. } = trip.next(&messages) {
             for Call { tool, arguments, .. } in calls {
-                let refused = tool == "book_flight" && tools.iter().filter(|of| **of == tool).count() < sold_out;
+                let refused = tool == "book_flight" && tools.iter().filter(|name| **name == tool).count() < sold_out;
                 let heard = if refused {
                     Heard::Error { kind: "sold_out".into(), message: String::new() }
                 } else {

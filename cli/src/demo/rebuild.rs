@@ -47,16 +47,16 @@ pub(super) async fn rebuild(
 ) -> Result<(Journal, Rebuild), Error> {
     journal.end_without_index().await?;
     let listener = journal::any_port().await?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let journal = Journal::start(dir, listener).await?;
     let opened = Instant::now();
     journal.caught_up().await?;
-    let (seconds, open_seconds) = (opened.elapsed().as_secs_f64(), (opened - begun).as_secs_f64());
+    let (seconds, open_seconds) = (opened.elapsed().as_secs_f64(), (opened - start).as_secs_f64());
     let after = verify(&journal, differences).await?;
-    let (was, is) = (digests(before), digests(&after));
-    let equal = is.iter().filter(|(index, digest)| was.get(*index) == Some(*digest)).count();
-    if was != is {
-        let other: Vec<_> = was.iter().filter(|(index, digest)| is.get(*index) != Some(*digest)).collect();
+    let (old, new) = (digests(before), digests(&after));
+    let equal = new.iter().filter(|(index, digest)| old.get(*index) == Some(*digest)).count();
+    if old != new {
+        let other: Vec<_> = old.iter().filter(|(index, digest)| new.get(*index) != Some(*digest)).collect();
         differences.push(format!("these indices changed by a rebuild from the log: {other:?}"));
     }
     let rows = after.partitions.iter().flat_map(|partition| &partition.indices).map(|index| index.rows).sum();
@@ -65,7 +65,7 @@ pub(super) async fn rebuild(
         seconds,
         records_per_second: after.records as f64 / seconds,
         open_seconds,
-        digests: was.len() as u64,
+        digests: old.len() as u64,
         digests_equal: equal as u64,
         rows,
     };
@@ -73,9 +73,9 @@ pub(super) async fn rebuild(
 }
 
 /// Returns the live digests by partition, offset and index.
-fn digests(of: &Verification) -> BTreeMap<(PartitionId, Offset, &str), &str> {
+fn digests(verification: &Verification) -> BTreeMap<(PartitionId, Offset, &str), &str> {
     let mut digests = BTreeMap::new();
-    for partition in &of.partitions {
+    for partition in &verification.partitions {
         for index in &partition.indices {
             digests.insert((partition.partition, partition.offset, &*index.name), &*index.live_digest);
         }

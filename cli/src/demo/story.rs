@@ -46,7 +46,7 @@ impl<'a> Story<'a> {
     pub(super) fn takeover(&self, takeover: &Takeover) -> Result<(), Error> {
         let Takeover { run_id, booked_before, keyed, confirmation, .. } = takeover;
         let died = if *booked_before { "killed, the desk had booked" } else { "killed, nothing booked yet" };
-        let went_on = match (keyed, booked_before) {
+        let outcome = match (keyed, booked_before) {
             (true, true) => format!("asked again by its key: {confirmation}, as before"),
             (true, false) => format!("asked again by its key: {confirmation}"),
             (false, true) => format!("reconciled: done, {confirmation}"),
@@ -57,7 +57,7 @@ impl<'a> Story<'a> {
                 (0, "  ".into()),
                 (9, Cell::from(run_id)),
                 (27, died.into()),
-                (0, Cell::from(went_on).good()),
+                (0, Cell::from(outcome).good()),
             ]);
         })
     }
@@ -66,10 +66,17 @@ impl<'a> Story<'a> {
     pub(super) fn lookups(&self, ways: &[Way], calls: u64) -> Result<(), Error> {
         let row = |way: &Way| {
             let by = if way.by == "http" { "over HTTP" } else { "in process" };
-            let found = Cell::from(format!("{} of {}", grouped(way.found), grouped(calls)));
-            let found = if way.found == calls { found.good() } else { found.bad() };
+            let found_cell = Cell::from(format!("{} of {}", grouped(way.found), grouped(calls)));
+            let found_cell = if way.found == calls { found_cell.good() } else { found_cell.bad() };
             let (p50, p99) = (micros(way.p50_micros), micros(way.p99_micros));
-            ["  ".into(), by.into(), way.consistency.into(), found, Cell::from(p50).right(), Cell::from(p99).right()]
+            [
+                "  ".into(),
+                by.into(),
+                way.consistency.into(),
+                found_cell,
+                Cell::from(p50).right(),
+                Cell::from(p99).right(),
+            ]
         };
         let rows = ways.iter().map(row).collect();
         self.output.say(|text| text.table(["  ", "ASKED", "AT", "FOUND", "P50", "P99"], rows, ""))
@@ -82,8 +89,8 @@ impl<'a> Story<'a> {
 
     fn proved(&self, figures: &Figures) -> Result<(), Error> {
         let Figures { agents, audit, processes, killed, taken_over, reconciled, rebuild, .. } = figures;
-        let asked = figures.lookups.iter().find(|way| way.by == "http" && way.consistency == "latest");
-        let found = asked.map_or_else(String::new, |way| {
+        let way = figures.lookups.iter().find(|way| way.by == "http" && way.consistency == "latest");
+        let lookup_proof = way.map_or_else(String::new, |way| {
             let (p50, p99) = (micros(way.p50_micros), micros(way.p99_micros));
             format!("{} of {} calls; over HTTP p50 {p50}, p99 {p99}", grouped(way.found), grouped(figures.calls))
         });
@@ -95,7 +102,7 @@ impl<'a> Story<'a> {
                 format!("{killed} of {processes} processes killed, {taken_over} runs taken over"),
             ),
             ("unknown effects never run twice", format!("{reconciled} of those runs reconciled by an operator")),
-            ("a call is found by fingerprint", found),
+            ("a call is found by fingerprint", lookup_proof),
             (
                 "the log is the only source of truth",
                 format!("the index rebuilt from {records} records, {rate} a second, and equal"),

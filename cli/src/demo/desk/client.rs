@@ -68,16 +68,16 @@ impl Desk {
     }
 
     /// Waits until the desk holds that booking.
-    pub(in crate::demo) async fn held(&self, customer: &str, wait: Duration) -> Result<(), Error> {
-        self.reached(Request::Held { customer: customer.to_owned() }, wait).await
+    pub(in crate::demo) async fn wait_until_held(&self, customer: &str, wait: Duration) -> Result<(), Error> {
+        self.wait_for_stage(Request::Held { customer: customer.to_owned() }, wait).await
     }
 
     /// Waits until the desk has seen the client of that booking hang up: the booking will not continue.
-    pub(in crate::demo) async fn hung_up(&self, customer: &str, wait: Duration) -> Result<(), Error> {
-        self.reached(Request::HungUp { customer: customer.to_owned() }, wait).await
+    pub(in crate::demo) async fn wait_until_hung_up(&self, customer: &str, wait: Duration) -> Result<(), Error> {
+        self.wait_for_stage(Request::HungUp { customer: customer.to_owned() }, wait).await
     }
 
-    async fn reached(&self, request: Request, wait: Duration) -> Result<(), Error> {
+    async fn wait_for_stage(&self, request: Request, wait: Duration) -> Result<(), Error> {
         match self.expect(request.clone(), wait).await? {
             true => Ok(()),
             false => Err(unexpected(format!("{request:?}: no such booking is held back"))),

@@ -39,7 +39,7 @@ impl Holds {
     }
 
     /// Returns the moment at which the customer's booking must be held, if at all. Only the first booking is held.
-    pub(super) fn begin(&self, customer: &str) -> Option<Moment> {
+    pub(super) fn moment_to_hold(&self, customer: &str) -> Option<Moment> {
         let holds = self.lock();
         let hold = holds.get(customer)?;
         // A later booking of the customer is answered at once.
@@ -47,16 +47,16 @@ impl Holds {
     }
 
     /// Records that the customer's booking reached the stage.
-    pub(super) fn reached(&self, customer: &str, stage: Stage) {
+    pub(super) fn set_stage(&self, customer: &str, stage: Stage) {
         if let Some(hold) = self.lock().get(customer) {
             hold.stage.send_replace(stage);
         }
     }
 
     /// Waits until the customer's booking reaches the stage. False if no booking is expected.
-    pub(super) async fn wait(&self, customer: &str, wanted: Stage) -> bool {
-        let Some(mut stage) = self.lock().get(customer).map(|hold| hold.stage.subscribe()) else { return false };
+    pub(super) async fn wait(&self, customer: &str, stage: Stage) -> bool {
+        let Some(mut progress) = self.lock().get(customer).map(|hold| hold.stage.subscribe()) else { return false };
         // An error means that another hold took this one's place.
-        stage.wait_for(|stage| *stage >= wanted).await.is_ok()
+        progress.wait_for(|current| *current >= stage).await.is_ok()
     }
 }

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 /// A request to the ledger's thread.
 enum Task {
     Book { item: String, date: String, customer: String, key: Option<String>, done: oneshot::Sender<Booking> },
-    ByKey { key: String, found: oneshot::Sender<Option<Booking>> },
-    Of { customer: String, found: oneshot::Sender<Vec<Booking>> },
-    Count { found: oneshot::Sender<u64> },
+    ByKey { key: String, answer: oneshot::Sender<Option<Booking>> },
+    BookingsOf { customer: String, answer: oneshot::Sender<Vec<Booking>> },
+    Count { answer: oneshot::Sender<u64> },
 }
 
 /// A handle to the thread that owns the file.
@@ -47,15 +47,15 @@ impl Ledger {
     }
 
     pub(super) async fn by_key(&self, key: String) -> io::Result<Option<Booking>> {
-        self.ask(|found| Task::ByKey { key, found }).await
+        self.ask(|answer| Task::ByKey { key, answer }).await
     }
 
-    pub(super) async fn of(&self, customer: String) -> io::Result<Vec<Booking>> {
-        self.ask(|found| Task::Of { customer, found }).await
+    pub(super) async fn bookings_of(&self, customer: String) -> io::Result<Vec<Booking>> {
+        self.ask(|answer| Task::BookingsOf { customer, answer }).await
     }
 
     pub(super) async fn count(&self) -> io::Result<u64> {
-        self.ask(|found| Task::Count { found }).await
+        self.ask(|answer| Task::Count { answer }).await
     }
 
     async fn ask<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> Task) -> io::Result<T> {
@@ -90,20 +90,20 @@ impl Books {
         for task in group {
             match task {
                 Task::Book { item, date, customer, key, done } => {
-                    let at = self.book(item, date, customer, key, &mut bytes)?;
-                    answers.push((done, at));
+                    let index = self.book(item, date, customer, key, &mut bytes)?;
+                    answers.push((done, index));
                 }
-                Task::ByKey { key, found } => {
-                    let booking = self.by_key.get(&key).map(|at| self.lines[*at].booking.clone());
+                Task::ByKey { key, answer } => {
+                    let booking = self.by_key.get(&key).map(|index| self.lines[*index].booking.clone());
                     // A closed receiver, here and below, means that the client hung up.
-                    let _ = found.send(booking);
+                    let _ = answer.send(booking);
                 }
-                Task::Of { customer, found } => {
-                    let of = self.lines.iter().filter(|line| line.booking.customer == customer);
-                    let _ = found.send(of.map(|line| line.booking.clone()).collect());
+                Task::BookingsOf { customer, answer } => {
+                    let bookings = self.lines.iter().filter(|line| line.booking.customer == customer);
+                    let _ = answer.send(bookings.map(|line| line.booking.clone()).collect());
                 }
-                Task::Count { found } => {
-                    let _ = found.send(self.lines.len() as u64);
+                Task::Count { answer } => {
+                    let _ = answer.send(self.lines.len() as u64);
                 }
             }
         }
@@ -111,8 +111,8 @@ impl Books {
             self.file.write_all(&bytes)?;
             self.file.sync_data()?;
         }
-        for (done, at) in answers {
-            let _ = done.send(self.lines[at].booking.clone());
+        for (done, index) in answers {
+            let _ = done.send(self.lines[index].booking.clone());
         }
         Ok(())
     }
@@ -125,26 +125,26 @@ impl Books {
         key: Option<String>,
         bytes: &mut Vec<u8>,
     ) -> io::Result<usize> {
-        if let Some(at) = key.as_ref().and_then(|key| self.by_key.get(key)) {
-            return Ok(*at);
+        if let Some(index) = key.as_ref().and_then(|key| self.by_key.get(key)) {
+            return Ok(*index);
         }
-        let at = self.lines.len();
-        let line = Line { booking: Booking { confirmation: confirmation(at), item, date, customer }, key };
+        let index = self.lines.len();
+        let line = Line { booking: Booking { confirmation: confirmation(index), item, date, customer }, key };
         serde_json::to_writer(&mut *bytes, &line)?;
         bytes.push(b'\n');
         if let Some(key) = &line.key {
-            self.by_key.insert(key.clone(), at);
+            self.by_key.insert(key.clone(), index);
         }
         self.lines.push(line);
-        Ok(at)
+        Ok(index)
     }
 }
 
 /// Returns five letters and digits, which are unique among the first 2^25 bookings.
-fn confirmation(at: usize) -> String {
+fn confirmation(index: usize) -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
     // An odd factor permutes the numbers below a power of two.
-    let number = (at + 1).wrapping_mul(0x0152_4C35) & ((1 << 25) - 1);
+    let number = (index + 1).wrapping_mul(0x0152_4C35) & ((1 << 25) - 1);
     (0..5).map(|digit| char::from(LETTERS[(number >> (5 * digit)) & 31])).collect()
 }
 
@@ -172,7 +172,7 @@ mod tests {
         let lines = read(&path).unwrap();
         let booked: Vec<Booking> = lines.into_iter().map(|line| line.booking).collect();
         assert_eq!(booked, [first, other, keyless]);
-        assert_eq!(ledger.of("c".into()).await.unwrap(), booked);
+        assert_eq!(ledger.bookings_of("c".into()).await.unwrap(), booked);
         assert!(Ledger::create(&path).is_err(), "a ledger is never started over");
     }
 

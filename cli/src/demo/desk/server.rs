@@ -20,7 +20,7 @@ use tokio::{
 };
 
 #[derive(Debug)]
-struct Counter {
+struct Server {
     ledger: Ledger,
     holds: Holds,
     prices: AtomicU64,
@@ -28,12 +28,12 @@ struct Counter {
 
 /// Serves until listening fails.
 pub(super) async fn serve(listener: TcpListener, ledger: Ledger) -> io::Result<()> {
-    let counter = Arc::new(Counter { ledger, holds: Holds::default(), prices: AtomicU64::new(0) });
+    let server = Arc::new(Server { ledger, holds: Holds::default(), prices: AtomicU64::new(0) });
     loop {
         let (stream, _) = listener.accept().await?;
-        let counter = Arc::clone(&counter);
+        let server = Arc::clone(&server);
         tokio::spawn(async move {
-            if let Err(error) = counter.attend(stream).await {
+            if let Err(error) = server.serve_connection(stream).await {
                 // Expected: a killed agent closes its connection.
                 tracing::debug!("a connection broke off: {error}");
             }
@@ -41,8 +41,8 @@ pub(super) async fn serve(listener: TcpListener, ledger: Ledger) -> io::Result<(
     }
 }
 
-impl Counter {
-    async fn attend(&self, mut stream: TcpStream) -> io::Result<()> {
+impl Server {
+    async fn serve_connection(&self, mut stream: TcpStream) -> io::Result<()> {
         let (reader, mut writer) = stream.split();
         let mut reader = BufReader::new(reader);
         let mut line = String::new();
@@ -53,7 +53,7 @@ impl Counter {
             }
             let reply = match serde_json::from_str(&line) {
                 Ok(request) => self.answer(request, &mut reader).await?,
-                Err(error) => Some(refused("misunderstood", &error.to_string())),
+                Err(error) => Some(refusal("misunderstood", &error.to_string())),
             };
             let Some(reply) = reply else { return Ok(()) };
             let mut bytes = serde_json::to_vec(&reply)?;
@@ -72,7 +72,7 @@ impl Counter {
             }
             Request::Book { .. } => return self.book(request, customer).await,
             Request::ByKey { key } => serde_json::to_value(self.ledger.by_key(key).await?)?,
-            Request::Of { customer } => serde_json::to_value(self.ledger.of(customer).await?)?,
+            Request::Of { customer } => serde_json::to_value(self.ledger.bookings_of(customer).await?)?,
             Request::Totals => {
                 let prices = self.prices.load(Ordering::Relaxed);
                 serde_json::to_value(Totals { bookings: self.ledger.count().await?, prices })?
@@ -90,15 +90,15 @@ impl Counter {
     async fn book(&self, request: Request, line: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Reply>> {
         let Request::Book { item, date, customer, key } = request else { return Ok(None) };
         if stock::sold_out(&item) {
-            return Ok(Some(refused("sold_out", &format!("no seat is left on {item}"))));
+            return Ok(Some(refusal("sold_out", &format!("no seat is left on {item}"))));
         }
-        let held = self.holds.begin(&customer);
-        if held == Some(Moment::BeforeBooking) {
+        let hold_moment = self.holds.moment_to_hold(&customer);
+        if hold_moment == Some(Moment::BeforeBooking) {
             self.hold(&customer, line).await;
             return Ok(None);
         }
         let booking = self.ledger.book(item, date, customer.clone(), key).await?;
-        if held == Some(Moment::AfterBooking) {
+        if hold_moment == Some(Moment::AfterBooking) {
             self.hold(&customer, line).await;
             return Ok(None);
         }
@@ -107,13 +107,13 @@ impl Counter {
 
     /// Waits until the customer hangs up.
     async fn hold(&self, customer: &str, line: &mut (impl AsyncRead + Unpin)) {
-        self.holds.reached(customer, Stage::Held);
+        self.holds.set_stage(customer, Stage::Held);
         let mut ignored = [0; 64];
         while matches!(line.read(&mut ignored).await, Ok(read) if read > 0) {}
-        self.holds.reached(customer, Stage::HungUp);
+        self.holds.set_stage(customer, Stage::HungUp);
     }
 }
 
-fn refused(kind: &str, message: &str) -> Reply {
+fn refusal(kind: &str, message: &str) -> Reply {
     Reply::Refused { kind: kind.to_owned(), message: message.to_owned() }
 }

@@ -10,7 +10,7 @@ const SOLD_OUT_EVERY: u32 = 6;
 
 /// Returns two to four flights. The last one has seats.
 pub(super) fn flights(from: &str, to: &str, date: &str) -> Value {
-    let mut dice = Dice::of(&format!("{from}{to}{date}"));
+    let mut dice = Dice::from_text(&format!("{from}{to}{date}"));
     let count = 2 + dice.below(3);
     let flight = |at: u32| {
         let number = 100 + dice.below(150) * SOLD_OUT_EVERY;
@@ -26,7 +26,7 @@ pub(super) fn flights(from: &str, to: &str, date: &str) -> Value {
 
 /// Returns two rooms.
 pub(super) fn rooms(city: &str, date: &str) -> Value {
-    let mut dice = Dice::of(&format!("{city}{date}"));
+    let mut dice = Dice::from_text(&format!("{city}{date}"));
     let first = dice.below(HOTELS.len() as u32) as usize;
     [first, (first + 1) % HOTELS.len()]
         .into_iter()
@@ -42,7 +42,7 @@ pub(super) fn sold_out(item: &str) -> bool {
 
 /// Returns a price. It changes a little with each query of any customer.
 pub(super) fn price(item: &str, date: &str, question: u64) -> Value {
-    let base = 60 + u64::from(Dice::of(&format!("{item}{date}")).below(240));
+    let base = 60 + u64::from(Dice::from_text(&format!("{item}{date}")).below(240));
     json!({"flight": item, "eur": base + question % 7, "question": question})
 }
 

@@ -169,7 +169,7 @@ impl<W: Write> Trajectory<W> {
             Some(Payload::LoopCheckpoint(checkpoint)) if !self.has_turns => self.checkpoint(&checkpoint, at),
             Some(Payload::ToolCallRequested(request)) => self.request(request, at),
             Some(Payload::ToolCallCompleted(done)) => {
-                self.result(done.request_record_id, Text::of_result(done.result.as_ref()), None, at)
+                self.result(done.request_record_id, Text::from_result(done.result.as_ref()), None, at)
             }
             Some(Payload::ToolCallFailed(failed)) => {
                 let extra = json!({ "error_kind": failed.error_kind, "is_error": true });
@@ -232,7 +232,7 @@ impl<W: Write> Trajectory<W> {
 
     /// Adds a message of a conversation.
     fn message(&mut self, role: &str, content: &Json, at: At) -> io::Result<()> {
-        let message = Text::of(content);
+        let message = Text::from_content(content);
         let source = match role {
             "assistant" => return self.begin_step(message, at),
             "tool" => return self.tool_message(message, at),
@@ -267,7 +267,7 @@ impl<W: Write> Trajectory<W> {
             if repeats && !is_new {
                 continue;
             }
-            let Some((role, content, has_calls)) = content::message_of(message) else { continue };
+            let Some((role, content, has_calls)) = content::parse_message(message) else { continue };
             let (is_empty, has_recorded) = (content.as_str() == "null", self.written.tool_calls > 0);
             // The calls and results have their own records.
             if has_recorded && (role == "tool" || is_empty && has_calls) {
@@ -320,7 +320,7 @@ impl<W: Write> Trajectory<W> {
         );
         if let Some(open) = &mut self.open {
             let extra = entry.is_error.then(|| json!({ "is_error": true }));
-            open.observe(Observed { source_call_id: Some(id), content: Text::of_result(Some(&entry.result)), extra });
+            open.observe(Observed { source_call_id: Some(id), content: Text::from_result(Some(&entry.result)), extra });
         }
         Ok(())
     }
@@ -338,7 +338,7 @@ impl<W: Write> Trajectory<W> {
         let EffectResolution { request_record_id, decision, result, who, why } = decision;
         let extra = json!({ "decision": decision, "who": who, "why": why });
         let content = match decision.as_str() {
-            "done" => Text::of_result(result.as_ref()),
+            "done" => Text::from_result(result.as_ref()),
             "adopt" => Text::from("[the result of a refused record: `runlog lookup` shows it]".to_owned()),
             "give_up" => Text::from(format!("given up: {why}")),
             // The call is still pending.

@@ -137,11 +137,11 @@ impl<'a> Source<'a> {
 
     /// Returns the run's recovery and its pending effects at `at`; `None` if the run had not begun.
     #[cfg(feature = "parquet")]
-    pub(crate) async fn standing(
+    pub(crate) async fn recovery_at(
         &self,
         run_id: &RunId,
         at: LogPosition,
-    ) -> Result<Option<super::tables::Standing>, Error> {
+    ) -> Result<Option<super::tables::RunState>, Error> {
         let (mut first, mut pending, mut cursor): (Option<Recovery>, Vec<Pending>, Option<String>) =
             (None, Vec::new(), None);
         loop {
@@ -165,13 +165,13 @@ impl<'a> Source<'a> {
 
     /// Returns the status that a decision on `id`, made right after `before`, adopts.
     #[cfg(feature = "parquet")]
-    pub(crate) async fn adopted(
+    pub(crate) async fn adopted_status(
         &self,
         run_id: &RunId,
         before: LogPosition,
         id: &RecordId,
     ) -> Result<Option<OrOther<LifecycleStatus>>, Error> {
-        let Some((_, pending)) = self.standing(run_id, before).await? else { return Ok(None) };
+        let Some((_, pending)) = self.recovery_at(run_id, before).await? else { return Ok(None) };
         let evidence = pending.iter().find(|pending| pending.id == *id).and_then(Pending::adoptable);
         Ok(evidence.map(|evidence| OrOther::of(evidence.status.as_str())))
     }
@@ -180,7 +180,7 @@ impl<'a> Source<'a> {
     ///
     /// Errors: `Forbidden` for a token that may not read the server's health. The user must then name positions.
     #[cfg(feature = "parquet")]
-    pub(crate) async fn applied(&self) -> Result<Pins, Error> {
+    pub(crate) async fn applied_positions(&self) -> Result<Pins, Error> {
         let doctor: Result<Doctor, Error> = self.session.client.get(Target::new("/v1/doctor"), self.wait).await;
         let doctor = doctor.map_err(|error| match error.kind() {
             ErrorKind::Forbidden => {
@@ -213,12 +213,12 @@ impl<'a> Source<'a> {
 
     fn entry(&self, line: Line) -> Result<Entry, Error> {
         let Some(record) = &line.record else {
-            let why = match (&line.missing_content, &line.unreadable) {
+            let reason = match (&line.missing_content, &line.unreadable) {
                 (Some(_), _) => Hidden::Missing,
                 (None, Some(_)) => Hidden::Unreadable,
                 (None, None) => Hidden::Dropped,
             };
-            return Ok(Entry { line, envelope: None, payload: None, hidden: Some(why) });
+            return Ok(Entry { line, envelope: None, payload: None, hidden: Some(reason) });
         };
         let whole: Whole = serde_json::from_str(record.as_str()).map_err(|error| {
             let what = format!("cannot read record {} of run {}", line.record_id, line.run_id);
@@ -232,7 +232,7 @@ impl<'a> Source<'a> {
             _ => None,
         };
         let payload = match hidden {
-            Some(why) => masked(payload, why),
+            Some(reason) => mask(payload, reason),
             None => Some(payload),
         };
         Ok(Entry { line: Line { record: None, ..line }, envelope: Some(envelope), payload, hidden })
@@ -240,15 +240,15 @@ impl<'a> Source<'a> {
 }
 
 /// Removes the content from a payload, as the server masks it, for the types that exports read.
-fn masked(payload: Payload, why: Hidden) -> Option<Payload> {
-    let instead = Json::from(serde_json::Value::from(why.to_string()));
-    let masked = match payload {
-        Payload::ConversationTurn(turn) => ConversationTurn { content: instead, ..turn }.into(),
+fn mask(payload: Payload, reason: Hidden) -> Option<Payload> {
+    let placeholder = Json::from(serde_json::Value::from(reason.to_string()));
+    let without_content = match payload {
+        Payload::ConversationTurn(turn) => ConversationTurn { content: placeholder, ..turn }.into(),
         Payload::ToolCallRequested(request) => ToolCallRequested { arguments: None, ..request }.into(),
-        Payload::ToolCallCompleted(done) => ToolCallCompleted { result: Some(instead), ..done }.into(),
-        Payload::ToolCallFailed(failed) => ToolCallFailed { error_message: why.to_string(), ..failed }.into(),
+        Payload::ToolCallCompleted(done) => ToolCallCompleted { result: Some(placeholder), ..done }.into(),
+        Payload::ToolCallFailed(failed) => ToolCallFailed { error_message: reason.to_string(), ..failed }.into(),
         Payload::EffectResolution(decision) => {
-            let result = decision.result.as_ref().map(|_| instead);
+            let result = decision.result.as_ref().map(|_| placeholder);
             EffectResolution { result, ..decision }.into()
         }
         Payload::LoopCheckpoint(checkpoint) => LoopCheckpoint {
@@ -263,7 +263,7 @@ fn masked(payload: Payload, why: Hidden) -> Option<Payload> {
         clear @ (Payload::RunLifecycle(_) | Payload::RunClaim(_) | Payload::ToolCallAttempt(_)) => clear,
         _ => return None,
     };
-    Some(masked)
+    Some(without_content)
 }
 
 /// The records of one run, in order.

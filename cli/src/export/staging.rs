@@ -88,16 +88,16 @@ mod tests {
     fn a_folder_appears_whole_or_not_at_all() {
         let parent = tempfile::tempdir().unwrap();
         let target = parent.path().join("out");
-        let begun = Staging::begin(&target).unwrap();
-        begun.create("a.json").unwrap().write_all(b"{}").unwrap();
+        let staging = Staging::begin(&target).unwrap();
+        staging.create("a.json").unwrap().write_all(b"{}").unwrap();
         assert!(!target.exists());
-        drop(begun);
+        drop(staging);
         assert_eq!(names(parent.path()), Vec::<String>::new());
         // An empty folder is accepted.
         fs::create_dir(&target).unwrap();
-        let begun = Staging::begin(&target).unwrap();
-        begun.create("a.json").unwrap().write_all(b"{}").unwrap();
-        begun.finish().unwrap();
+        let staging = Staging::begin(&target).unwrap();
+        staging.create("a.json").unwrap().write_all(b"{}").unwrap();
+        staging.finish().unwrap();
         assert_eq!((names(parent.path()), names(&target)), (vec!["out".to_owned()], vec!["a.json".to_owned()]));
         assert_eq!(Staging::begin(&target).unwrap_err().kind(), ErrorKind::Invalid);
     }

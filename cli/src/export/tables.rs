@@ -172,7 +172,7 @@ impl Tables {
 
     /// Adds a run as of a position of its partition. Returns false if the run had not begun.
     pub(crate) async fn run(&mut self, source: &Source<'_>, run_id: &RunId, at: LogPosition) -> Result<bool, Error> {
-        let Some((recovery, pending)) = source.standing(run_id, at).await? else { return Ok(false) };
+        let Some((recovery, pending)) = source.recovery_at(run_id, at).await? else { return Ok(false) };
         let mut records: Records<'_> = source.records(run_id, at);
         let mut rows = RunRows::new(pending);
         let (mut count, mut times): (u64, Option<(String, String)>) = (0, None);
@@ -183,9 +183,9 @@ impl Tables {
             self.hidden += u64::from(entry.hidden.is_some());
             self.record(&entry)?;
             self.checkpoint(&entry)?;
-            if let Some((id, before)) = rows.take(entry) {
-                let ended = source.adopted(run_id, before, &id).await?;
-                rows.adopt(&id, ended);
+            if let Some((id, before)) = rows.apply(entry) {
+                let status = source.adopted_status(run_id, before, &id).await?;
+                rows.adopt(&id, status);
             }
         }
         self.run_row(&recovery, count, times)?;
@@ -289,7 +289,7 @@ impl Tables {
 }
 
 /// A run's recovery and its pending effects.
-pub(crate) type Standing = (Recovery, Vec<Pending>);
+pub(crate) type RunState = (Recovery, Vec<Pending>);
 
 /// Converts a `journal_seq`. It is null for kinds without one.
 fn number(seq: JournalSeq) -> Value {

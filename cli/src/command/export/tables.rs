@@ -40,7 +40,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     let staging = Staging::begin(out)?;
     let pins = match super::pins(&args.at)? {
         Some(pins) => pins,
-        None => source.applied().await?,
+        None => source.applied_positions().await?,
     };
     let mut tables = Tables::create(&staging)?;
     let run_ids: BTreeSet<&RunId> = args.runs.iter().collect();

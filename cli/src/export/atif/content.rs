@@ -20,7 +20,7 @@ pub(super) struct Part {
 }
 
 #[derive(Deserialize)]
-struct GivenPart {
+struct InputPart {
     #[serde(rename = "type")]
     kind: String,
     /// The text. OpenAI names it `text`, OpenTelemetry `content`.
@@ -41,7 +41,7 @@ impl Text {
 
     /// Converts a message's content: a string, parts, or none. Other content becomes its JSON text, and so does a string that is
     /// not Unicode.
-    pub(super) fn of(content: &Json) -> Self {
+    pub(super) fn from_content(content: &Json) -> Self {
         let text = content.as_str();
         match text.as_bytes().first() {
             Some(b'n') => Self::empty(),
@@ -52,18 +52,18 @@ impl Text {
     }
 
     /// Converts a call's result: to a string, or to its JSON text. Unlike in a message's content, null is a value.
-    pub(super) fn of_result(result: Option<&Json>) -> Self {
+    pub(super) fn from_result(result: Option<&Json>) -> Self {
         match result {
             None => Self::Plain("[not recorded]".to_owned()),
-            Some(result) if result.as_str().starts_with('"') => Self::of(result),
+            Some(result) if result.as_str().starts_with('"') => Self::from_content(result),
             Some(result) => Self::Plain(result.as_str().to_owned()),
         }
     }
 
     fn parts(text: &str) -> Option<Self> {
-        let given: Vec<GivenPart> = serde_json::from_str(text).ok()?;
-        let part = |part: GivenPart| Some(Part { kind: "text", text: part.text.filter(|_| part.kind == "text")? });
-        Some(Self::Parts(given.into_iter().map(part).collect::<Option<_>>()?))
+        let input_parts: Vec<InputPart> = serde_json::from_str(text).ok()?;
+        let part = |part: InputPart| Some(Part { kind: "text", text: part.text.filter(|_| part.kind == "text")? });
+        Some(Self::Parts(input_parts.into_iter().map(part).collect::<Option<_>>()?))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -84,7 +84,7 @@ pub(super) fn arguments(arguments: Option<Json>) -> (Json, bool) {
 }
 
 /// Returns role and content of a checkpoint's message, and whether it asks for calls; `None` if it is no chat message.
-pub(super) fn message_of(message: &Json) -> Option<(String, Json, bool)> {
+pub(super) fn parse_message(message: &Json) -> Option<(String, Json, bool)> {
     let members = members(message.as_str()).ok()?;
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
     let role: String = serde_json::from_str(member("role").or_else(|| member("type"))?).ok()?;

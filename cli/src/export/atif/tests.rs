@@ -55,7 +55,7 @@ fn completed(request: &str, result: Value) -> Value {
 }
 
 /// Returns source, message, tools and results of each step.
-fn told(trajectory: &Value) -> Vec<(Value, Value, Vec<Value>, Vec<Value>)> {
+fn step_summaries(trajectory: &Value) -> Vec<(Value, Value, Vec<Value>, Vec<Value>)> {
     let list = |value: &Value, name: &str| -> Vec<Value> {
         value.as_array().into_iter().flatten().map(|item| item[name].clone()).collect()
     };
@@ -84,7 +84,7 @@ fn a_response_is_a_step_with_its_calls_and_their_results_once() {
         json!({"type": "run_lifecycle", "status": "completed", "reason": "all well"}),
     ]);
     assert_eq!(
-        told(&trajectory),
+        step_summaries(&trajectory),
         [
             (json!("user"), json!("book"), vec![], vec![]),
             (
@@ -110,7 +110,7 @@ fn a_result_that_comes_after_its_step_is_not_lost() {
         completed("e2", json!("B-1")),
         json!({"type": "effect_resolution", "request_record_id": "e3", "decision": "not_done", "who": "jo", "why": "?"}),
     ]);
-    let steps = told(&trajectory);
+    let steps = step_summaries(&trajectory);
     assert_eq!(steps[2], (json!("system"), json!("the result of an earlier call of book"), vec![], vec![json!("B-1")]));
     assert_eq!(trajectory["extra"]["calls_without_result"], json!(["e3"]));
 }
@@ -118,7 +118,7 @@ fn a_result_that_comes_after_its_step_is_not_lost() {
 #[test]
 fn what_a_tool_says_without_a_recorded_call_is_an_observation() {
     let trajectory = exported(&[turn("assistant", "I look"), turn("tool", "found"), turn("user", "thanks")]);
-    assert_eq!(told(&trajectory)[0], (json!("agent"), json!("I look"), vec![], vec![json!("found")]));
+    assert_eq!(step_summaries(&trajectory)[0], (json!("agent"), json!("I look"), vec![], vec![json!("found")]));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn calls_of_two_responses_are_two_steps_and_a_step_is_bounded() {
     let mut payloads = vec![request("r1", "a"), request("r2", "b")];
     payloads.extend((0..300).map(|_| request("r3", "c")));
     let trajectory = exported(&payloads);
-    let calls: Vec<usize> = told(&trajectory).iter().map(|step| step.2.len()).collect();
+    let calls: Vec<usize> = step_summaries(&trajectory).iter().map(|step| step.2.len()).collect();
     assert_eq!(calls, [1, 1, CALLS_MAX, 300 - CALLS_MAX]);
 }
 
@@ -151,7 +151,7 @@ fn a_run_without_turns_tells_the_messages_of_its_checkpoints_once() {
     ]);
     let parts = json!([{"type": "text", "text": "done"}]);
     assert_eq!(
-        told(&trajectory),
+        step_summaries(&trajectory),
         [
             (json!("user"), json!("hi"), vec![], vec![]),
             (json!("agent"), json!(""), vec![json!("find")], vec![json!("x")]),
@@ -183,14 +183,20 @@ fn hidden_content_and_what_is_no_conversation_are_counted() {
 
 #[test]
 fn content_takes_the_forms_that_the_format_has() {
-    let of = |text: &str| serde_json::to_value(Text::of(&Json::parse(text).unwrap())).unwrap();
-    assert_eq!(of("null"), json!(""));
-    assert_eq!(of(r#""a\u00e9""#), json!("aé"));
-    assert_eq!(of(r#"[{"type":"text","content":"as traced"}]"#), json!([{"type": "text", "text": "as traced"}]));
+    let from_content = |text: &str| serde_json::to_value(Text::from_content(&Json::parse(text).unwrap())).unwrap();
+    assert_eq!(from_content("null"), json!(""));
+    assert_eq!(from_content(r#""a\u00e9""#), json!("aé"));
+    assert_eq!(
+        from_content(r#"[{"type":"text","content":"as traced"}]"#),
+        json!([{"type": "text", "text": "as traced"}])
+    );
     // A lone surrogate is not a valid text.
-    assert_eq!(of(r#""\ud83d""#), json!(r#""\ud83d""#));
-    assert_eq!(of(r#"[{"type":"image_url","image_url":"u"}]"#), json!(r#"[{"type":"image_url","image_url":"u"}]"#));
-    let result = |text: &str| serde_json::to_value(Text::of_result(Some(&Json::parse(text).unwrap()))).unwrap();
+    assert_eq!(from_content(r#""\ud83d""#), json!(r#""\ud83d""#));
+    assert_eq!(
+        from_content(r#"[{"type":"image_url","image_url":"u"}]"#),
+        json!(r#"[{"type":"image_url","image_url":"u"}]"#)
+    );
+    let result = |text: &str| serde_json::to_value(Text::from_result(Some(&Json::parse(text).unwrap()))).unwrap();
     assert_eq!((result("null"), result("1.50"), result(r#""x""#)), (json!("null"), json!("1.50"), json!("x")));
     assert_eq!(content::arguments(Some(Json::parse("[1]").unwrap())).0.as_str(), r#"{"value":[1]}"#);
 }

@@ -53,9 +53,9 @@ pub(super) struct RunRows {
 impl RunRows {
     /// Starts a run. `pending` contains its pending effects at the same position, as the server returns them.
     pub(super) fn new(pending: Vec<Pending>) -> Self {
-        let known = |pending: Pending| Some(((*pending.kind.known()?, pending.id.clone()), pending));
+        let with_key = |pending: Pending| Some(((*pending.kind.known()?, pending.id.clone()), pending));
         Self {
-            pending: pending.into_iter().filter_map(known).collect(),
+            pending: pending.into_iter().filter_map(with_key).collect(),
             effects: Vec::new(),
             by_id: HashMap::new(),
             occurrences: BTreeMap::new(),
@@ -64,23 +64,23 @@ impl RunRows {
 
     /// Adds the run's next record. If it decides to adopt evidence, returns the effect and the position before the decision. At
     /// that position the server still returns the evidence.
-    pub(super) fn take(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
+    pub(super) fn apply(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
         let facts = &entry.envelope.as_ref()?.facts;
         match facts.payload_type.known()? {
-            PayloadType::ToolCallRequested | PayloadType::ToolJournalEntry => self.requested(entry),
+            PayloadType::ToolCallRequested | PayloadType::ToolJournalEntry => self.add_request(entry),
             PayloadType::ToolCallAttempt => {
                 let answers = facts.answers.clone()?;
-                self.answered(&answers)?.call.attempts += 1;
+                self.open_effect(&answers)?.call.attempts += 1;
             }
             PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed | PayloadType::EffectResolution => {
-                return self.ended(entry);
+                return self.end_effect(entry);
             }
-            _ => self.reported(&entry),
+            _ => self.apply_report(&entry),
         }
         None
     }
 
-    fn requested(&mut self, entry: Entry) {
+    fn add_request(&mut self, entry: Entry) {
         let Entry { line, envelope: Some(envelope), payload, hidden } = entry else { return };
         let fingerprint = envelope.facts.fingerprint.as_ref().map(ToString::to_string);
         // The journal numbers the occurrences of requests. An observed call has no request.
@@ -126,10 +126,10 @@ impl RunRows {
             self.effects.push(effect);
             return;
         }
-        self.add(effect);
+        self.push(effect);
     }
 
-    fn add(&mut self, effect: Effect) {
+    fn push(&mut self, effect: Effect) {
         self.by_id.insert((effect.kind, effect.id.clone()), self.effects.len());
         self.effects.push(effect);
     }
@@ -140,7 +140,7 @@ impl RunRows {
     }
 
     /// Returns the effect that a record answers: the open effect with this id of the first kind in order.
-    fn answered(&mut self, id: &RecordId) -> Option<&mut Effect> {
+    fn open_effect(&mut self, id: &RecordId) -> Option<&mut Effect> {
         let open = |kind: &&EffectKind| {
             let index = self.by_id.get(&(**kind, id.clone()));
             index.and_then(|index| self.effects.get(*index)).is_some_and(|effect| !effect.ended)
@@ -149,12 +149,12 @@ impl RunRows {
         self.get(kind, id)
     }
 
-    fn ended(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
+    fn end_effect(&mut self, entry: Entry) -> Option<(RecordId, LogPosition)> {
         let Entry { line, envelope, payload, hidden } = entry;
         let facts = envelope?.facts;
         let id = facts.answers?;
         let decision = facts.status.unwrap_or_default();
-        let effect = self.answered(&id)?;
+        let effect = self.open_effect(&id)?;
         let status = match (facts.payload_type.known()?, decision.as_str()) {
             (PayloadType::ToolCallCompleted, _) | (_, "done") => LifecycleStatus::Completed,
             (PayloadType::ToolCallFailed, _) | (_, "give_up") => LifecycleStatus::Failed,
@@ -193,14 +193,14 @@ impl RunRows {
 
     /// Ends an effect with the status of the adopted evidence.
     pub(super) fn adopt(&mut self, id: &RecordId, status: Option<OrOther<LifecycleStatus>>) {
-        if let Some(effect) = self.answered(id) {
+        if let Some(effect) = self.open_effect(id) {
             effect.ended = true;
             effect.status = status.unwrap_or_else(|| OrOther::of("unknown"));
         }
     }
 
     /// Adds a record about an effect of the run-journal contract.
-    fn reported(&mut self, entry: &Entry) {
+    fn apply_report(&mut self, entry: &Entry) {
         let Some(facts) = entry.envelope.as_ref().map(|envelope| &envelope.facts) else { return };
         let Some(family) = facts.payload_type.known().copied().and_then(Family::of) else { return };
         let (Some(kind), Some(key), Some(status)) = (EffectKind::of(family), &facts.key, &facts.status) else { return };
@@ -219,7 +219,7 @@ impl RunRows {
             return;
         }
         let line = &entry.line;
-        self.add(Effect {
+        self.push(Effect {
             kind,
             id,
             tool_name: facts.tool_name.clone().unwrap_or_default(),

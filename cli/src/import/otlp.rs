@@ -51,7 +51,7 @@ pub(super) fn plan_files(files: &[PathBuf], run_prefix: &str) -> Result<Vec<Impo
     }
     let spans: HashMap<SpanId, &Span> = all.iter().map(|(id, (span, _))| (id.clone(), span)).collect();
     let mut runs: BTreeMap<(String, Option<String>), Vec<&Span>> = BTreeMap::new();
-    for (span, _) in all.values().filter(|(span, _)| is_of_a_run(span)) {
+    for (span, _) in all.values().filter(|(span, _)| belongs_to_run(span)) {
         runs.entry((span.trace_id.clone(), agent_of(span, &spans))).or_default().push(span);
     }
     let plan = |((trace, agent), spans): (&(String, Option<String>), &Vec<&Span>)| {
@@ -73,18 +73,18 @@ fn is_agent(span: &Span) -> bool {
     operation(span) == "invoke_agent"
 }
 
-fn is_of_a_run(span: &Span) -> bool {
+fn belongs_to_run(span: &Span) -> bool {
     is_agent(span) || operation(span) == "execute_tool" || CHATS.contains(&operation(span))
 }
 
 /// Finds the nearest `invoke_agent`, starting at the span itself.
 fn agent_of(span: &Span, spans: &HashMap<SpanId, &Span>) -> Option<String> {
-    let mut at = span;
+    let mut ancestor = span;
     for _ in 0..DEPTH_MAX {
-        if is_agent(at) {
-            return Some(at.span_id.clone());
+        if is_agent(ancestor) {
+            return Some(ancestor.span_id.clone());
         }
-        at = spans.get(&(at.trace_id.clone(), at.parent_span_id.clone()))?;
+        ancestor = spans.get(&(ancestor.trace_id.clone(), ancestor.parent_span_id.clone()))?;
     }
     None
 }
@@ -92,11 +92,11 @@ fn agent_of(span: &Span, spans: &HashMap<SpanId, &Span>) -> Option<String> {
 /// One moment of a run.
 enum Moment<'a> {
     /// The input of a model or an agent.
-    Asked(&'a Span),
+    Input(&'a Span),
     /// The answer of a model or an agent.
-    Answered(&'a Span),
+    Output(&'a Span),
     /// The result of a tool.
-    Returned(&'a Span),
+    ToolResult(&'a Span),
 }
 
 /// Converts the spans of a run, in any order. There must be at least one.
@@ -105,13 +105,13 @@ fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
     for span in spans {
         let (start, end) = (span.start_time_unix_nano, span.end_time_unix_nano.max(span.start_time_unix_nano));
         if operation(span) == "execute_tool" {
-            moments.push((end, 1, &span.span_id, Moment::Returned(span)));
+            moments.push((end, 1, &span.span_id, Moment::ToolResult(span)));
             continue;
         }
         // At equal times, an agent's own messages precede its model's messages, and its answer comes last.
-        let (asked, answered) = if is_agent(span) { (0, 3) } else { (2, 2) };
-        moments.push((start, asked, &span.span_id, Moment::Asked(span)));
-        moments.push((end, answered, &span.span_id, Moment::Answered(span)));
+        let (input_rank, output_rank) = if is_agent(span) { (0, 3) } else { (2, 2) };
+        moments.push((start, input_rank, &span.span_id, Moment::Input(span)));
+        moments.push((end, output_rank, &span.span_id, Moment::Output(span)));
     }
     moments.sort_by_key(|(time, rank, id, _)| (*time, *rank, *id));
     let agent = spans.iter().find(|span| is_agent(span));
@@ -127,17 +127,17 @@ fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
             times: vec![start / NANOS_PER_MILLI],
         },
         conversation: Vec::new(),
-        known: HashSet::new(),
+        seen_messages: HashSet::new(),
         instructions: BTreeSet::new(),
     };
     for (time, _, _, moment) in moments {
         match moment {
-            Moment::Asked(span) => {
-                writer.instructions(span, time);
-                writer.asked(span, time);
+            Moment::Input(span) => {
+                writer.add_instructions(span, time);
+                writer.add_input(span, time);
             }
-            Moment::Answered(span) => writer.answered(span, time),
-            Moment::Returned(span) => writer.returned(span, time),
+            Moment::Output(span) => writer.add_output(span, time),
+            Moment::ToolResult(span) => writer.add_observed_call(span, time),
         }
     }
     // A run without its agent's span has no known end.
@@ -154,7 +154,7 @@ struct Writer {
     /// The messages of the model's conversation so far.
     conversation: Vec<Sha256>,
     /// All messages so far.
-    known: HashSet<Sha256>,
+    seen_messages: HashSet<Sha256>,
     /// Instructions that the run already contains.
     instructions: BTreeSet<String>,
 }
@@ -170,33 +170,34 @@ impl Writer {
     /// Adds the input of a model or an agent. A model gets its whole conversation each time; only messages after the
     /// run's part are new. In a conversation that was cut or edited, or beside other conversations, content identifies
     /// messages.
-    fn asked(&mut self, span: &Span, nanos: u64) {
-        let given = messages(span, "gen_ai.input.messages");
-        let common = self.conversation.iter().zip(&given).take_while(|(known, (key, _))| *known == key).count();
+    fn add_input(&mut self, span: &Span, nanos: u64) {
+        let input = messages(span, "gen_ai.input.messages");
+        let common =
+            self.conversation.iter().zip(&input).take_while(|(earlier_key, (key, _))| *earlier_key == key).count();
         let continues = common > 0 && common == self.conversation.len();
-        for (key, message) in given.iter().skip(common) {
-            if self.known.insert(*key) || continues {
-                self.turn(message, nanos);
+        for (key, message) in input.iter().skip(common) {
+            if self.seen_messages.insert(*key) || continues {
+                self.add_message(message, nanos);
             }
         }
-        if !given.is_empty() {
-            self.conversation = given.into_iter().map(|(key, _)| key).collect();
+        if !input.is_empty() {
+            self.conversation = input.into_iter().map(|(key, _)| key).collect();
         }
     }
 
     /// Adds the answer of a model or an agent. An agent repeats the last answer of its model.
-    fn answered(&mut self, span: &Span, nanos: u64) {
+    fn add_output(&mut self, span: &Span, nanos: u64) {
         for (key, message) in messages(span, "gen_ai.output.messages") {
             if !is_agent(span) {
                 self.conversation.push(key);
             }
-            if self.known.insert(key) || !is_agent(span) {
-                self.turn(&message, nanos);
+            if self.seen_messages.insert(key) || !is_agent(span) {
+                self.add_message(&message, nanos);
             }
         }
     }
 
-    fn turn(&mut self, message: &Value, nanos: u64) {
+    fn add_message(&mut self, message: &Value, nanos: u64) {
         let role = message.get("role").and_then(Value::as_str).unwrap_or("user").to_owned();
         let content = message.get("parts").map_or(Value::Null, content_of);
         let number = self.run.messages.len();
@@ -204,17 +205,17 @@ impl Writer {
         self.push(Event::Turn { role, message: number, content: Json::from(content) }, nanos);
     }
 
-    fn instructions(&mut self, span: &Span, nanos: u64) {
+    fn add_instructions(&mut self, span: &Span, nanos: u64) {
         let Some(parts) = span.attributes.get("gen_ai.system_instructions").map(structured) else { return };
         if self.instructions.insert(parts.to_string()) {
-            self.turn(&serde_json::json!({ "role": "system", "parts": parts }), nanos);
+            self.add_message(&serde_json::json!({ "role": "system", "parts": parts }), nanos);
         }
     }
 
-    fn returned(&mut self, span: &Span, nanos: u64) {
+    fn add_observed_call(&mut self, span: &Span, nanos: u64) {
         let attribute = |name: &str| span.attributes.get(name);
-        let named = span.name.strip_prefix("execute_tool ").unwrap_or(&span.name);
-        let tool_name = span.text("gen_ai.tool.name").unwrap_or(named);
+        let fallback_name = span.name.strip_prefix("execute_tool ").unwrap_or(&span.name);
+        let tool_name = span.text("gen_ai.tool.name").unwrap_or(fallback_name);
         let failure = span.failure();
         let result = attribute("gen_ai.tool.call.result").cloned();
         let result = result.or_else(|| failure.map(Value::from)).unwrap_or_default();

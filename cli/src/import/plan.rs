@@ -132,7 +132,7 @@ impl Call {
 
 /// The index of a request's event, for the recorder that returned it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Requested(usize);
+pub(super) struct RequestIndex(usize);
 
 /// Builds a run event by event.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ impl Recorder {
     }
 
     /// Adds the next message.
-    pub(super) fn turn(&mut self, role: &str, message: &Value<'_>, content: &Value<'_>) -> Result<(), Malformed> {
+    pub(super) fn add_turn(&mut self, role: &str, message: &Value<'_>, content: &Value<'_>) -> Result<(), Malformed> {
         let content = content.json()?;
         self.run.events.push(Event::Turn { role: role.to_owned(), message: self.run.messages.len(), content });
         self.run.messages.push(message.json()?);
@@ -167,45 +167,45 @@ impl Recorder {
     }
 
     /// Adds the calls that the last message requested, in order.
-    pub(super) fn request(&mut self, calls: Vec<Call>) -> Vec<Requested> {
+    pub(super) fn request(&mut self, calls: Vec<Call>) -> Vec<RequestIndex> {
         let message = self.run.messages.len().saturating_sub(1);
         self.push_calls(Some(message), &message_id(message), calls)
     }
 
     /// Adds a call without a message that requested it.
-    pub(super) fn request_unasked(&mut self, request_id: &str, call: Call) -> Vec<Requested> {
+    pub(super) fn request_without_message(&mut self, request_id: &str, call: Call) -> Vec<RequestIndex> {
         self.push_calls(None, request_id, vec![call])
     }
 
-    fn push_calls(&mut self, asked_by: Option<usize>, request_id: &str, calls: Vec<Call>) -> Vec<Requested> {
-        let mut taken = HashSet::new();
+    fn push_calls(&mut self, message: Option<usize>, request_id: &str, calls: Vec<Call>) -> Vec<RequestIndex> {
+        let mut used_ids = HashSet::new();
         let mut requested = Vec::new();
         for (index, call) in calls.into_iter().enumerate() {
             let id = call.source_id.unwrap_or_else(|| format!("call-{}", index + 1));
-            requested.push(Requested(self.run.events.len()));
+            requested.push(RequestIndex(self.run.events.len()));
             self.unanswered.push(self.run.events.len());
             self.run.events.push(Event::CallRequested(ToolCallRequested {
                 request_id: request_id.to_owned(),
-                call_id: unique(id, &mut taken),
-                parent_id: asked_by.map(message_id),
+                call_id: unique(id, &mut used_ids),
+                parent_id: message.map(message_id),
                 ..call.request
             }));
         }
         requested
     }
 
-    pub(super) fn complete(&mut self, call: Requested, result: &Value<'_>) -> Result<(), Malformed> {
-        self.answered(call);
+    pub(super) fn complete(&mut self, call: RequestIndex, result: &Value<'_>) -> Result<(), Malformed> {
+        self.mark_answered(call);
         self.run.events.push(Event::CallCompleted { request: call.0, result: result.json()? });
         Ok(())
     }
 
-    pub(super) fn fail(&mut self, call: Requested, message: String) {
-        self.answered(call);
+    pub(super) fn fail(&mut self, call: RequestIndex, message: String) {
+        self.mark_answered(call);
         self.run.events.push(Event::CallFailed { request: call.0, message });
     }
 
-    fn answered(&mut self, call: Requested) {
+    fn mark_answered(&mut self, call: RequestIndex) {
         self.unanswered.retain(|request| *request != call.0);
     }
 
@@ -230,10 +230,10 @@ pub(super) fn message_id(index: usize) -> String {
 }
 
 /// Returns `id`, or `id#2`, `id#3` … if it is already used.
-fn unique(id: String, taken: &mut HashSet<String>) -> String {
+fn unique(id: String, used_ids: &mut HashSet<String>) -> String {
     let mut candidate = id.clone();
     for repetition in 2.. {
-        if taken.insert(candidate.clone()) {
+        if used_ids.insert(candidate.clone()) {
             break;
         }
         candidate = format!("{id}#{repetition}");

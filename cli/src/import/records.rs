@@ -33,28 +33,28 @@ const MILLIS_PER_EVENT: u64 = 1000;
 /// Returns the run's records lazily, one per event, in order.
 pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> {
     let writer = Uuid::new_v5(&WRITERS, run.run_id.as_bytes());
-    let mut pen = Pen {
+    let mut run_writer = RunWriter {
         run,
         writer,
         prev_hash: None,
         journal_seq: JournalSeq::ZERO,
-        saved: Saved::default(),
+        last_checkpoint: LastCheckpoint::default(),
         answered: 0,
         rounds: 0,
         in_round: false,
     };
-    run.events.iter().zip(0..).map(move |(event, index)| pen.write(index, event))
+    run.events.iter().zip(0..).map(move |(event, index)| run_writer.write(index, event))
 }
 
 /// The state of the run's writer between two records.
-struct Pen<'a> {
+struct RunWriter<'a> {
     run: &'a ImportedRun,
     writer: Uuid,
     /// The content hash of the last record.
     prev_hash: Option<PrevHash>,
     /// The last assigned `journal_seq`.
     journal_seq: JournalSeq,
-    saved: Saved,
+    last_checkpoint: LastCheckpoint,
     /// Number of answered calls.
     answered: u64,
     /// Tool rounds before the last checkpoint.
@@ -65,17 +65,17 @@ struct Pen<'a> {
 
 /// The data of the last checkpoint.
 #[derive(Default)]
-struct Saved {
+struct LastCheckpoint {
     /// The number of the checkpoint.
     seq: u64,
     /// The hashes of the checkpoint's messages.
     hashes: Vec<Sha256>,
 }
 
-impl Pen<'_> {
+impl RunWriter<'_> {
     fn write(&mut self, index: u64, event: &Event) -> JournalRecord {
-        let known = usize::try_from(index).ok().and_then(|index| self.run.times.get(index));
-        let timestamp_millis = known.copied().unwrap_or(index * MILLIS_PER_EVENT);
+        let time = usize::try_from(index).ok().and_then(|index| self.run.times.get(index));
+        let timestamp_millis = time.copied().unwrap_or(index * MILLIS_PER_EVENT);
         let payload = self.payload(event, timestamp_millis);
         let mut record =
             JournalRecord::new(self.run.run_id.borrow(), self.record_id(index), &self.run.agent_id, payload);
@@ -150,15 +150,15 @@ impl Pen<'_> {
 
     /// Builds a checkpoint. A run's messages only grow, so each checkpoint has the previous one as its base and adds messages.
     fn checkpoint(&mut self, count: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
-        let base = (self.saved.seq > 0).then(|| checkpoint_id(self.saved.seq));
-        self.saved.seq += 1;
+        let base = (self.last_checkpoint.seq > 0).then(|| checkpoint_id(self.last_checkpoint.seq));
+        self.last_checkpoint.seq += 1;
         self.rounds += u64::from(std::mem::take(&mut self.in_round));
-        let own = self.run.messages.iter().take(count).skip(self.saved.hashes.len());
+        let own = self.run.messages.iter().take(count).skip(self.last_checkpoint.hashes.len());
         let own: Vec<Json> = own.cloned().collect();
-        self.saved.hashes.extend(own.iter().map(messages::hash));
+        self.last_checkpoint.hashes.extend(own.iter().map(messages::hash));
         let mut checkpoint = LoopCheckpoint {
-            checkpoint_id: checkpoint_id(self.saved.seq),
-            checkpoint_seq: self.saved.seq,
+            checkpoint_id: checkpoint_id(self.last_checkpoint.seq),
+            checkpoint_seq: self.last_checkpoint.seq,
             covers_journal_seq: self.journal_seq,
             base,
             unanswered: unanswered.iter().map(|request| self.record_id(request)).collect(),
@@ -174,7 +174,7 @@ impl Pen<'_> {
             state_hash: String::new(),
             created_at_millis,
         };
-        checkpoint.state_hash = checkpoint.hash_with(&self.saved.hashes);
+        checkpoint.state_hash = checkpoint.hash_with(&self.last_checkpoint.hashes);
         checkpoint
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::json::{Malformed, Value};
-use super::plan::{Call, ImportedRun, Outcome, Recorder, Requested};
+use super::plan::{Call, ImportedRun, Outcome, Recorder, RequestIndex};
 
 #[cfg(test)]
 mod tests;
@@ -20,12 +20,12 @@ pub(super) fn plan(file_stem: &str, top: &Value<'_>) -> Result<ImportedRun, Malf
     let fields = top.object()?;
     let history = fields.required("history")?.array()?;
     let history = history.into_iter().map(Message::read).collect::<Result<Vec<_>, _>>()?;
-    let work = match fields.optional("trajectory") {
-        Some(trajectory) => Work::of_trajectory(&trajectory, &history)?,
-        None => Work::of_history(&history)?,
+    let steps = match fields.optional("trajectory") {
+        Some(trajectory) => Steps::from_trajectory(&trajectory, &history)?,
+        None => Steps::from_history(&history)?,
     };
     let mut recorder = Recorder::start("swe-agent", format!("swe-agent:{file_stem}"), top)?;
-    record(&history, work, &mut recorder)?;
+    record(&history, steps, &mut recorder)?;
     let info = fields.optional("info").map(|info| info.object()).transpose()?;
     if let Some(status) = info.and_then(|info| info.optional("exit_status")) {
         let status = status.string()?;
@@ -91,7 +91,7 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn asked(message: &Message<'_>, action: &Action<'_>, result: Option<Value<'a>>) -> Result<Self, Malformed> {
+    fn from_message(message: &Message<'_>, action: &Action<'_>, result: Option<Value<'a>>) -> Result<Self, Malformed> {
         let call = message.tool_call.as_ref().map_or_else(|| action.shell_call(), Call::from_tool_call)?;
         Ok(Self { call, result })
     }
@@ -99,50 +99,50 @@ impl<'a> Step<'a> {
 
 /// The calls by their places in `history`.
 #[derive(Default)]
-struct Work<'a> {
+struct Steps<'a> {
     /// Calls by the index of the assistant message that requested them.
-    asked: HashMap<usize, Step<'a>>,
+    by_message: HashMap<usize, Step<'a>>,
     /// Steps without a message that requested them, with their indices in the trajectory. The key is the index of the message
     /// after them.
-    unasked: HashMap<usize, Vec<(usize, Step<'a>)>>,
+    without_message: HashMap<usize, Vec<(usize, Step<'a>)>>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> Steps<'a> {
     /// Finds the calls without a trajectory: each action is a call, and the message after it is its result.
-    fn of_history(history: &[Message<'a>]) -> Result<Self, Malformed> {
-        let mut work = Self::default();
-        for (at, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
+    fn from_history(history: &[Message<'a>]) -> Result<Self, Malformed> {
+        let mut steps = Self::default();
+        for (index, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
             if let Some(action) = &message.action {
-                let next = history.get(at + 1).map(|next| next.value.object()?.required("content"));
-                work.asked.insert(at, Step::asked(message, action, next.transpose()?)?);
+                let next = history.get(index + 1).map(|next| next.value.object()?.required("content"));
+                steps.by_message.insert(index, Step::from_message(message, action, next.transpose()?)?);
             }
         }
-        Ok(work)
+        Ok(steps)
     }
 
-    fn of_trajectory(trajectory: &Value<'a>, history: &[Message<'a>]) -> Result<Self, Malformed> {
+    fn from_trajectory(trajectory: &Value<'a>, history: &[Message<'a>]) -> Result<Self, Malformed> {
         let mut unpaired: HashMap<&str, VecDeque<usize>> = HashMap::new();
-        for (at, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
+        for (index, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
             if let Some(action) = &message.action {
-                unpaired.entry(&action.text).or_default().push_back(at);
+                unpaired.entry(&action.text).or_default().push_back(index);
             }
         }
-        let mut work = Self::default();
+        let mut steps = Self::default();
         // A step without a message follows the rounds of all earlier steps. It never precedes the end of the demonstrations.
         let mut next_round = history.iter().position(Message::may_act).unwrap_or(history.len());
         for (index, step) in trajectory.array()?.iter().enumerate() {
             let fields = step.object()?;
             let action = Action::read(fields.required("action")?)?;
             let result = Some(fields.required("observation")?);
-            if let Some(at) = unpaired.get_mut(action.text.as_str()).and_then(VecDeque::pop_front) {
-                work.asked.insert(at, Step::asked(&history[at], &action, result)?);
-                next_round = next_round.max(round_end(history, at));
+            if let Some(message_index) = unpaired.get_mut(action.text.as_str()).and_then(VecDeque::pop_front) {
+                steps.by_message.insert(message_index, Step::from_message(&history[message_index], &action, result)?);
+                next_round = next_round.max(round_end(history, message_index));
             } else {
                 let step = Step { call: action.shell_call()?, result };
-                work.unasked.entry(next_round).or_default().push((index, step));
+                steps.without_message.entry(next_round).or_default().push((index, step));
             }
         }
-        Ok(work)
+        Ok(steps)
     }
 }
 
@@ -152,14 +152,14 @@ fn round_end(history: &[Message<'_>], start: usize) -> usize {
     next.map_or(history.len(), |distance| start + 1 + distance)
 }
 
-fn record(history: &[Message<'_>], mut work: Work<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
+fn record(history: &[Message<'_>], mut steps: Steps<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
     let mut round_is_complete = false;
-    for (at, message) in history.iter().enumerate() {
+    for (index, message) in history.iter().enumerate() {
         if message.is_assistant() {
-            close(std::mem::take(&mut round_is_complete), work.unasked.remove(&at), recorder)?;
+            close(std::mem::take(&mut round_is_complete), steps.without_message.remove(&index), recorder)?;
         }
-        recorder.turn(&message.role, &message.value, &message.content)?;
-        match work.asked.remove(&at) {
+        recorder.add_turn(&message.role, &message.value, &message.content)?;
+        match steps.by_message.remove(&index) {
             Some(Step { call, result }) => {
                 round_is_complete = result.is_some();
                 answer(recorder.request(vec![call]), result, recorder)?;
@@ -168,21 +168,25 @@ fn record(history: &[Message<'_>], mut work: Work<'_>, recorder: &mut Recorder) 
             None => {}
         }
     }
-    close(round_is_complete, work.unasked.remove(&history.len()), recorder)
+    close(round_is_complete, steps.without_message.remove(&history.len()), recorder)
 }
 
-fn answer(calls: Vec<Requested>, result: Option<Value<'_>>, recorder: &mut Recorder) -> Result<(), Malformed> {
+fn answer(calls: Vec<RequestIndex>, result: Option<Value<'_>>, recorder: &mut Recorder) -> Result<(), Malformed> {
     let Some(result) = result else { return Ok(()) };
     calls.into_iter().try_for_each(|call| recorder.complete(call, &result))
 }
 
 /// Ends a round. Steps between it and the next round get their own rounds.
-fn close(is_complete: bool, unasked: Option<Vec<(usize, Step<'_>)>>, recorder: &mut Recorder) -> Result<(), Malformed> {
+fn close(
+    is_complete: bool,
+    without_message: Option<Vec<(usize, Step<'_>)>>,
+    recorder: &mut Recorder,
+) -> Result<(), Malformed> {
     if is_complete {
         recorder.checkpoint();
     }
-    for (index, Step { call, result }) in unasked.into_iter().flatten() {
-        let requested = recorder.request_unasked(&format!("trajectory-{index}"), call);
+    for (index, Step { call, result }) in without_message.into_iter().flatten() {
+        let requested = recorder.request_without_message(&format!("trajectory-{index}"), call);
         answer(requested, result, recorder)?;
         recorder.checkpoint();
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::json::{Malformed, Object, Value};
-use super::plan::{Call, ImportedRun, Outcome, Recorder, Requested};
+use super::plan::{Call, ImportedRun, Outcome, Recorder, RequestIndex};
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ fn id(fields: &Object<'_>, key: &str) -> Result<String, Malformed> {
 }
 
 /// The unanswered calls of the last assistant message with calls.
-type Round = Option<VecDeque<Requested>>;
+type Round = Option<VecDeque<RequestIndex>>;
 
 fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Result<(), Malformed> {
     let fields = message.object()?;
@@ -53,7 +53,7 @@ fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Resu
         "assistant" => {
             close(round.take(), recorder);
             // Some writers omit the content beside calls.
-            recorder.turn(&role_name, message, &fields.or_null("content"))?;
+            recorder.add_turn(&role_name, message, &fields.or_null("content"))?;
             let calls = calls(&fields)?;
             if calls.is_empty() {
                 recorder.checkpoint();
@@ -68,9 +68,9 @@ fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Resu
             };
             let content = fields.required("content")?;
             answer(call, &content, recorder)?;
-            recorder.turn(&role_name, message, &content)
+            recorder.add_turn(&role_name, message, &content)
         }
-        "system" | "developer" | "user" => recorder.turn(&role_name, message, &fields.required("content")?),
+        "system" | "developer" | "user" => recorder.add_turn(&role_name, message, &fields.required("content")?),
         _ => Err(role.malformed(format_args!("unknown role {role_name:?}"))),
     }
 }
@@ -82,7 +82,7 @@ fn calls(message: &Object<'_>) -> Result<Vec<Call>, Malformed> {
     message.elements("tool_calls")?.iter().map(Call::from_tool_call).collect()
 }
 
-fn answer(call: Requested, content: &Value<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
+fn answer(call: RequestIndex, content: &Value<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
     // A string with a lone surrogate can be recorded as a result, which is JSON text, but not as an error's message.
     let failed = content.text().starts_with("\"Error") || content.string().is_ok_and(|text| text.starts_with("Error"));
     if failed {

@@ -85,7 +85,7 @@ fn an_invocation_is_a_run_with_each_message_once_and_its_calls_observed() {
     let [run] = runs.as_slice() else { panic!("{runs:?}") };
     assert_eq!(run.run_id.as_str(), "otlp:0af7651916cd43dd8448eb211c80319c:00f067aa0ba90201");
     assert_eq!((run.agent_id.as_ref(), run.tool_calls()), ("clerk", 1));
-    let told: Vec<String> = run
+    let events: Vec<String> = run
         .events
         .iter()
         .map(|event| match event {
@@ -97,11 +97,18 @@ fn an_invocation_is_a_run_with_each_message_once_and_its_calls_observed() {
             other => format!("{other:?}"),
         })
         .collect();
-    let asked = r#"assistant [{"arguments":{"n":1},"id":"c1","name":"book","type":"tool_call"}]"#;
-    let got = r#"tool [{"id":"c1","response":"B-1","type":"tool_call_response"}]"#;
-    let expected =
-        ["RunStarted", "user \"book\"", asked, "book {\"n\":1} \"B-1\"", got, "assistant \"booked\"", "Completed"];
-    assert_eq!(told, expected);
+    let call_turn = r#"assistant [{"arguments":{"n":1},"id":"c1","name":"book","type":"tool_call"}]"#;
+    let result_turn = r#"tool [{"id":"c1","response":"B-1","type":"tool_call_response"}]"#;
+    let expected = [
+        "RunStarted",
+        "user \"book\"",
+        call_turn,
+        "book {\"n\":1} \"B-1\"",
+        result_turn,
+        "assistant \"booked\"",
+        "Completed",
+    ];
+    assert_eq!(events, expected);
     assert_eq!(run.times, [1000, 1000, 2000, 3000, 3000, 4000, 5000]);
 }
 

@@ -52,8 +52,8 @@ impl View for &Journal {
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
-        let known = self.checkpoints.get(checkpoint_id);
-        Ok(known.map(|messages| CheckpointState { messages: *messages, pruned: false }))
+        let messages = self.checkpoints.get(checkpoint_id);
+        Ok(messages.map(|messages| CheckpointState { messages: *messages, pruned: false }))
     }
 
     /// These tests do not check sizes.

@@ -11,7 +11,7 @@ fn events(file: &str) -> Vec<String> {
     trace(&run(file).unwrap()).into_iter().filter(|line| line != "started" && !line.starts_with("ended")).collect()
 }
 
-fn asked(file: &str) -> Vec<String> {
+fn requests(file: &str) -> Vec<String> {
     events(file).into_iter().filter(|line| line.starts_with("requested")).collect()
 }
 
@@ -97,7 +97,7 @@ fn name_and_arguments_come_from_the_first_tool_call_of_the_paired_message() {
             {"id": "c2", "type": "function", "function": {"name": "never", "arguments": "not looked at"}}]},
         {"role": "assistant", "content": "", "action": "find b.py", "tool_calls": []}]}"#;
     assert_eq!(
-        asked(file),
+        requests(file),
         [
             r#"requested message-0 c1 find_file {"file":"a.py"}"#,
             r#"requested message-1 call-1 shell {"command":"find b.py"}"#

@@ -98,7 +98,7 @@ fn a_repeated_call_id_is_made_unique_within_its_message_only() {
     let same = ("\"c1\"", "book", r#""{}""#);
     let nameless = ("null", "book", r#""{}""#);
     let traj = format!("[{},{}]", asks(&[ONE, same, same, nameless]), asks(&[ONE]));
-    let asked: Vec<_> = events(&traj).into_iter().filter(|line| line.starts_with("requested")).collect();
+    let requests: Vec<_> = events(&traj).into_iter().filter(|line| line.starts_with("requested")).collect();
     let expected = [
         r#"requested message-0 c1 find {"q":1}"#,
         "requested message-0 c1#2 book {}",
@@ -106,7 +106,7 @@ fn a_repeated_call_id_is_made_unique_within_its_message_only() {
         "requested message-0 call-4 book {}",
         r#"requested message-1 c1 find {"q":1}"#,
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(requests, expected);
 }
 
 #[test]
@@ -155,12 +155,12 @@ fn a_result_without_a_call_is_malformed() {
 
 #[test]
 fn arguments_are_the_json_inside_the_string_or_the_file_is_malformed() {
-    let asked = |arguments| events(&format!("[{}]", asks(&[("\"c\"", "t", arguments)])))[2].clone();
+    let request = |arguments| events(&format!("[{}]", asks(&[("\"c\"", "t", arguments)])))[2].clone();
     assert_eq!(
-        asked(r#""{ \"id\": 12345678901234567890, \"f\": 1.0 }""#),
+        request(r#""{ \"id\": 12345678901234567890, \"f\": 1.0 }""#),
         r#"requested message-0 c t {"id":12345678901234567890,"f":1.0}"#
     );
-    assert_eq!(asked(r#"{"a" : 1}"#), r#"requested message-0 c t {"a":1}"#);
+    assert_eq!(request(r#"{"a" : 1}"#), r#"requested message-0 c t {"a":1}"#);
     for (arguments, what) in [
         (r#""{\"a\": ""#, "the arguments cannot be used: not JSON: expected a value at byte 6 at /a"),
         (r#""""#, "the arguments cannot be used: not JSON: expected a value at byte 0 at the top level"),

@@ -92,9 +92,9 @@ fn every_tau_bench_run_is_planned_with_all_its_messages_calls_and_results() {
             check_shape(run);
             let traj = source["traj"].as_array().unwrap();
             assert_eq!(&messages(run), traj, "{}", run.run_id);
-            let asked = traj.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
+            let requested_calls = traj.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
             let answers = traj.iter().filter(|message| message["role"] == "tool").map(|message| &message["content"]);
-            let expected: Vec<_> = asked
+            let expected: Vec<_> = requested_calls
                 .zip(answers)
                 .map(|(call, answer)| {
                     let function = &call["function"];

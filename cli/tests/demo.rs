@@ -77,10 +77,10 @@ fn the_audit_reports_a_booking_that_the_journal_lacks() {
     let ledger = data.join("desk-ledger.jsonl");
     let mut command = runlog(&["demo", "--agents", "20", "--json", "--data", data.to_str().unwrap()]);
     let demo = command.stdout(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     // The file is there before the first agent is: what is appended to it now is a booking behind the desk's back.
     let mut file = loop {
-        assert!(begun.elapsed() < WAIT, "no ledger");
+        assert!(start.elapsed() < WAIT, "no ledger");
         match fs::OpenOptions::new().append(true).open(&ledger) {
             Ok(file) => break file,
             Err(_) => std::thread::sleep(PAUSE),
@@ -107,13 +107,13 @@ fn no_process_outlives_a_demo_that_is_killed() {
     let (journal, data) = (journal.unwrap(), data.display().to_string());
     // One was taken over already: at that moment others are at work.
     assert!(lines.any(|line| line.unwrap().contains("killed, ")));
-    let left = || [processes_of("demo-desk", &data), processes_of("demo-agent", &journal)];
-    assert!(left().iter().all(|processes| !processes.is_empty()), "{:?}", left());
+    let remaining_processes = || [processes_of("demo-desk", &data), processes_of("demo-agent", &journal)];
+    assert!(remaining_processes().iter().all(|processes| !processes.is_empty()), "{:?}", remaining_processes());
     demo.kill().unwrap();
     demo.wait().unwrap();
-    let begun = Instant::now();
-    while left().iter().any(|processes| !processes.is_empty()) {
-        assert!(begun.elapsed() < WAIT, "left behind: {:?}", left());
+    let start = Instant::now();
+    while remaining_processes().iter().any(|processes| !processes.is_empty()) {
+        assert!(start.elapsed() < WAIT, "left behind: {:?}", remaining_processes());
         std::thread::sleep(PAUSE);
     }
 }

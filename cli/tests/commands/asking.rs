@@ -13,7 +13,10 @@ fn completed(request: &str, result: &str) -> String {
 fn run_with_calls(server: &Server) {
     let checkpoint = r#"{"type":"loop_checkpoint","checkpoint_id":"c1","checkpoint_seq":1,"covers_journal_seq":1,"messages":[{"role":"user","content":null,"n":1.0}]}"#;
     let done = completed("q1", r#"{"seat":"1A","price":10.00}"#);
-    server.applied("trips/a b?:1", &[("s", STARTED), ("c", checkpoint), ("q1", BOOK), ("d1", &done), ("q2", BOOK)]);
+    server.publish_applied(
+        "trips/a b?:1",
+        &[("s", STARTED), ("c", checkpoint), ("q1", BOOK), ("d1", &done), ("q2", BOOK)],
+    );
 }
 
 #[test]
@@ -27,9 +30,9 @@ fn a_call_is_looked_up_by_the_meaning_of_its_arguments() {
     };
     let shuffled = r#"{ "f" : 15e-1, "n": 12345678901234567890 }"#;
     let first = lookup(&[shuffled, "--occurrence", "1"]);
-    let found = first.is(0);
+    let call = first.is(0);
     assert_eq!(
-        (&found["status"], &found["occurrences"], &found["occurrence"]),
+        (&call["status"], &call["occurrences"], &call["occurrence"]),
         (&json!("completed"), &json!(2), &json!(1))
     );
     // Every digit as it was written.
@@ -70,19 +73,19 @@ fn a_call_whose_arguments_no_url_holds_is_found() {
     let text = "é\n".repeat(30_000);
     let arguments = json!({"path": "a.txt", "text": text});
     let call = json!({"type": "tool_call_requested", "request_id": "m", "call_id": "c", "tool_name": "write", "arguments": arguments});
-    server.applied("r", &[("q", &call.to_string()), ("d", &completed("q", "null"))]);
-    let found = server.ask(&["lookup", "r", "--tool", "write", "--args", &arguments.to_string()]).is(0);
-    assert_eq!((&found["status"], &found["arguments"]), (&json!("completed"), &arguments));
+    server.publish_applied("r", &[("q", &call.to_string()), ("d", &completed("q", "null"))]);
+    let answer = server.ask(&["lookup", "r", "--tool", "write", "--args", &arguments.to_string()]).is(0);
+    assert_eq!((&answer["status"], &answer["arguments"]), (&json!("completed"), &arguments));
 }
 
 #[test]
 fn a_checkpoint_is_printed_complete_and_a_missing_one_exits_with_1() {
     let (_folder, server) = server();
     run_with_calls(&server);
-    let ran = server.ask(&["checkpoint", "trips/a b?:1"]);
-    let checkpoint = ran.is(0);
+    let result = server.ask(&["checkpoint", "trips/a b?:1"]);
+    let checkpoint = result.is(0);
     assert_eq!((&checkpoint["checkpoint_id"], &checkpoint["covers_journal_seq"]), (&json!("c1"), &json!(1)));
-    assert!(ran.stdout.contains(r#""messages":[{"role":"user","content":null,"n":1.0}]"#), "{}", ran.stdout);
+    assert!(result.stdout.contains(r#""messages":[{"role":"user","content":null,"n":1.0}]"#), "{}", result.stdout);
     assert_eq!(server.ask(&["checkpoint", "trips/a b?:1", "--at-or-before", "0"]).error(1), "not_found");
     assert_eq!(server.ask(&["checkpoint", "nobody"]).error(1), "not_found");
 }
@@ -129,7 +132,7 @@ fn runs_are_listed_by_id_in_pages_that_leave_nothing_out() {
     let (_folder, server) = server();
     let lines: String = (0..25).map(|n| format!(r#"{{"run_id":"run-{n:02}","payload":{STARTED}}}"#) + "\n").collect();
     assert_eq!(server.publish(&lines).code, 0);
-    server.applied("other", &[("s", STARTED), ("e", ENDED)]);
+    server.publish_applied("other", &[("s", STARTED), ("e", ENDED)]);
     let ids = |page: &Value| -> Vec<String> {
         page["runs"].as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
     };
@@ -175,9 +178,9 @@ fn a_timeline_is_one_object_per_line_and_continues_after_a_cursor() {
     let tail = |more: &[&str]| {
         let mut arguments = vec!["tail", "trips/a b?:1", "--until-end"];
         arguments.extend(more);
-        let ran = server.ask(&arguments);
-        assert_eq!(ran.code, 0, "{ran:?}");
-        ran.lines()
+        let result = server.ask(&arguments);
+        assert_eq!(result.code, 0, "{result:?}");
+        result.lines()
     };
     assert_eq!(tail(&["--from", "beginning"]), lines);
     assert_eq!(tail(&["--from", lines[2]["cursor"].as_str().unwrap()]), lines[3..]);

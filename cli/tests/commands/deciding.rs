@@ -1,13 +1,13 @@
 //! Commands that void, delete or decide something ask first; here without a terminal.
 
-use super::harness::{Ran, Server, run, server};
+use super::harness::{CommandResult, Server, run, server};
 use serde_json::json;
 
 const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
 const BOOK: &str = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{}}"#;
 const SIGNED: [&str; 4] = ["--who", "jo", "--why", "a test"];
 
-fn ask(server: &Server, words: &[&str], more: &[&str]) -> Ran {
+fn ask(server: &Server, words: &[&str], more: &[&str]) -> CommandResult {
     server.ask(&[words, &SIGNED[..], more].concat())
 }
 
@@ -21,7 +21,7 @@ fn position(server: &Server, run_id: &str, record_id: &str) -> String {
 #[test]
 fn without_a_terminal_and_without_yes_nothing_happens() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    server.publish_applied("r", &[("s", STARTED), ("q", BOOK)]);
     let skipped = position(&server, "r", "q");
     let before = server.ask(&["show", "r"]).stdout;
     for words in [
@@ -44,7 +44,7 @@ fn without_a_terminal_and_without_yes_nothing_happens() {
 #[test]
 fn a_record_that_can_be_read_is_skipped_only_by_force() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    server.publish_applied("r", &[("s", STARTED), ("q", BOOK)]);
     let healthy = position(&server, "r", "q");
     let refused = ask(&server, &["dead-letter", "skip", &healthy], &["--yes"]);
     assert_eq!(refused.error(3), "invalid");
@@ -73,8 +73,8 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
 fn retention_says_first_how_many_records_it_concerns() {
     let (_folder, server) = server();
     let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
-    server.applied("r", &[("s", STARTED), ("t1", turn), ("t2", turn)]);
-    server.applied("other", &[("t3", turn)]);
+    server.publish_applied("r", &[("s", STARTED), ("t1", turn), ("t2", turn)]);
+    server.publish_applied("other", &[("t3", turn)]);
     let retain = |until: &str, more: &[&str]| {
         ask(&server, &[&["retention", "conversation_turn", "--until", until], more].concat(), &[])
     };
@@ -94,7 +94,7 @@ fn retention_says_first_how_many_records_it_concerns() {
 #[test]
 fn a_cancelled_run_is_cancelled_once_and_takes_nothing_more() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     assert_eq!(ask(&server, &["cancel", "r"], &["--yes"]).is(0)["outcome"], "applied");
     let runs = server.ask(&["runs", "--status", "cancelled", "--consistency", "latest"]).is(0);
     assert_eq!(runs["runs"][0]["run_id"], "r");
@@ -115,18 +115,18 @@ fn conformance_runs_only_against_a_server_that_was_named() {
     assert_eq!(server.ask(&["runs"]).is(0)["runs"], json!([]));
     // A variable that is not set names no server, least of all the default one.
     assert_eq!(server.ask(&["cancel", "r", "--who", "w", "--why", "t", "--yes", "--server", ""]).error(2), "usage");
-    let named = run(&["conformance", "--rule", "gap", "--json", "--server", &server.url]).is(0);
-    assert_eq!((&named["passed"], &named["failed"]), (&json!(1), &json!(0)));
+    let report = run(&["conformance", "--rule", "gap", "--json", "--server", &server.url]).is(0);
+    assert_eq!((&report["passed"], &report["failed"]), (&json!(1), &json!(0)));
 }
 
 #[test]
 fn a_pending_call_is_named_with_its_request_and_class() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    server.publish_applied("r", &[("s", STARTED), ("q", BOOK)]);
     let lookup = ["lookup", "r", "--tool", "book", "--args", "{}"];
-    let found = server.ask(&lookup).is(6);
-    assert_eq!((&found["status"], &found["id"]), (&json!("pending"), &json!("q")));
-    assert_eq!((&found["class"], &found["evidence"]), (&json!("reconcile_required"), &json!([])));
+    let call = server.ask(&lookup).is(6);
+    assert_eq!((&call["status"], &call["id"]), (&json!("pending"), &json!("q")));
+    assert_eq!((&call["class"], &call["evidence"]), (&json!("reconcile_required"), &json!([])));
     let text = server.command(&lookup).output().unwrap();
     let shown = String::from_utf8(text.stdout).unwrap();
     assert_eq!(text.status.code(), Some(6));
@@ -137,7 +137,7 @@ fn a_pending_call_is_named_with_its_request_and_class() {
 #[test]
 fn an_effect_is_listed_with_the_content_of_its_evidence() {
     let (_folder, server) = server();
-    server.applied("r", &[("q", BOOK), ("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    server.publish_applied("r", &[("q", BOOK), ("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
     let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"q",
         "result":{"seat":1.0}}}"#;
     assert_eq!(server.publish(&late.replace('\n', "")).is(1)["reason"], "fenced");

@@ -1,11 +1,11 @@
 use super::{
-    harness::{Ran, Server, file, server},
+    harness::{CommandResult, Server, file, server},
     importing::{import, trajectory},
 };
 use serde_json::{Value, json};
 use std::path::Path;
 
-fn export(server: &Server, arguments: &[&str]) -> Ran {
+fn export(server: &Server, arguments: &[&str]) -> CommandResult {
     server.ask(&[&["export"], arguments].concat())
 }
 
@@ -102,7 +102,7 @@ fn the_same_position_gives_the_same_bytes_whatever_came_after_it() {
     let (user, assistant) = (turn("user"), turn("assistant"));
     let request = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"find","arguments":{}}"#;
     let done = r#"{"type":"tool_call_completed","request_record_id":"c","result":1}"#;
-    server.applied("r", &[("u", &user), ("a", &assistant), ("c", request)]);
+    server.publish_applied("r", &[("u", &user), ("a", &assistant), ("c", request)]);
     let position = |line: &Value| format!("{}:{}", line["position"]["partition"], line["position"]["offset"]);
     let (first, last) = {
         let lines = server.ask(&["show", "r"]).lines();
@@ -110,7 +110,7 @@ fn the_same_position_gives_the_same_bytes_whatever_came_after_it() {
     };
     let then = export(&server, &["r"]);
     assert_eq!(then.is(0)["steps"].as_array().unwrap().len(), 2);
-    server.applied("r", &[("d", done)]);
+    server.publish_applied("r", &[("d", done)]);
     assert_eq!(export(&server, &["r", "--at", &last]).stdout, then.stdout);
     assert_ne!(export(&server, &["r"]).stdout, then.stdout);
     assert_eq!(export(&server, &["--at", &first]).is(0)["steps"].as_array().unwrap().len(), 1);

@@ -15,8 +15,8 @@ fn text(server: &Server, words: &[&str]) -> String {
 fn a_long_run_id_does_not_widen_the_table() {
     let (_folder, server) = server();
     let long = format!("run-{}-end", "x".repeat(180));
-    server.applied(&long, &[("s", STARTED)]);
-    server.applied("short", &[("s", STARTED)]);
+    server.publish_applied(&long, &[("s", STARTED)]);
+    server.publish_applied("short", &[("s", STARTED)]);
     let table = text(&server, &["runs"]);
     assert!(table.lines().all(|line| line.chars().count() < 130), "{table}");
     assert!(table.contains("…") && table.contains("-end") && table.contains("-v prints them whole"), "{table}");
@@ -27,7 +27,7 @@ fn a_long_run_id_does_not_widen_the_table() {
 #[test]
 fn an_unknown_run_differs_from_one_without_anomalies() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     assert_eq!(server.ask(&["anomalies", "r"]).is(0)["anomalies"], json!([]));
     assert_eq!(server.ask(&["anomalies", "typo"]).error(1), "not_found");
     assert_eq!(server.ask(&["tail", "typo", "--until-end"]).error(1), "not_found");
@@ -36,7 +36,7 @@ fn an_unknown_run_differs_from_one_without_anomalies() {
 #[test]
 fn the_verdict_of_verify_is_the_first_line() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     let short = text(&server, &["verify"]);
     assert!(short.starts_with("equal ") && short.lines().count() == 1, "{short}");
     let long = text(&server, &["verify", "-v"]);
@@ -49,14 +49,14 @@ fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
     let data = folder.path().join("data");
     let server = Server::start(&data, &[]);
     let address = server.url.trim_start_matches("http://").to_owned();
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
     assert_eq!(next(), "s");
     assert_eq!(server.signal("TERM"), 0);
     let server = Server::start_at(&data, &address);
-    server.applied("r", &[("t", TURN)]);
+    server.publish_applied("r", &[("t", TURN)]);
     assert_eq!(next(), "t");
     tail.kill().unwrap();
     tail.wait().unwrap();
@@ -66,11 +66,11 @@ fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
 fn runs_are_found_by_time_and_by_what_they_wait_for() {
     let (_folder, server) = server();
     let book = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{}}"#;
-    server.applied("c-waits", &[("s1", STARTED), ("q1", book)]);
-    server.applied("a-retries", &[("s2", STARTED)]);
+    server.publish_applied("c-waits", &[("s1", STARTED), ("q1", book)]);
+    server.publish_applied("a-retries", &[("s2", STARTED)]);
     let keyed = format!(r#"{{"run_id":"a-retries","record_id":"q2","idempotency_key":"k","payload":{book}}}"#);
     assert_eq!(server.publish(&keyed).is(0)["outcome"], "applied");
-    server.applied("b-last", &[("s3", STARTED)]);
+    server.publish_applied("b-last", &[("s3", STARTED)]);
     let ids = |more: &[&str]| -> Vec<String> {
         let page = server.ask(&[&["runs", "--consistency", "latest"], more].concat()).is(0);
         page["runs"].as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()

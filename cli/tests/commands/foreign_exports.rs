@@ -48,32 +48,37 @@ fn recorded_runs_are_trajectories_with_every_message_call_and_result() {
     let out = folder.path().join("out");
     let report = server.ask(&["export", "--out", out.to_str().unwrap()]).is(0);
     assert_eq!(report["runs"], runs);
-    let read = python("check_atif.py", &files(&out));
-    assert_eq!(read.len() as u64, runs);
+    let trajectories = python("check_atif.py", &files(&out));
+    assert_eq!(trajectories.len() as u64, runs);
     let mut calls = 0;
     // Each fifth run, call by call.
-    for trajectory in read.iter().step_by(5) {
+    for trajectory in trajectories.iter().step_by(5) {
         let run = trajectory["run"].as_str().unwrap();
-        let shown = server.ask(&["show", run, "--raw"]).lines();
-        let of = |wanted: &'static str| shown.iter().filter(move |line| line["payload_type"] == wanted);
-        let said: Vec<&Value> = of("conversation_turn")
+        let records = server.ask(&["show", run, "--raw"]).lines();
+        let records_of_type = |wanted: &'static str| records.iter().filter(move |line| line["payload_type"] == wanted);
+        let contents: Vec<&Value> = records_of_type("conversation_turn")
             .map(|line| &line["payload"])
             .filter(|payload| payload["kind"] != "tool")
             .map(|payload| &payload["content"])
             .collect();
         let messages = trajectory["messages"].as_array().unwrap();
         // Parts are the same list; what is none is an empty text.
-        let told = messages.iter().filter(|message| said.contains(message) || **message == "").count();
-        assert!(told == messages.len() && messages.len() >= said.len(), "{run}: {told} of {}", messages.len());
-        let requests: Vec<&Value> = of("tool_call_requested").collect();
+        let matching = messages.iter().filter(|message| contents.contains(message) || **message == "").count();
+        assert!(
+            matching == messages.len() && messages.len() >= contents.len(),
+            "{run}: {matching} of {}",
+            messages.len()
+        );
+        let requests: Vec<&Value> = records_of_type("tool_call_requested").collect();
         let listed = trajectory["calls"].as_array().unwrap();
         assert_eq!(listed.len(), requests.len(), "{run}");
         for (call, request) in listed.iter().zip(requests) {
             let (tool, arguments) = (&request["payload"]["tool_name"], &request["payload"]["arguments"]);
             assert_eq!((&call[0], &call[1]), (tool, arguments), "{run}");
             let answers = |line: &&Value| line["payload"]["request_record_id"] == request["record_id"];
-            let done = of("tool_call_completed").find(answers).map(|line| &line["payload"]["result"]);
-            let failed = of("tool_call_failed").find(answers).map(|line| &line["payload"]["error_message"]);
+            let done = records_of_type("tool_call_completed").find(answers).map(|line| &line["payload"]["result"]);
+            let failed =
+                records_of_type("tool_call_failed").find(answers).map(|line| &line["payload"]["error_message"]);
             assert_eq!(Some(&call[2]), done.or(failed).or(Some(&Value::Null)), "{run}");
             calls += 1;
         }
@@ -168,11 +173,11 @@ fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_by
         server.ask(&[&["export", "--format", "parquet", "--out", out.to_str().unwrap()], more].concat()).is(0)
     };
     let report = export("a", &[]);
-    let told = duckdb(&out("a"));
+    let tables = duckdb(&out("a"));
     for table in ["runs", "records", "tool_calls", "effects", "checkpoints", "anomalies"] {
-        assert_eq!(told["counts"][table], report[table], "{table}");
+        assert_eq!(tables["counts"][table], report[table], "{table}");
     }
-    assert_eq!(told["counts"]["runs"], runs + 2);
+    assert_eq!(tables["counts"]["runs"], runs + 2);
 
     // By the server's own lists.
     let all = server.ask(&["runs", "--limit", "100000"]).is(0)["runs"].clone();
@@ -182,10 +187,10 @@ fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_by
         .iter()
         .map(|run| json!([run["run_id"], run["status"], run["records"], run["records"], true, run["hash"]]))
         .collect();
-    assert_eq!(told["runs"], json!(listed));
+    assert_eq!(tables["runs"], json!(listed));
     let effects = server.ask(&["effects"]).is(0)["effects"].clone();
     let effects = effects.as_array().unwrap();
-    assert_eq!(told["counts"]["effects"], effects.len());
+    assert_eq!(tables["counts"]["effects"], effects.len());
     let sorted = |rows: &Value| {
         let mut rows: Vec<String> = rows.as_array().unwrap().iter().map(Value::to_string).collect();
         rows.sort();
@@ -195,16 +200,16 @@ fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_by
         let evidence = effect["evidence"].as_array().unwrap().len();
         json!([effect["run_id"], effect["id"], effect["class"], evidence, effect["revision"]])
     });
-    assert_eq!(sorted(&told["pending"]), sorted(&pending.collect()));
+    assert_eq!(sorted(&tables["pending"]), sorted(&pending.collect()));
     let status_of: BTreeMap<String, &Value> =
         effects.iter().map(|effect| (json!([effect["run_id"], effect["id"]]).to_string(), &effect["status"])).collect();
-    let calls = told["calls"].as_array().unwrap();
+    let calls = tables["calls"].as_array().unwrap();
     assert_eq!(calls.len(), effects.iter().filter(|effect| effect["kind"] == "tool_call").count());
     for call in calls {
         let expected = status_of[&json!([call[0], call[8]]).to_string()];
         assert_eq!((&call[4], &call[7]), (expected, expected), "{call}");
     }
-    assert_eq!(told["answered"], calls.iter().filter(|call| call[4] != "pending").count());
+    assert_eq!(tables["answered"], calls.iter().filter(|call| call[4] != "pending").count());
     // Each hundredth call, and all of ours, by a lookup.
     for call in calls.iter().step_by(100).chain(calls.iter().filter(|call| call[0] == "r")) {
         let text = |at: usize| call[at].as_str().unwrap_or_default().to_owned();
@@ -240,8 +245,8 @@ fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_by
             ])
         })
         .collect();
-    assert_eq!((told["anomalies"].clone(), refused.is_empty()), (json!(refused), false));
-    assert_eq!(told["hidden"], json!([["s", "[hidden: secret]", null]]));
+    assert_eq!((tables["anomalies"].clone(), refused.is_empty()), (json!(refused), false));
+    assert_eq!(tables["hidden"], json!([["s", "[hidden: secret]", null]]));
 
     // The same position, after more has happened, and another one.
     let at = report["at"].as_str().unwrap();

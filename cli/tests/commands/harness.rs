@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// later than this.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
 
-/// A command without what the tests' own environment says.
+/// Returns a command without the variables of the tests' own environment.
 pub(super) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
     for (name, _) in std::env::vars_os() {
@@ -28,16 +28,16 @@ pub(super) fn command() -> Command {
     command
 }
 
-/// What a command came to.
+/// The exit code and the output of a command.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct CommandResult {
     pub(super) code: i32,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
-impl Ran {
-    pub(super) fn of(output: std::process::Output) -> Self {
+impl CommandResult {
+    pub(super) fn new(output: std::process::Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),
@@ -45,33 +45,33 @@ impl Ran {
         }
     }
 
-    /// The documents on stdout, one a line.
+    /// Returns the documents on stdout, one a line.
     pub(super) fn lines(&self) -> Vec<Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:?}"))).collect()
     }
 
-    /// The only document on stdout.
+    /// Returns the only document on stdout.
     pub(super) fn json(&self) -> Value {
         let mut lines = self.lines();
         assert_eq!(lines.len(), 1, "{self:?}");
         lines.remove(0)
     }
 
-    /// The document of a command that ends with `code`.
+    /// Checks the exit code. Returns the document on stdout.
     pub(super) fn is(&self, code: i32) -> Value {
         assert_eq!(self.code, code, "{self:?}");
         self.json()
     }
 
-    /// The kind of error of a command that ends with `code`.
+    /// Checks the exit code. Returns the kind of error.
     pub(super) fn error(&self, code: i32) -> String {
         self.is(code)["error"]["kind"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 }
 
 /// Runs a command that needs no server.
-pub(super) fn run(arguments: &[&str]) -> Ran {
-    Ran::of(command().args(arguments).output().unwrap())
+pub(super) fn run(arguments: &[&str]) -> CommandResult {
+    CommandResult::new(command().args(arguments).output().unwrap())
 }
 
 /// A running server. Killed when dropped.
@@ -83,17 +83,17 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves the local log in `data` until it says where it listens.
+    /// Serves the local log in `data`. Returns once the server listens.
     pub(super) fn start(data: &Path, flags: &[&str]) -> Self {
         Self::launch(data, "127.0.0.1:0", flags)
     }
 
-    /// The same, at an address.
+    /// Starts a server at an address.
     pub(super) fn start_at(data: &Path, address: &str) -> Self {
         Self::launch(data, address, &[])
     }
 
-    /// The same, with its log in a file.
+    /// Starts a server that writes its log to a file.
     pub(super) fn start_logged(data: &Path, flags: &[&str], log: &Path) -> Self {
         Self::launch_with(data, "127.0.0.1:0", flags, File::create(log).unwrap().into())
     }
@@ -116,14 +116,14 @@ impl Server {
         }
     }
 
-    /// Its command line, as other users of this machine read it.
+    /// Returns the command line, as other users of this machine read it.
     pub(super) fn command_line(&self) -> String {
         String::from_utf8(std::fs::read(format!("/proc/{}/cmdline", self.child.id())).unwrap()).unwrap()
     }
 
-    /// Asks it, with `--json`.
-    pub(super) fn ask(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).arg("--json").output().unwrap())
+    /// Runs a command on this server, with `--json`.
+    pub(super) fn ask(&self, arguments: &[&str]) -> CommandResult {
+        CommandResult::new(self.command(arguments).arg("--json").output().unwrap())
     }
 
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
@@ -133,33 +133,33 @@ impl Server {
     }
 
     /// Publishes lines through stdin.
-    pub(super) fn publish(&self, lines: &str) -> Ran {
+    pub(super) fn publish(&self, lines: &str) -> CommandResult {
         let mut child = self.command(&["publish", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Both pipes fill: what the command prints is read while it is written to.
+        // Both pipes fill, so read the output while writing the input.
         std::thread::scope(|scope| {
             scope.spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
-            Ran::of(child.wait_with_output().unwrap())
+            CommandResult::new(child.wait_with_output().unwrap())
         })
     }
 
     /// Publishes records of one run, all of which must be applied.
-    pub(super) fn applied(&self, run_id: &str, payloads: &[(&str, &str)]) {
+    pub(super) fn publish_applied(&self, run_id: &str, payloads: &[(&str, &str)]) {
         let lines = payloads.iter().fold(String::new(), |mut lines, (id, payload)| {
             writeln!(lines, r#"{{"run_id":"{run_id}","record_id":"{id}","payload":{payload}}}"#).unwrap();
             lines
         });
-        let ran = self.publish(&lines);
-        assert_eq!(ran.code, 0, "{ran:?}");
-        assert!(ran.lines().iter().all(|outcome| outcome["outcome"] == "applied"), "{ran:?}");
+        let result = self.publish(&lines);
+        assert_eq!(result.code, 0, "{result:?}");
+        assert!(result.lines().iter().all(|outcome| outcome["outcome"] == "applied"), "{result:?}");
     }
 
     /// Sends a signal and waits until the server exits. Returns the exit code. Fails after [`EXIT_WAIT`].
     pub(super) fn signal(mut self, name: &str) -> i32 {
-        let begun = Instant::now();
+        let start = Instant::now();
         let killed = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(killed.success());
-        while begun.elapsed() < EXIT_WAIT {
+        while start.elapsed() < EXIT_WAIT {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap_or(-1);
             }
@@ -176,14 +176,14 @@ impl Drop for Server {
     }
 }
 
-/// A server in a folder that lasts as long as the test.
+/// Starts a server in a folder that lasts as long as the test.
 pub(super) fn server() -> (TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     (folder, server)
 }
 
-/// The status and the body of a plain GET.
+/// Returns the status and the body of a plain GET.
 pub(super) fn get(url: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

@@ -18,7 +18,7 @@ pub(super) fn trajectory(task: u32, said: &str) -> String {
     format!(r#"{{"task_id":{task},"trial":0,"reward":0.0,"traj":[{}]}}"#, messages.join(","))
 }
 
-pub(super) fn import(server: &Server, file: &Path, more: &[&str]) -> super::harness::Ran {
+pub(super) fn import(server: &Server, file: &Path, more: &[&str]) -> super::harness::CommandResult {
     let mut arguments = vec!["import", "tau-bench", file.to_str().unwrap()];
     arguments.extend(more);
     server.ask(&arguments)
@@ -133,14 +133,14 @@ fn an_import_that_was_killed_halfway_completes_unless_the_run_was_claimed_since(
         let server = Server::start(&other.path().join("data"), &[]);
         assert_eq!(server.publish(&half).code, 0);
         if claimed {
-            server.applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+            server.publish_applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
             let refused = import(&server, &path, &[]);
             assert_eq!(refused.error(3), "fenced");
             assert!(refused.stdout.contains("claimed since"), "{}", refused.stdout);
         } else {
             let [_, _, records, duplicates] = figures(&import(&server, &path, &[]).is(0));
             assert_eq!((records, duplicates), (json!(lines.len() - 7), json!(7)));
-            server.applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+            server.publish_applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
             // Claimed, but complete: nothing is left to write.
             assert_eq!(figures(&import(&server, &path, &[]).is(0))[2..], [json!(0), json!(lines.len())]);
         }

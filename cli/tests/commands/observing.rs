@@ -10,8 +10,8 @@ const CALL: &str = r#"{"type":"tool_call_requested","request_id":"q","call_id":"
 
 /// A run with a call that waits for a decision, and one whose second end is refused.
 fn call_and_refusal(server: &Server) {
-    server.applied("r", &[("s", STARTED), ("c", CALL)]);
-    server.applied("e", &[("s", STARTED), ("d", COMPLETED)]);
+    server.publish_applied("r", &[("s", STARTED), ("c", CALL)]);
+    server.publish_applied("e", &[("s", STARTED), ("d", COMPLETED)]);
     let again = server.publish(&format!(r#"{{"run_id":"e","record_id":"again","payload":{COMPLETED}}}"#));
     assert_eq!(again.lines()[0]["outcome"], "refused", "{again:?}");
 }
@@ -89,7 +89,7 @@ fn readiness_says_whether_it_catches_up_or_is_stopped() {
         (status, serde_json::from_str(&body).unwrap())
     };
     let server = Server::start(&data, &[]);
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     server.ask(&["effects", "--consistency", "latest"]).is(0);
     assert_eq!(ready(&server), (200, json!({ "ready": true, "state": "ready", "stopped": [], "lagging": [] })));
     assert_eq!(server.signal("TERM"), 0);
@@ -124,16 +124,16 @@ fn an_overview_counts_what_is_pending_and_names_the_partitions_that_it_does_not_
         "call_id":"c","tool_name":"book","arguments":{}}}"#;
     assert_eq!(server.publish(&key.replace('\n', "")).is(0)["outcome"], "applied");
     server.ask(&["effects", "--consistency", "latest"]).is(0);
-    let told = overview(&server);
+    let answer = overview(&server);
     let waiting = json!({ "running": 0, "waiting": 1 });
-    assert_eq!(told["pending"], json!({ "retry_safe": waiting, "reconcile_required": waiting }));
-    assert_eq!((&told["refused"], &told["dead_letters"]), (&json!(1), &json!(0)));
-    assert_eq!((&told["version"], &told["lag"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(0)));
-    assert_eq!((&told["stopped"], &told["unavailable_partitions"]), (&json!([]), &json!([])));
-    let partitions = told["partitions"].as_array().unwrap();
+    assert_eq!(answer["pending"], json!({ "retry_safe": waiting, "reconcile_required": waiting }));
+    assert_eq!((&answer["refused"], &answer["dead_letters"]), (&json!(1), &json!(0)));
+    assert_eq!((&answer["version"], &answer["lag"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(0)));
+    assert_eq!((&answer["stopped"], &answer["unavailable_partitions"]), (&json!([]), &json!([])));
+    let partitions = answer["partitions"].as_array().unwrap();
     assert!(
         partitions.len() == 4 && partitions.iter().all(|one| one["state"] == "running" && one["lag"] == 0),
-        "{told}"
+        "{answer}"
     );
     assert_eq!(server.signal("TERM"), 0);
     // The index of this log beside another log.
@@ -141,8 +141,8 @@ fn an_overview_counts_what_is_pending_and_names_the_partitions_that_it_does_not_
     let other = folder.path().join("other");
     drop(Server::start(&other, &[]));
     std::fs::rename(other.join("log"), data.join("log")).unwrap();
-    let told = overview(&Server::start(&data, &[]));
-    assert_eq!((&told["stopped"], &told["unavailable_partitions"]), (&json!([0, 1, 2, 3]), &json!([0, 1, 2, 3])));
+    let answer = overview(&Server::start(&data, &[]));
+    assert_eq!((&answer["stopped"], &answer["unavailable_partitions"]), (&json!([0, 1, 2, 3]), &json!([0, 1, 2, 3])));
 }
 
 #[test]

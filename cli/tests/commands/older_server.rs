@@ -76,9 +76,9 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
         // It may have ended without reading.
         writeln!(child.stdin.take().unwrap(), "{line}").ok();
         let output = child.wait_with_output().unwrap();
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let message = said["error"]["message"].as_str().unwrap_or_default();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let message = document["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {document}");
         assert!(message.contains(&format!("does not have the feature {feature};")), "{arguments:?}: {message}");
         let requests = requests.lock().unwrap();
         assert!(

@@ -33,10 +33,10 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
             "\n",
         ),
     );
-    let ran = server.ask(&["publish", path.to_str().unwrap()]);
-    assert_eq!(ran.code, 1, "{ran:?}");
+    let result = server.ask(&["publish", path.to_str().unwrap()]);
+    assert_eq!(result.code, 1, "{result:?}");
     let expected = [("refused", Some("conflict")), ("refused", Some("transition")), ("applied", None)];
-    assert_eq!(outcomes(&ran.lines()), expected);
+    assert_eq!(outcomes(&result.lines()), expected);
     // Sent again, a refused record stays refused.
     let conflict = r#"{"run_id":"r","record_id":"x","payload":{"type":"run_lifecycle","status":"started"}}"#;
     assert_eq!(outcomes(&server.publish(conflict).lines()), [("refused", Some("ended"))]);
@@ -46,7 +46,7 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
     let reasons: Vec<&str> =
         reasons["anomalies"].as_array().unwrap().iter().map(|anomaly| anomaly["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["conflict", "transition", "ended"]);
-    server.applied("other", &[("o", r#"{"type":"run_lifecycle","status":"started"}"#)]);
+    server.publish_applied("other", &[("o", r#"{"type":"run_lifecycle","status":"started"}"#)]);
     assert_eq!(server.ask(&["anomalies", "other"]).is(0)["anomalies"], json!([]));
 }
 
@@ -59,7 +59,7 @@ fn an_answer_says_whether_it_is_applied_its_number_the_writer_and_why_not() {
     let again = server.publish(STARTED).is(0);
     assert_eq!((&again["applied"], &again["journal_seq"]), (&json!(true), &json!(1)));
     assert!(again["detail"].as_str().unwrap().contains("before"), "{again}");
-    server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    server.publish_applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
     let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
     let of = |id: &str, more: &str| format!(r#"{{"run_id":"r","record_id":"{id}",{more}"payload":{turn}}}"#);
     let fenced = server.publish(&of("old", "")).is(1);
@@ -99,8 +99,8 @@ fn a_misspelled_member_or_status_is_warned_of_and_strict_refuses_it() {
 fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
     let (_folder, server) = server();
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
-    server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
-    server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    server.publish_applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
+    server.publish_applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
     let decided =
         ["effects", "resolve", "r", "call", "--not-done", "--who", "w", "--why", "the old process is dead", "--yes"];
     assert_eq!(server.ask(&decided).code, 0);
@@ -135,9 +135,10 @@ fn what_may_have_been_published_is_named_by_the_ids_that_make_it_safe_to_send_ag
 #[test]
 fn a_line_that_is_no_record_is_named_and_what_stood_before_it_stays() {
     let (_folder, server) = server();
-    let ran = server.publish(&format!("{STARTED}\n{{\"run_id\":\"r\",\"payload\":{{\"type\":\"x\"}}}}\n{STARTED}\n"));
-    let lines = ran.lines();
-    assert_eq!((ran.code, lines.len(), &lines[0]["outcome"]), (3, 2, &json!("applied")), "{ran:?}");
+    let result =
+        server.publish(&format!("{STARTED}\n{{\"run_id\":\"r\",\"payload\":{{\"type\":\"x\"}}}}\n{STARTED}\n"));
+    let lines = result.lines();
+    assert_eq!((result.code, lines.len(), &lines[0]["outcome"]), (3, 2, &json!("applied")), "{result:?}");
     let error = &lines[1]["error"];
     assert_eq!((&error["kind"], &error["line"], &error["pointer"]), (&json!("invalid"), &json!(2), &json!("/payload")));
     assert_eq!(error["published"], 1);
@@ -157,10 +158,10 @@ fn a_record_beyond_the_limit_is_refused_by_its_line() {
             r#"{{"run_id":"r","tags":["{tag}"],"payload":{{"type":"conversation_turn","message_id":"m","kind":"user","content":""}}}}"#
         )
     };
-    let ran = server.publish(&format!("{}\n{}\n{}\n", turn("a"), turn("b"), turn(&large)));
-    let lines = ran.lines();
+    let result = server.publish(&format!("{}\n{}\n{}\n", turn("a"), turn("b"), turn(&large)));
+    let lines = result.lines();
     let error = &lines.last().unwrap()["error"];
-    assert_eq!((ran.code, &error["kind"], &error["line"]), (3, &json!("too_large"), &json!(3)), "{error}");
+    assert_eq!((result.code, &error["kind"], &error["line"]), (3, &json!("too_large"), &json!(3)), "{error}");
     assert_eq!(outcomes(&lines[..2]), [("applied", None), ("applied", None)]);
 }
 
@@ -191,9 +192,9 @@ fn existing_records_do_not_change_the_numbers_of_new_ones() {
         ) + "\n"
     };
     assert_eq!(server.publish(&[turn("a"), turn("b")].concat()).code, 0);
-    let ran = server.publish(&[turn("a"), turn("b"), turn("c"), turn("a"), turn("d")].concat());
+    let result = server.publish(&[turn("a"), turn("b"), turn("c"), turn("a"), turn("d")].concat());
     let expected = ["repeat", "repeat", "applied", "repeat", "applied"].map(|outcome| (outcome, None));
-    assert_eq!(outcomes(&ran.lines()), expected, "{ran:?}");
+    assert_eq!(outcomes(&result.lines()), expected, "{result:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::{
-    harness::{Ran, Server, command, run},
+    harness::{CommandResult, Server, command, run},
     stub::{FIRST, Fault, Stub},
     unreadable::{STARTED, append, run_in},
 };
@@ -34,10 +34,10 @@ fn both_framings_are_read_and_a_rebuild_needs_no_registry() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let (data, single, confluent) = (folder.path().join("data"), run_in(1), run_in(2));
     let server = Server::start(&data, &[]);
-    server.applied(&single, &[("s", STARTED)]);
+    server.publish_applied(&single, &[("s", STARTED)]);
     assert_eq!(server.signal("TERM"), 0);
     let server = Server::start(&data, &["--registry", &stub.url]);
-    server.applied(&confluent, &[("s", STARTED)]);
+    server.publish_applied(&confluent, &[("s", STARTED)]);
     assert_eq!(server.signal("TERM"), 0);
     assert_eq!(stub.state().subjects["runlog.journal-value"], [FIRST]);
     let framings = |partition| -> Vec<u8> { values(&data, partition).iter().map(|value| value[0]).collect() };
@@ -53,7 +53,7 @@ fn both_framings_are_read_and_a_rebuild_needs_no_registry() {
         assert_eq!(server.ask(&["show", run_id]).lines().len(), 1, "{run_id}");
     }
     let ended = r#"{"type":"run_lifecycle","status":"completed"}"#;
-    server.applied(&confluent, &[("t", ended)]);
+    server.publish_applied(&confluent, &[("t", ended)]);
     assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
     end_without_index(server, &data);
     assert_eq!(framings(2), [0xc3, 0x00, 0x00]);
@@ -84,7 +84,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
     let offset = append(&data, 3, record(&stopped, other + 1));
     stub.state().always = Some(Fault::Status(503));
     let server = Server::start(&data, &flags);
-    server.applied(&served, &[("s", STARTED)]);
+    server.publish_applied(&served, &[("s", STARTED)]);
     assert_eq!(server.ask(&["show", &waiting]).error(4), "partition_stopped");
     assert!(server.ask(&["doctor"]).is(1).to_string().contains("503"));
     stub.state().always = None;
@@ -118,10 +118,10 @@ fn a_server_does_not_start_if_the_registry_rejects_the_schema_or_is_unreachable(
     assert_eq!(serve("nonsense").error(3), "invalid");
     let url = stub.url.replacen("http://", "http://me:s3cret@", 1);
     drop(stub);
-    let told = serve(&url);
-    assert!(told.error(2) == "usage" && !told.stdout.contains("s3cret"), "{told:?}");
+    let result = serve(&url);
+    assert!(result.error(2) == "usage" && !result.stdout.contains("s3cret"), "{result:?}");
     let arguments = ["serve", "--json", "--local", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
-    let away = Ran::of(command().args(arguments).env("RUNLOG_REGISTRY", &url).output().unwrap());
+    let away = CommandResult::new(command().args(arguments).env("RUNLOG_REGISTRY", &url).output().unwrap());
     assert!(away.error(4) == "unavailable" && !away.stdout.contains("s3cret"), "{away:?}");
     assert!(!away.stderr.contains("s3cret"), "{away:?}");
 }

@@ -1,6 +1,6 @@
 //! Secrets of a server and of its clients are in their files and variables, and nowhere else.
 
-use super::harness::{Ran, Server, command, file, run};
+use super::harness::{CommandResult, Server, command, file, run};
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -26,9 +26,10 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
     let folder = tempfile::tempdir().unwrap();
     let (data, tokens, log) =
         (folder.path().join("data"), folder.path().join("tokens.json"), folder.path().join("log"));
-    let named = tokens.to_str().unwrap();
+    let tokens_path = tokens.to_str().unwrap();
     let scopes = "append,read_meta,read_content,resolve,operate,audit";
-    let create = ["token", "create", "--tokens", named, "--principal", "a", "--scope", scopes, "--runs", "*", "--json"];
+    let create =
+        ["token", "create", "--tokens", tokens_path, "--principal", "a", "--scope", scopes, "--runs", "*", "--json"];
     let token = run(&create).is(0)["token"].as_str().unwrap().to_owned();
     let key = serde_json::from_slice::<Value>(&std::fs::read(&tokens).unwrap()).unwrap()["receipt_key"].clone();
     let secret = |what: &str| format!("{CANARY}-{what}");
@@ -44,40 +45,46 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
     });
     let config = file(folder.path(), "config.json", &config.to_string());
     std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let flags = ["--tokens", named, "--config", config.to_str().unwrap(), "-vv"];
+    let flags = ["--tokens", tokens_path, "--config", config.to_str().unwrap(), "-vv"];
     let server = Server::start_logged(&data, &flags, &log);
     let client = |arguments: &[&str], token: &str| {
         let mut command = server.command(arguments);
-        format!("{:?}", Ran::of(command.args(["-vv", "--json"]).env("RUNLOG_TOKEN", token).output().unwrap()))
+        format!(
+            "{:?}",
+            CommandResult::new(command.args(["-vv", "--json"]).env("RUNLOG_TOKEN", token).output().unwrap())
+        )
     };
     let turn = |content: &str| {
         let payload = json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": content });
         let record = json!({ "run_id": "r", "record_id": "m", "payload": payload });
         file(folder.path(), "turn.json", &record.to_string()).to_str().unwrap().to_owned()
     };
-    let mut said = vec![server.command_line()];
+    let mut outputs = vec![server.command_line()];
     for content in ["short".to_owned(), "long".repeat(1000)] {
-        said.push(client(&["publish", &turn(&content), "--deadline", "2s"], &token));
+        outputs.push(client(&["publish", &turn(&content), "--deadline", "2s"], &token));
     }
-    assert!(said[1].contains("unavailable") && said[2].contains("unavailable"), "the registry, the store: {said:?}");
+    assert!(
+        outputs[1].contains("unavailable") && outputs[2].contains("unavailable"),
+        "the registry, the store: {outputs:?}"
+    );
     for arguments in [&["doctor"][..], &["runs"], &["show", "r"], &["effects"], &["dead-letter", "list"]] {
-        said.push(client(arguments, &token));
+        outputs.push(client(arguments, &token));
     }
-    said.push(client(&["runs"], &secret("token")));
+    outputs.push(client(&["runs"], &secret("token")));
     for path in ["/metrics", "/v1/journal", "/readyz", "/openapi.json", "/v1/no"] {
-        said.push(get(&server.url, path, &token));
-        said.push(get(&server.url, path, &secret("token")));
+        outputs.push(get(&server.url, path, &token));
+        outputs.push(get(&server.url, path, &secret("token")));
     }
     assert_eq!(server.signal("TERM"), 0);
     let logged = std::fs::read_to_string(&log).unwrap();
     assert!(logged.contains("DEBUG") && logged.contains("/v1/journal"), "{logged}");
-    said.push(logged);
+    outputs.push(logged);
     for audited in ["audit.jsonl", "audit-reads.jsonl"] {
-        said.push(std::fs::read_to_string(data.join(audited)).unwrap());
+        outputs.push(std::fs::read_to_string(data.join(audited)).unwrap());
     }
-    for said in &said {
+    for output in &outputs {
         for secret in [CANARY, &token, key.as_str().unwrap()] {
-            assert!(!said.contains(secret), "{secret} is in {said}");
+            assert!(!output.contains(secret), "{secret} is in {output}");
         }
     }
 }
@@ -85,22 +92,22 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
 #[test]
 fn help_and_refusals_do_not_repeat_what_a_variable_holds() {
     let url = format!("http://me:{CANARY}@127.0.0.1:1");
-    let told = |arguments: &[&str]| {
+    let run_with_canary = |arguments: &[&str]| {
         let mut command = command();
         for name in ["RUNLOG_TOKEN", "RUNLOG_REGISTRY_TOKEN"] {
             command.env(name, CANARY);
         }
         command.env("RUNLOG_REGISTRY_AUTH", format!("me:{CANARY}"));
         command.env("RUNLOG_REGISTRY", &url).env("RUNLOG_SERVER", &url).args(arguments);
-        Ran::of(command.output().unwrap())
+        CommandResult::new(command.output().unwrap())
     };
     for arguments in [&["--help"][..], &["serve", "--help"], &["import", "--help"], &["runs", "--help"]] {
-        let told = told(arguments);
-        assert!(told.code == 0 && !format!("{told:?}").contains(CANARY), "{told:?}");
+        let result = run_with_canary(arguments);
+        assert!(result.code == 0 && !format!("{result:?}").contains(CANARY), "{result:?}");
     }
     let refused = [&["runs"][..], &["runs", "-vv"], &["runs", "--server", &url.replace("http", "ftp"), "--json"]];
     for arguments in refused {
-        let told = told(arguments);
-        assert!(told.code == 2 && !format!("{told:?}").contains(CANARY), "{told:?}");
+        let result = run_with_canary(arguments);
+        assert!(result.code == 2 && !format!("{result:?}").contains(CANARY), "{result:?}");
     }
 }

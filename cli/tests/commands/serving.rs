@@ -16,7 +16,7 @@ fn a_signal_ends_the_server_with_0_although_a_client_tails_and_nothing_is_lost()
     let mut tails = Vec::new();
     for (index, signal) in ["TERM", "INT"].into_iter().enumerate() {
         let server = Server::start(&data, &[]);
-        server.applied("r", &[(signal, if index == 0 { STARTED } else { TURN })]);
+        server.publish_applied("r", &[(signal, if index == 0 { STARTED } else { TURN })]);
         // One that would wait for ever must not hold it up.
         let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
         let mut tailed = BufReader::new(tail.stdout.take().unwrap());
@@ -77,7 +77,7 @@ fn the_log_tells_start_requests_and_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let (data, log) = (folder.path().join("data"), folder.path().join("log"));
     let server = Server::start_logged(&data, &["--log-format", "json"], &log);
-    server.applied("a b", &[("s", STARTED)]);
+    server.publish_applied("a b", &[("s", STARTED)]);
     assert_eq!(server.ask(&["show", "nobody"]).code, 1);
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     assert_eq!(server.signal("TERM"), 0);
@@ -85,20 +85,21 @@ fn the_log_tells_start_requests_and_shutdown() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert!(lines.iter().all(|line| line["target"].as_str().unwrap().starts_with("runlog")), "{text}");
     let find = |message: &str| {
-        let found = lines.iter().find(|line| line["message"].as_str().unwrap().starts_with(message));
-        found.unwrap_or_else(|| panic!("{message}: {text}"))
+        let line = lines.iter().find(|line| line["message"].as_str().unwrap().starts_with(message));
+        line.unwrap_or_else(|| panic!("{message}: {text}"))
     };
     let started = find("started");
     assert_eq!(started["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&started["partitions"], &started["address"]), (&json!(4), &json!(address)));
     assert_eq!(started["data"], data.to_str().unwrap());
     assert!(started["journal_id"].as_str().is_some_and(|id| !id.is_empty()), "{started}");
-    let of = |run: &str| lines.iter().find(|line| line["run"] == run).unwrap_or_else(|| panic!("{run}: {text}"));
-    let appended = of("a b");
+    let request_line =
+        |run: &str| lines.iter().find(|line| line["run"] == run).unwrap_or_else(|| panic!("{run}: {text}"));
+    let appended = request_line("a b");
     assert_eq!((&appended["method"], &appended["path"]), (&json!("POST"), &json!("/v1/runs/a%20b/records")));
     assert_eq!((&appended["status"], &appended["level"]), (&json!(200), &json!("INFO")));
     assert!(appended["duration_ms"].as_f64().is_some_and(|spent| spent > 0.0), "{appended}");
-    assert_eq!((&of("nobody")["status"], &of("nobody")["level"]), (&json!(404), &json!("INFO")));
+    assert_eq!((&request_line("nobody")["status"], &request_line("nobody")["level"]), (&json!(404), &json!("INFO")));
     assert_eq!(find("shutting down")["signal"], "SIGTERM");
     // The genesis of each partition, and the record.
     assert_eq!(find("stopped")["records"], 5);
@@ -140,15 +141,15 @@ fn an_error_does_not_say_where_the_servers_folders_are() {
     let turn = json!({ "run_id": "r", "record_id": "m",
         "payload": { "type": "conversation_turn", "message_id": "m", "kind": "user", "content": long } });
     let url = format!("file:{}", elsewhere.display());
-    for (flags, content, named) in
+    for (flags, content, placeholder) in
         [(&[][..], &data.join("content"), "DIR/content"), (&["--content", &url][..], &elsewhere, "CONTENT/")]
     {
         let server = Server::start(&data, flags);
         std::fs::remove_dir_all(content).unwrap();
         std::fs::write(content, "no folder").unwrap();
-        let told = server.publish(&turn.to_string());
-        let told = format!("{told:?}");
-        assert!(told.contains(named) && !told.contains(folder.path().to_str().unwrap()), "{told}");
+        let result = server.publish(&turn.to_string());
+        let output = format!("{result:?}");
+        assert!(output.contains(placeholder) && !output.contains(folder.path().to_str().unwrap()), "{output}");
     }
 }
 
@@ -168,7 +169,7 @@ fn a_paused_server_answers_at_eventual_and_is_stale_at_latest() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = Server::start(&data, &[]);
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     assert_eq!(server.signal("TERM"), 0);
     std::fs::remove_dir_all(data.join("index")).unwrap();
     let paused = Server::start(&data, &["--paused"]);
@@ -202,13 +203,13 @@ fn it_says_whether_it_is_ready() {
 #[test]
 fn a_live_tail_shows_new_records() {
     let (_folder, server) = server();
-    server.applied("r", &[("s", STARTED)]);
+    server.publish_applied("r", &[("s", STARTED)]);
     let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let mut next =
         || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
     assert_eq!(next(), "s");
-    server.applied("r", &[("t", TURN)]);
+    server.publish_applied("r", &[("t", TURN)]);
     assert_eq!(next(), "t");
     tail.kill().unwrap();
     tail.wait().unwrap();
@@ -236,7 +237,7 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
     let lookup = ["lookup", "r", "--tool", "pay", "--args", "{}"];
     let server = Server::start(&data, &[]);
-    server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
+    server.publish_applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     assert_eq!(server.ask(&lookup).is(6)["status"], "pending");
     // An orderly end brings the index to disk.
     assert_eq!(server.signal("TERM"), 0);
@@ -249,8 +250,8 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     std::fs::rename(other.join("log"), data.join("log")).unwrap();
     let server = Server::start(&data, &[]);
     for consistency in ["latest", "at-least=0:0"] {
-        let asked = server.ask(&[&lookup[..], &["--consistency", consistency]].concat());
-        assert_eq!(asked.error(4), "partition_stopped", "{consistency}");
+        let result = server.ask(&[&lookup[..], &["--consistency", consistency]].concat());
+        assert_eq!(result.error(4), "partition_stopped", "{consistency}");
     }
     let refused =
         server.publish(r#"{"run_id":"r","record_id":"x","payload":{"type":"run_lifecycle","status":"failed"}}"#);

@@ -1,6 +1,6 @@
 //! Tokens from their making to their end, as an operator and a client see them.
 
-use super::harness::{Ran, Server, command, file, run};
+use super::harness::{CommandResult, Server, command, file, run};
 use serde_json::{Value, json};
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -16,9 +16,9 @@ fn create(tokens: &str, principal: &str, scopes: &str, runs: &str) -> Value {
     run(&[&["token", "create", "--tokens", tokens, "--json"], &flags[..]].concat()).is(0)
 }
 
-fn ask(server: &Server, token: &Value, arguments: &[&str]) -> Ran {
+fn ask(server: &Server, token: &Value, arguments: &[&str]) -> CommandResult {
     let mut command = server.command(arguments);
-    Ran::of(command.arg("--json").env("RUNLOG_TOKEN", token["token"].as_str().unwrap()).output().unwrap())
+    CommandResult::new(command.arg("--json").env("RUNLOG_TOKEN", token["token"].as_str().unwrap()).output().unwrap())
 }
 
 fn mode(path: &Path) -> u32 {
@@ -29,14 +29,14 @@ fn mode(path: &Path) -> u32 {
 fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let (tokens, data) = (folder.path().join("tokens.json"), folder.path().join("data"));
-    let named = tokens.to_str().unwrap();
-    let agent = create(named, "travel-agent", "append,read_meta,read_content", "acme/*");
-    let desk = create(named, "desk@acme", "read_meta,read_content,resolve", "acme/*");
-    let listed = run(&["token", "list", "--tokens", named, "--json"]).is(0);
+    let tokens_path = tokens.to_str().unwrap();
+    let agent = create(tokens_path, "travel-agent", "append,read_meta,read_content", "acme/*");
+    let desk = create(tokens_path, "desk@acme", "read_meta,read_content,resolve", "acme/*");
+    let listed = run(&["token", "list", "--tokens", tokens_path, "--json"]).is(0);
     assert_eq!(listed["tokens"][0]["id"], agent["id"], "{listed}");
     assert!(!listed.to_string().contains(agent["token"].as_str().unwrap()), "{listed}");
 
-    let server = Server::start(&data, &["--tokens", named]);
+    let server = Server::start(&data, &["--tokens", tokens_path]);
     assert_eq!(server.ask(&["runs"]).error(2), "unauthenticated");
     let call = json!({ "run_id": "acme/1", "record_id": "call", "payload": { "type": "tool_call_requested",
         "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {} } });
@@ -56,12 +56,12 @@ fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
     assert_eq!((&last["principal"], &last["action"]), (&json!("desk@acme"), &json!("resolve")), "{audited}");
 
     // Without a terminal nothing is revoked without --yes.
-    let revoke = ["token", "revoke", "--tokens", named, agent["id"].as_str().unwrap(), "--json"];
+    let revoke = ["token", "revoke", "--tokens", tokens_path, agent["id"].as_str().unwrap(), "--json"];
     assert_eq!(run(&revoke).error(2), "usage");
     assert_eq!(run(&[&revoke[..], &["--yes"]].concat()).is(0)["revoked"], json!([agent["id"]]));
-    let begun = Instant::now();
+    let start = Instant::now();
     while ask(&server, &agent, &["runs"]).code == 0 {
-        assert!(begun.elapsed() < REVOKED_WAIT, "it is still taken");
+        assert!(start.elapsed() < REVOKED_WAIT, "it is still taken");
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(ask(&server, &agent, &["runs"]).error(2), "unauthenticated");
@@ -89,45 +89,65 @@ fn identities_are_listed_kept_by_what_changes_tokens_and_revoked_with_their_prin
     let content = json!({ "tokens": [], "issuers": [issuer], "identities": [jwt, certificate] });
     let tokens = file(folder.path(), "tokens.json", &content.to_string());
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let named = tokens.to_str().unwrap();
-    create(named, "agent", "append", "acme/*");
-    let list = ["token", "list", "--tokens", named];
+    let tokens_path = tokens.to_str().unwrap();
+    create(tokens_path, "agent", "append", "acme/*");
+    let list = ["token", "list", "--tokens", tokens_path];
     assert_eq!(run(&[&list[..], &["--json"]].concat()).is(0)["identities"], json!([jwt, certificate]));
     let shown = run(&list).stdout;
     for text in ["jwt:0oa4 of https://idp.example", "uri:spiffe://acme.example/worker", "worker", "append read_meta"] {
         assert!(shown.contains(text), "{shown}");
     }
-    let revoked = run(&["token", "revoke", "--tokens", named, "--principal", "agent", "--yes", "--json"]).is(0);
+    let revoked = run(&["token", "revoke", "--tokens", tokens_path, "--principal", "agent", "--yes", "--json"]).is(0);
     assert!(
         revoked["revoked"].as_array().unwrap().len() == 1 && revoked["revoked_identities"] == json!([jwt]),
         "{revoked}"
     );
-    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&tokens).unwrap()).unwrap();
-    assert_eq!((&kept["issuers"], &kept["identities"]), (&content["issuers"], &json!([certificate])));
+    let token_file: Value = serde_json::from_str(&std::fs::read_to_string(&tokens).unwrap()).unwrap();
+    assert_eq!((&token_file["issuers"], &token_file["identities"]), (&content["issuers"], &json!([certificate])));
 }
 
 #[test]
 fn files_of_secrets_that_others_can_read_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json");
-    let named = tokens.to_str().unwrap();
-    create(named, "agent", "append", "acme/*");
+    let tokens_path = tokens.to_str().unwrap();
+    create(tokens_path, "agent", "append", "acme/*");
     let token = file(folder.path(), "token", "runlog_x");
     for path in [&tokens, &token] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     let data = folder.path().join("data");
-    let serve =
-        ["serve", "--local", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap(), "--tokens", named, "--json"];
-    let refused = Ran::of(command().args(serve).output().unwrap());
+    let serve = [
+        "serve",
+        "--local",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data.to_str().unwrap(),
+        "--tokens",
+        tokens_path,
+        "--json",
+    ];
+    let refused = CommandResult::new(command().args(serve).output().unwrap());
     assert!(
         refused.code == 3 && refused.stdout.contains("tokens.json") && refused.stdout.contains("chmod 600"),
         "{refused:?}"
     );
     let refused = run(&["runs", "--token-file", token.to_str().unwrap(), "--json"]);
     assert!(refused.code == 2 && refused.stdout.contains("chmod 600"), "{refused:?}");
-    let wrong =
-        ["token", "create", "--tokens", named, "--principal", "a", "--scope", "append", "--runs", "acme*", "--json"];
+    let wrong = [
+        "token",
+        "create",
+        "--tokens",
+        tokens_path,
+        "--principal",
+        "a",
+        "--scope",
+        "append",
+        "--runs",
+        "acme*",
+        "--json",
+    ];
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
     let refused = run(&wrong);
     assert!(refused.code == 2 && refused.stdout.contains("separator"), "{refused:?}");
@@ -137,15 +157,15 @@ fn files_of_secrets_that_others_can_read_are_refused_by_name() {
 fn commands_that_change_the_token_file_wait_for_each_other_and_other_users_cannot_lock_it() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.json");
-    let (named, lock) = (tokens.to_str().unwrap(), folder.path().join("tokens.lock"));
+    let (tokens_path, lock) = (tokens.to_str().unwrap(), folder.path().join("tokens.lock"));
     // An earlier version left it readable, so that every user could hold the lock.
     std::fs::write(&lock, "").unwrap();
     std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let held = std::fs::File::open(&lock).unwrap();
-    held.lock().unwrap();
+    let lock_file = std::fs::File::open(&lock).unwrap();
+    lock_file.lock().unwrap();
     let flags = ["--principal", "agent", "--scope", "append", "--runs", "*", "--json"];
     let mut waiting = command();
-    waiting.args([&["token", "create", "--tokens", named], &flags[..]].concat());
+    waiting.args([&["token", "create", "--tokens", tokens_path], &flags[..]].concat());
     let waiting = waiting.spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     while mode(&lock) != 0o600 {
@@ -153,13 +173,13 @@ fn commands_that_change_the_token_file_wait_for_each_other_and_other_users_canno
         std::thread::yield_now();
     }
     assert!(!tokens.exists(), "the command waits");
-    held.unlock().unwrap();
-    Ran::of(waiting.wait_with_output().unwrap()).is(0);
-    let all: Vec<_> = (0..8)
-        .map(|_| command().args([&["token", "create", "--tokens", named], &flags[..]].concat()).spawn().unwrap())
+    lock_file.unlock().unwrap();
+    CommandResult::new(waiting.wait_with_output().unwrap()).is(0);
+    let children: Vec<_> = (0..8)
+        .map(|_| command().args([&["token", "create", "--tokens", tokens_path], &flags[..]].concat()).spawn().unwrap())
         .collect();
-    for one in all {
-        Ran::of(one.wait_with_output().unwrap()).is(0);
+    for child in children {
+        CommandResult::new(child.wait_with_output().unwrap()).is(0);
     }
-    assert_eq!(run(&["token", "list", "--tokens", named, "--json"]).is(0)["tokens"].as_array().unwrap().len(), 9);
+    assert_eq!(run(&["token", "list", "--tokens", tokens_path, "--json"]).is(0)["tokens"].as_array().unwrap().len(), 9);
 }

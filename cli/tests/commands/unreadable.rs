@@ -39,7 +39,7 @@ fn unreadable_bytes_are_dead_letters_and_the_partition_continues() {
     assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
     let offset = append(&data, 1, b"no record".to_vec());
     let server = Server::start(&data, &[]);
-    server.applied(&run_in(1), &[("s", STARTED)]);
+    server.publish_applied(&run_in(1), &[("s", STARTED)]);
     let letters = server.ask(&["dead-letter", "list"]).is(0);
     let letter = &letters["records"][0];
     assert_eq!((&letter["reason"], &letter["bytes"]), (&json!("not_framed"), &json!(9)));
@@ -57,7 +57,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     let data = folder.path().join("data");
     let (stopped, other) = (run_in(2), run_in(0));
     let server = Server::start(&data, &[]);
-    server.applied(&stopped, &[("s", STARTED)]);
+    server.publish_applied(&stopped, &[("s", STARTED)]);
     assert_eq!(server.signal("TERM"), 0);
     let payload = Payload::from(RunLifecycle { status: "completed".into(), reason: String::new() });
     let mut bytes =
@@ -66,7 +66,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     let offset = append(&data, 2, bytes);
     let server = Server::start(&data, &[]);
     // The others are served, and what was applied stays readable.
-    server.applied(&other, &[("s", STARTED)]);
+    server.publish_applied(&other, &[("s", STARTED)]);
     let refused = server.ask(&["show", &stopped]);
     assert_eq!(refused.error(4), "partition_stopped");
     let error = &refused.json()["error"];

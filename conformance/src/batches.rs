@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 const SECTION: &str = "Batches";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("batch_applied", SECTION, "a batch is applied as a whole, in the order of its records", applied),
+    Rule::new("batch_applied", SECTION, "a batch is applied as a whole, in the order of its records", batch_applied),
     Rule::new(
         "batch_refused",
         SECTION,
         "a batch with a refused record is refused as a whole and stays invisible",
-        refused,
+        batch_refused,
     ),
     Rule::new(
         "batch_takes_numbers",
@@ -34,24 +34,24 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("array_not_atomic", SECTION, "a JSON array is not a batch: each record is judged by itself", array),
 ];
 
-fn applied(scenario: &mut Scenario<'_>) -> Checked {
+fn batch_applied(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let (arguments, result) = (json!({"n": 1}), json!("done"));
     let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
     let request_id = batch.0["payload"]["records"][0]["record_id"].clone();
     batch.0["payload"]["records"][1]["payload"]["request_record_id"] = request_id;
-    scenario.send(&mut run, &batch)?.applied()?;
+    scenario.send(&mut run, &batch)?.expect_applied()?;
     scenario.head(&run)?.has("/records", 3)?;
     scenario.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
-    scenario.say(&mut run, turn("b")).map(drop)
+    scenario.append(&mut run, turn("b")).map(drop)
 }
 
-fn refused(scenario: &mut Scenario<'_>) -> Checked {
+fn batch_refused(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-    scenario.send(&mut run, &batch)?.refused("sequence").needs("sequence_next")?;
-    scenario.of(&run, "/records", &[])?.problem(404, "not_found")
+    scenario.send(&mut run, &batch)?.expect_refused("sequence").needs("sequence_next")?;
+    scenario.query_run(&run, "/records", &[])?.expect_problem(404, "not_found")
 }
 
 fn takes_numbers(scenario: &mut Scenario<'_>) -> Checked {
@@ -63,28 +63,28 @@ fn takes_numbers(scenario: &mut Scenario<'_>) -> Checked {
     run.journal_seq = 2;
     let next = run.record(turn("c"));
     let answer = scenario.send(&mut run, &next)?;
-    answer.that(answer.at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
-    answer.that(answer.at("/reason") != "sequence", "the next number").needs("refusal_consumes_journal_seq")?;
-    answer.applied().map(drop)
+    answer.check(answer.value_at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
+    answer.check(answer.value_at("/reason") != "sequence", "the next number").needs("refusal_consumes_journal_seq")?;
+    answer.expect_applied().map(drop)
 }
 
 fn shape(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
-    scenario.send(&mut run, &batch)?.refused("batch").map(drop)
+    scenario.send(&mut run, &batch)?.expect_refused("batch").map(drop)
 }
 
 fn positions(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);
-    let sent = scenario.send(&mut run, &batch)?.applied()?;
-    let shown = scenario.of(&run, "/records", &[])?;
+    let sent = scenario.send(&mut run, &batch)?.expect_applied()?;
+    let shown = scenario.query_run(&run, "/records", &[])?;
     let whole = shown.list("/records").is_ok_and(|records| records.len() == 3);
-    shown.that(whole, "three records").needs("batch_applied")?;
+    shown.check(whole, "three records").needs("batch_applied")?;
     for index in 0..3 {
         shown.has(&format!("/records/{index}/position/index"), index)?;
-        shown.has(&format!("/records/{index}/position/offset"), sent.at("/position/offset").clone())?;
+        shown.has(&format!("/records/{index}/position/offset"), sent.value_at("/position/offset").clone())?;
     }
     Ok(())
 }
@@ -92,12 +92,12 @@ fn positions(scenario: &mut Scenario<'_>) -> Checked {
 fn repeat(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let batch = run.batch(vec![turn("a"), turn("b")]);
-    let first = scenario.send(&mut run, &batch)?.applied()?;
-    scenario.send(&mut run, &batch)?.repeats(&first).needs("repeat_of_applied")?;
+    let first = scenario.send(&mut run, &batch)?.expect_applied()?;
+    scenario.send(&mut run, &batch)?.expect_repeat(&first).needs("repeat_of_applied")?;
     let alone: Value = batch.0["payload"]["records"][1].clone();
     let answer = scenario.body(&run, alone.to_string())?.ok()?;
     answer.has("/outcome", "repeat").needs("batch_applied")?;
-    answer.has("/position/offset", first.at("/position/offset").clone())?;
+    answer.has("/position/offset", first.value_at("/position/offset").clone())?;
     answer.has("/position/index", 1)
 }
 
@@ -107,7 +107,7 @@ fn array(scenario: &mut Scenario<'_>) -> Checked {
     let early = run.clone().record(turn("b")).with("writer_seq", 9).with("record_id", "early").0;
     let second = run.record(turn("c")).0;
     let answer = scenario.body(&run, json!([first, early, second]).to_string())?.ok()?;
-    run.seen(&answer);
+    run.note_position(&answer);
     answer.has("/1/outcome", "refused").needs("gap")?;
     answer.has("/0/outcome", "applied")?;
     answer.has("/2/outcome", "applied")?;

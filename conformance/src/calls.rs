@@ -57,22 +57,22 @@ pub(crate) const RULES: &[Rule] = &[
 fn transition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let unrequested = run.record(completed("nobody's", &json!(1)));
-    scenario.send(&mut run, &unrequested)?.refused("transition")?;
+    scenario.send(&mut run, &unrequested)?.expect_refused("transition")?;
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
     let late = run.record(failed(&request_id, "too late"));
-    scenario.send(&mut run, &late)?.refused("transition").map(drop)
+    scenario.send(&mut run, &late)?.expect_refused("transition").map(drop)
 }
 
 fn same_completion(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
     let first = run.record(completed(&request_id, &json!(1)));
-    let ended = scenario.send(&mut run, &first)?.applied()?;
-    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    let ended = scenario.send(&mut run, &first)?.expect_applied()?;
+    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.has("/position", ended.at("/position").clone())
+    call.has("/position", ended.value_at("/position").clone())
 }
 
 /// Tool, arguments as text, and fingerprint. Contains the examples of RFC 8785.
@@ -104,9 +104,9 @@ const VECTORS: [(&str, &str, &str); 7] = [
 
 fn fingerprint(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     for (tool, arguments, fingerprint) in VECTORS {
-        let answer = scenario.of(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
+        let answer = scenario.query_run(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
         answer.has("/fingerprint", fingerprint)?;
     }
     Ok(())
@@ -114,13 +114,13 @@ fn fingerprint(scenario: &mut Scenario<'_>) -> Checked {
 
 fn big_integers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     for (id, fingerprint) in [
         ("1234567890123456789", "v1:27806e68b5b3585d7079f4df44e393cc4ae7e24ec2a0f6e13040d6def16b9737"),
         ("1234567890123456788", "v1:c685a509ee16cffac0001f802b2a26c9adf86df7e82df801500685d2c17391fa"),
     ] {
         let arguments = format!("{{\"id\":{id}}}");
-        let answer = scenario.of(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
+        let answer = scenario.query_run(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
         answer.has("/fingerprint", fingerprint)?;
     }
     Ok(())
@@ -130,19 +130,20 @@ fn duplicate_keys(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
     let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
-    scenario.body(&run, twice)?.problem(400, "invalid")?;
+    scenario.body(&run, twice)?.expect_problem(400, "invalid")?;
     let query = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
-    scenario.of(&run, "/lookup", &query)?.problem(400, "invalid")
+    scenario.query_run(&run, "/lookup", &query)?.expect_problem(400, "invalid")
 }
 
 fn canonical(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
+    scenario.append(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
     let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
-    let answer = scenario.of(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
+    let answer = scenario.query_run(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
     answer.has("/status", "pending")?;
-    let answer =
-        scenario.of(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?.ok()?;
+    let answer = scenario
+        .query_run(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?
+        .ok()?;
     answer.has("/status", "unknown")
 }
 
@@ -159,7 +160,7 @@ fn unknown(scenario: &mut Scenario<'_>) -> Checked {
         answer.has("/result", Value::Null)?;
     }
     let third = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "3")];
-    let answer = scenario.of(&run, "/lookup", &third)?.ok()?;
+    let answer = scenario.query_run(&run, "/lookup", &third)?.ok()?;
     answer.has("/status", "unknown")?;
     answer.has("/occurrences", 1)
 }
@@ -169,13 +170,13 @@ fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
         let mut run = scenario.run();
         let request_id = scenario.pending(&mut run)?;
         let record = run.record(completed(&request_id, &result));
-        let ended = scenario.send(&mut run, &record)?.applied()?;
+        let ended = scenario.send(&mut run, &record)?.expect_applied()?;
         let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
         call.has("/status", "completed")?;
         call.has("/result", result)?;
         call.has("/error", Value::Null)?;
         call.has("/arguments", json!({"seat": 1}))?;
-        call.has("/position", ended.at("/position").clone())?;
+        call.has("/position", ended.value_at("/position").clone())?;
     }
     Ok(())
 }
@@ -183,7 +184,7 @@ fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
 fn lookup_failed(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, failed(&request_id, "no seats"))?;
+    scenario.append(&mut run, failed(&request_id, "no seats"))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "failed")?;
     call.has("/result", Value::Null)?;
@@ -193,14 +194,14 @@ fn lookup_failed(scenario: &mut Scenario<'_>) -> Checked {
 fn occurrences(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let first = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&first, &json!(1)))?;
+    scenario.append(&mut run, completed(&first, &json!(1)))?;
     scenario.pending(&mut run)?;
     let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     last.has("/occurrence", 2)?;
     last.has("/occurrences", 2)?;
     last.has("/status", "pending")?;
     let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
-    scenario.of(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
+    scenario.query_run(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
 }
 
 fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
@@ -208,10 +209,10 @@ fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
     let [one, other] = [1, 2].map(|seat| {
         let mut payload = request("book", &json!({"seat": seat}));
         payload["call_id"] = "call_0".into();
-        scenario.say(&mut run, payload)
+        scenario.append(&mut run, payload)
     });
     let (one, other) = (one?, other?);
-    scenario.say(&mut run, completed(&other, &json!("two")))?;
+    scenario.append(&mut run, completed(&other, &json!("two")))?;
     scenario.recovery(&run)?.lists("/pending", "id", &[&one])?;
     scenario.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
 }
@@ -219,9 +220,9 @@ fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
 fn by_request(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
-    let answer = scenario.of(&run, &format!("/calls/{request_id}"), &[])?.ok()?;
+    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+    let answer = scenario.query_run(&run, &format!("/calls/{request_id}"), &[])?.ok()?;
     answer.has("/status", "completed")?;
     answer.has("/occurrence", 1)?;
-    scenario.of(&run, "/calls/nobody", &[])?.problem(404, "not_found")
+    scenario.query_run(&run, "/calls/nobody", &[])?.expect_problem(404, "not_found")
 }

@@ -92,7 +92,7 @@ pub(crate) fn state_hash(list: &[Value]) -> String {
 
 fn refuses(scenario: &mut Scenario<'_>, run: &mut Run, payload: Value) -> Checked {
     let record = run.record(payload);
-    scenario.send(run, &record)?.refused("checkpoint").map(drop)
+    scenario.send(run, &record)?.expect_refused("checkpoint").map(drop)
 }
 
 /// Returns a checkpoint with a base and the `state_hash` of `list`.
@@ -105,20 +105,20 @@ fn based(id: &str, base: &str, own: &[Value], spans: Value, list: &[Value]) -> V
 }
 
 fn latest(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
-    let answer = scenario.of(run, "/checkpoints/latest", &[])?.ok()?;
+    let answer = scenario.query_run(run, "/checkpoints/latest", &[])?.ok()?;
     answer.has("/checkpoint_id", expected)?;
     Ok(answer)
 }
 
 fn covers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     refuses(scenario, &mut run, checkpoint("c", 2, &[message("hello")]))
 }
 
 fn id_taken(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+    scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
     refuses(scenario, &mut run, checkpoint("c", 0, &[message("goodbye")]))
 }
 
@@ -131,7 +131,7 @@ fn base(scenario: &mut Scenario<'_>) -> Checked {
 fn spans(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let own = [message("hello")];
-    scenario.say(&mut run, checkpoint("c", 0, &own))?;
+    scenario.append(&mut run, checkpoint("c", 0, &own))?;
     let outside = json!([{"from_base": true, "from": 90, "count": 3}]);
     refuses(scenario, &mut run, based("d", "c", &own, outside, &own))
 }
@@ -139,49 +139,49 @@ fn spans(scenario: &mut Scenario<'_>) -> Checked {
 fn hash(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let own = [message("hello")];
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("c", 0, &own))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("c", 0, &own))?;
     let mut wrong = based("d", "c", &own, json!([]), &own);
     wrong["covers_journal_seq"] = 1.into();
     // Its list has two messages, but the hash is for one message.
-    scenario.say(&mut run, wrong)?;
+    scenario.append(&mut run, wrong)?;
     latest(scenario, &run, "c").map(drop)
 }
 
 fn version(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
     let mut later = checkpoint("d", 1, &[message("hello")]);
     later["schema_version"] = 9.into();
-    scenario.say(&mut run, later)?;
+    scenario.append(&mut run, later)?;
     latest(scenario, &run, "c").map(drop)
 }
 
 fn list(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let texts = ["a", "b", "c", "d"].map(message);
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("first", 0, &texts))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("first", 0, &texts))?;
     let own = [json!({"role": "tool", "content": null, "of the host": {"id": 9_007_199_254_740_993_u64}})];
     let whole = [texts[0].clone(), texts[1].clone(), own[0].clone(), texts[3].clone()];
     let spans = json!([{"from_base": true, "from": 0, "count": 2}, {"from_base": false, "from": 0, "count": 1},
         {"from_base": true, "from": 3, "count": 1}]);
     let mut second = based("second", "first", &own, spans, &whole);
     second["covers_journal_seq"] = 1.into();
-    scenario.say(&mut run, second)?;
+    scenario.append(&mut run, second)?;
     latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
 }
 
 /// Checks that the first of two checkpoints is the latest. They differ in one member.
 fn first_wins(scenario: &mut Scenario<'_>, member: &str, values: [u64; 2]) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, turn("b"))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("b"))?;
     for (id, value) in ["first", "second"].into_iter().zip(values) {
         let mut payload = checkpoint(id, 1, &[message(id)]);
         payload[member] = value.into();
-        scenario.say(&mut run, payload)?;
+        scenario.append(&mut run, payload)?;
     }
     latest(scenario, &run, "first").map(drop)
 }
@@ -200,31 +200,31 @@ fn by_time(scenario: &mut Scenario<'_>) -> Checked {
 
 fn at_or_before(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, turn("b"))?;
-    scenario.say(&mut run, checkpoint("first", 1, &[message("a")]))?;
-    scenario.say(&mut run, checkpoint("second", 2, &[message("b")]))?;
-    let answer = scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("b"))?;
+    scenario.append(&mut run, checkpoint("first", 1, &[message("a")]))?;
+    scenario.append(&mut run, checkpoint("second", 2, &[message("b")]))?;
+    let answer = scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
     answer.has("/checkpoint_id", "first")?;
-    scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.problem(404, "not_found")
+    scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.expect_problem(404, "not_found")
 }
 
 fn listed(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, turn("b"))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("b"))?;
     for (id, covers) in [("first", 1), ("third", 2), ("second", 1)] {
         let mut payload = checkpoint(id, covers, &[message(id)]);
         payload["checkpoint_seq"] = run.writer_seq.into();
-        scenario.say(&mut run, payload)?;
+        scenario.append(&mut run, payload)?;
     }
-    let page = scenario.of(&run, "/checkpoints", &[("limit", "2")])?.ok()?;
+    let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2")])?.ok()?;
     page.lists("/checkpoints", "checkpoint_id", &["third", "second"])?;
-    let next = page.at("/next_cursor").as_str().unwrap_or_default().to_owned();
-    let page = scenario.of(&run, "/checkpoints", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+    let next = page.value_at("/next_cursor").as_str().unwrap_or_default().to_owned();
+    let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2"), ("cursor", &next)])?.ok()?;
     page.lists("/checkpoints", "checkpoint_id", &["first"])?;
-    scenario.of(&run, "/checkpoints/second", &[])?.ok()?.has("/messages", vec![message("second")])?;
-    scenario.of(&run, "/checkpoints/fourth", &[])?.problem(404, "not_found")
+    scenario.query_run(&run, "/checkpoints/second", &[])?.ok()?.has("/messages", vec![message("second")])?;
+    scenario.query_run(&run, "/checkpoints/fourth", &[])?.expect_problem(404, "not_found")
 }
 
 fn copy(scenario: &mut Scenario<'_>, source: &Run, target: &Run) -> Checked<Answer> {
@@ -234,18 +234,18 @@ fn copy(scenario: &mut Scenario<'_>, source: &Run, target: &Run) -> Checked<Answ
 
 fn copied(scenario: &mut Scenario<'_>) -> Checked {
     let (mut source, target) = (scenario.run(), scenario.run());
-    scenario.say(&mut source, turn("a"))?;
+    scenario.append(&mut source, turn("a"))?;
     scenario.pending(&mut source)?;
-    scenario.say(&mut source, turn("b"))?;
-    scenario.say(&mut source, checkpoint("c", 3, &[message("hello")]))?;
+    scenario.append(&mut source, turn("b"))?;
+    scenario.append(&mut source, checkpoint("c", 3, &[message("hello")]))?;
     for _ in 0..2 {
         let answer = copy(scenario, &source, &target)?.ok().needs("repeat_of_applied")?;
         answer.has("/records", 3)?;
         answer.has("/left_out", 1)?;
     }
-    let lines = scenario.of(&target, "/records", &[])?.ok()?;
+    let lines = scenario.query_run(&target, "/records", &[])?.ok()?;
     lines.lists("/records", "payload_type", &["conversation_turn", "conversation_turn", "loop_checkpoint"])?;
-    let latest = scenario.of(&target, "/checkpoints/latest", &[])?.ok()?;
+    let latest = scenario.query_run(&target, "/checkpoints/latest", &[])?.ok()?;
     latest.has("/covers_journal_seq", 2)?;
     latest.has("/messages", vec![message("hello")])?;
     scenario.recovery(&target)?.lists("/pending", "id", &[])
@@ -253,46 +253,46 @@ fn copied(scenario: &mut Scenario<'_>) -> Checked {
 
 fn copied_into_another(scenario: &mut Scenario<'_>) -> Checked {
     let (mut source, mut target) = (scenario.run(), scenario.run());
-    scenario.say(&mut source, turn("a"))?;
-    scenario.say(&mut target, turn("b"))?;
-    copy(scenario, &source, &target)?.problem(409, "conflict").needs("sequence_next")?;
+    scenario.append(&mut source, turn("a"))?;
+    scenario.append(&mut target, turn("b"))?;
+    copy(scenario, &source, &target)?.expect_problem(409, "conflict").needs("sequence_next")?;
     scenario.head(&target)?.has("/records", 1)
 }
 
 fn unanswered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
     let mut payload = checkpoint("c", 2, &[message("hello")]);
     payload["unanswered"] = json!([request_id]);
-    scenario.say(&mut run, payload)?;
+    scenario.append(&mut run, payload)?;
     scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])
 }
 
 fn covered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&request_id, &json!(1)))?;
+    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
     scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])?;
-    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
     scenario.recovery(&run)?.lists("/completed", "id", &[])?;
     // A process that starts from the beginning ignores the checkpoint, so it needs the call.
-    scenario.of(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&request_id])
+    scenario.query_run(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&request_id])
 }
 
 fn prune_hides(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    scenario.say(&mut run, prune(5, false))?;
-    scenario.of(&run, "/checkpoints/latest", &[])?.problem(404, "not_found")
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.append(&mut run, prune(5, false))?;
+    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
 }
 
 fn prune_preserves(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
     let record = run.record(checkpoint("c", 1, &[message("hello")]));
-    scenario.send(&mut run, &record)?.applied().needs("follows_the_end")?;
-    scenario.say(&mut run, prune(5, true))?;
+    scenario.send(&mut run, &record)?.expect_applied().needs("follows_the_end")?;
+    scenario.append(&mut run, prune(5, true))?;
     latest(scenario, &run, "c").map(drop)
 }

@@ -118,18 +118,18 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::Client(error.to_string()))?;
         let client = Self { http, base: url.as_str().trim_end_matches('/').to_owned(), runtime };
-        client.first(&Target::new("/v1/journal"))?;
+        client.first_answer(&Target::new("/v1/journal"))?;
         Ok(client)
     }
 
     /// Returns whether the server has a run whose id begins with `prefix`.
     pub fn has_runs(&self, prefix: &str) -> Result<bool, Error> {
-        let found = self.first(&Target::new("/v1/runs").with("prefix", prefix).with("limit", 1))?;
-        let found: serde_json::Value = serde_json::from_str(&found.body).unwrap_or_default();
-        Ok(found["runs"].as_array().is_some_and(|runs| !runs.is_empty()))
+        let answer = self.first_answer(&Target::new("/v1/runs").with("prefix", prefix).with("limit", 1))?;
+        let page: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        Ok(page["runs"].as_array().is_some_and(|runs| !runs.is_empty()))
     }
 
-    fn first(&self, target: &Target) -> Result<Received, Error> {
+    fn first_answer(&self, target: &Target) -> Result<Received, Error> {
         self.get(target, FIRST_WAIT).map_err(|why| Error::Unavailable { url: self.base.clone(), why })
     }
 

@@ -139,7 +139,7 @@ fn dedupe_key_of_call(scenario: &mut Scenario<'_>) -> Checked {
 fn class_with_key(scenario: &mut Scenario<'_>, payload: Value, (name, key): (&str, &str), expected: &str) -> Checked {
     let mut run = scenario.run();
     let record = run.record(payload).with(name, key);
-    scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.expect_applied()?;
     class(scenario, &run, expected).map(drop)
 }
 
@@ -149,10 +149,10 @@ fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {
     let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
     let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
     let other = other.with("record_id", late.as_str());
-    scenario.send(&mut run, &other)?.refused("fenced").needs("fenced_unclaimed")?;
+    scenario.send(&mut run, &other)?.expect_refused("fenced").needs("fenced_unclaimed")?;
     let answer = scenario.recovery(&run)?;
     let completed = answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
-    answer.that(completed, "the completion in /pending/0/evidence")
+    answer.check(completed, "the completion in /pending/0/evidence")
 }
 
 fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
@@ -170,24 +170,24 @@ fn evidence_once(scenario: &mut Scenario<'_>) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     let late = run.record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
     for _ in 0..2 {
-        scenario.send(&mut run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
+        scenario.send(&mut run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
     }
     let answer = scenario.recovery(&run)?;
-    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
     answer.only("/pending/0/evidence").map(drop)
 }
 
 fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    let mut kept = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
+    let mut evidence_ids = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
     for number in 0..16 {
-        kept.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
+        evidence_ids.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
     }
-    kept.remove(1);
+    evidence_ids.remove(1);
     let answer = scenario.recovery(&run)?;
-    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-    answer.lists("/pending/0/evidence", "record_id", &kept.iter().map(String::as_str).collect::<Vec<_>>())
+    answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.lists("/pending/0/evidence", "record_id", &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn transition(scenario: &mut Scenario<'_>) -> Checked {
@@ -196,8 +196,8 @@ fn transition(scenario: &mut Scenario<'_>) -> Checked {
     for (effect, decision) in [("nobody's", "done"), (request_id.as_str(), "adopt")] {
         let record = run.decision(effect, decision, 1, None);
         let sent = scenario.send(&mut run, &record)?;
-        sent.that(sent.at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
-        sent.refused("transition")?;
+        sent.check(sent.value_at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
+        sent.expect_refused("transition")?;
     }
     Ok(())
 }
@@ -218,15 +218,15 @@ fn decide_by(
     let effect = recovery.list("/pending")?.iter().find(|pending| pending["id"] == *request_id);
     let revision = effect.and_then(|pending| pending["revision"].as_u64()).unwrap_or(1);
     let record = run.decision(request_id, decision, revision, evidence);
-    scenario.send(run, &record)?.applied().needs("unclaimed_kind")
+    scenario.send(run, &record)?.expect_applied().needs("unclaimed_kind")
 }
 
 /// Sends a late result and checks that it is listed as evidence. Returns its id.
 fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checked<String> {
     let late = scenario.evidence(run, result)?;
     let answer = scenario.recovery(run)?;
-    let found = answer.list("/pending/0/evidence").is_ok_and(|all| all.iter().any(|one| one["record_id"] == *late));
-    answer.that(found, format!("{late} in /pending/0/evidence")).needs("evidence_fenced")?;
+    let is_listed = answer.list("/pending/0/evidence").is_ok_and(|all| all.iter().any(|one| one["record_id"] == *late));
+    answer.check(is_listed, format!("{late} in /pending/0/evidence")).needs("evidence_fenced")?;
     Ok(late)
 }
 
@@ -236,14 +236,14 @@ fn done(scenario: &mut Scenario<'_>) -> Checked {
     let decided = decide(scenario, &mut run, &request_id, "done")?;
     let call = status(scenario, &run, "completed")?;
     call.has("/result", json!({"found": 7}))?;
-    call.has("/position", decided.at("/position").clone())
+    call.has("/position", decided.value_at("/position").clone())
 }
 
 fn adopt(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    let found = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
-    decide_by(scenario, &mut run, &request_id, "adopt", Some(&found))?;
+    let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+    decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
     status(scenario, &run, "completed")?.has("/result", "found")
 }
 
@@ -278,19 +278,19 @@ fn contradiction(scenario: &mut Scenario<'_>) -> Checked {
 fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    let found = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+    let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
     evidence(scenario, &mut run, failed(&request_id, "no answer"))?;
-    decide_by(scenario, &mut run, &request_id, "adopt", Some(&found))?;
+    decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.that(call.at("/status") != "pending", "an end").needs("resolved_adopt")?;
+    call.check(call.value_at("/status") != "pending", "an end").needs("resolved_adopt")?;
     call.has("/status", "completed")
 }
 
 fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
     decide(scenario, &mut run, "e", "not_done")?;
-    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
     class(scenario, &run, "reconcile_required").map(drop)
 }
 
@@ -298,7 +298,7 @@ fn attempt_starts(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
     decide(scenario, &mut run, &request_id, "not_done")?;
-    scenario.say(&mut run, attempt(&request_id))?;
+    scenario.append(&mut run, attempt(&request_id))?;
     class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
 }
 
@@ -309,12 +309,12 @@ fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
     before.has("/pending/0/revision", 1)?;
     decide(scenario, &mut run, &request_id, "not_done")?;
     let made_at = |run: &mut Run, revision: u64| {
-        run.unclaimed(resolution(&request_id, "not_done")).with("facts", json!({"revision": revision}))
+        run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"revision": revision}))
     };
     let stale = made_at(&mut run, 1);
-    scenario.send(&mut run, &stale)?.refused("stale_decision")?;
+    scenario.send(&mut run, &stale)?.expect_refused("stale_decision")?;
     let current = made_at(&mut run, 2);
-    scenario.send(&mut run, &current)?.applied()?;
+    scenario.send(&mut run, &current)?.expect_applied()?;
     scenario.recovery(&run)?.has("/pending/0/revision", 3)
 }
 
@@ -325,12 +325,12 @@ fn names(scenario: &mut Scenario<'_>, decision: &str) -> Checked {
     decide(scenario, &mut run, &request_id, "not_done")?;
     let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
     let recovery = scenario.recovery(&run)?;
-    recovery.that(recovery.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-    let unnamed = run.unclaimed(resolution(&request_id, decision)).with("facts", json!({"revision": 3}));
-    scenario.send(&mut run, &unnamed)?.refused("transition")?;
+    recovery.check(recovery.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    let unnamed = run.unclaimed_record(resolution(&request_id, decision)).with("facts", json!({"revision": 3}));
+    scenario.send(&mut run, &unnamed)?.expect_refused("transition")?;
     let facts = json!({"revision": 3, "evidence": late});
-    let named = run.unclaimed(resolution(&request_id, decision)).with("facts", facts);
-    scenario.send(&mut run, &named)?.applied().map(drop)
+    let named = run.unclaimed_record(resolution(&request_id, decision)).with("facts", facts);
+    scenario.send(&mut run, &named)?.expect_applied().map(drop)
 }
 
 fn adopt_names(scenario: &mut Scenario<'_>) -> Checked {
@@ -346,24 +346,24 @@ fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     decide(scenario, &mut run, &request_id, "not_done")?;
     let of_epoch = |run: &mut Run, epoch: u64| {
-        let decision = run.unclaimed(resolution(&request_id, "not_done")).with("facts", json!({"epoch": epoch}));
+        let decision = run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"epoch": epoch}));
         decision.with("writer_epoch", epoch)
     };
     let other = of_epoch(&mut run, 7);
-    scenario.send(&mut run, &other)?.refused("fenced")?;
+    scenario.send(&mut run, &other)?.expect_refused("fenced")?;
     let own = of_epoch(&mut run, 0);
-    scenario.send(&mut run, &own)?.applied().map(drop)
+    scenario.send(&mut run, &own)?.expect_applied().map(drop)
 }
 
 fn says_revision(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    let blind = run.unclaimed(resolution(&request_id, "not_done"));
+    let blind = run.unclaimed_record(resolution(&request_id, "not_done"));
     let records = Target::run(&run.id).path("/records");
-    scenario.post(records, blind.0.to_string())?.problem(400, "invalid")?;
+    scenario.post(records, blind.0.to_string())?.expect_problem(400, "invalid")?;
     let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
     let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"}).to_string();
-    scenario.post(target, body)?.problem(400, "invalid")?;
+    scenario.post(target, body)?.expect_problem(400, "invalid")?;
     let recovery = scenario.recovery(&run)?;
     recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
     recovery.has("/pending/0/revision", 1).needs("stale_decision")
@@ -374,11 +374,11 @@ fn served(scenario: &mut Scenario<'_>) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
     let unsigned = json!({"decision": "give_up"}).to_string();
-    scenario.post(target(), unsigned)?.problem(400, "usage")?;
+    scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
     let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
     let decided = scenario.post(target(), body.clone())?.ok().and_then(Answer::applied).needs("unclaimed_kind")?;
     let again = scenario.post(target(), body)?;
-    run.seen(&decided);
+    run.note_position(&decided);
     status(scenario, &run, "failed").needs("resolved_give_up")?;
-    again.problem(409, "conflict").needs("resolution_transition")
+    again.expect_problem(409, "conflict").needs("resolution_transition")
 }

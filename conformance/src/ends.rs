@@ -28,41 +28,41 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn ended(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
     let late = run.record(turn("a"));
-    scenario.send(&mut run, &late)?.refused("ended").map(drop)
+    scenario.send(&mut run, &late)?.expect_refused("ended").map(drop)
 }
 
 fn turn_ends_later(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
     let ends = turn_lifecycle(&run.id, "completed");
-    scenario.say(&mut run, ends).map(drop)
+    scenario.append(&mut run, ends).map(drop)
 }
 
 fn follows(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let id = scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, lifecycle("completed"))?;
-    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
-    scenario.say(&mut run, recovery_marker())?;
-    let retracted = run.unclaimed(retraction(&id));
-    scenario.send(&mut run, &retracted)?.applied().needs("unclaimed_kind").map(drop)
+    let id = scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    scenario.append(&mut run, recovery_marker())?;
+    let retracted = run.unclaimed_record(retraction(&id));
+    scenario.send(&mut run, &retracted)?.expect_applied().needs("unclaimed_kind").map(drop)
 }
 
 fn marker(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, effect_intent("e"))?;
-    scenario.say(&mut run, terminal_result("e", "completed"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, terminal_result("e", "completed"))?;
     scenario.head(&run)?.has("/status", "completed")
 }
 
 fn status(scenario: &mut Scenario<'_>) -> Checked {
     for end in ["completed", "failed", "cancelled"] {
         let mut run = scenario.run();
-        scenario.say(&mut run, lifecycle("started"))?;
+        scenario.append(&mut run, lifecycle("started"))?;
         scenario.head(&run)?.has("/status", "open")?;
-        scenario.say(&mut run, lifecycle(end))?;
+        scenario.append(&mut run, lifecycle(end))?;
         scenario.head(&run)?.has("/status", end)?;
     }
     Ok(())
@@ -71,9 +71,9 @@ fn status(scenario: &mut Scenario<'_>) -> Checked {
 fn evidence(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
     let late = run.record(completed(&request_id, &json!("done")));
-    scenario.send(&mut run, &late)?.refused("ended").needs("ended")?;
+    scenario.send(&mut run, &late)?.expect_refused("ended").needs("ended")?;
     let answer = scenario.recovery(&run)?;
     answer.lists("/pending/0/evidence", "record_id", &[late.id()])?;
     answer.has("/pending/0/evidence/0/reason", "ended")

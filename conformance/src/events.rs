@@ -38,12 +38,12 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Appends a record with a unique summary that `change` modifies. Returns its id.
-fn say(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(&mut Value)) -> Checked<String> {
+fn append_event(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(&mut Value)) -> Checked<String> {
     let word = format!("{}.{}", run.id, run.writer_seq);
     let mut summary = event(&run.id, &format!("{word}.family"), &format!("{word}.kind"));
     change(&mut summary);
     let record = run.record(turn("m")).with("event_index", summary);
-    scenario.send(run, &record)?.applied()?;
+    scenario.send(run, &record)?.expect_applied()?;
     Ok(record.id().to_owned())
 }
 
@@ -56,8 +56,8 @@ fn finds(
 ) -> Checked {
     let mut run = scenario.run();
     let words = [format!("{}.one", run.id), format!("{}.two", run.id)];
-    let first = say(scenario, &mut run, |summary| change(summary, &words[0]))?;
-    say(scenario, &mut run, |summary| change(summary, &words[1]))?;
+    let first = append_event(scenario, &mut run, |summary| change(summary, &words[0]))?;
+    append_event(scenario, &mut run, |summary| change(summary, &words[1]))?;
     let answer = scenario.events(&run, &[(parameter, &value(&words[0]))])?;
     answer.lists("/events", "record_id", &[&first])?;
     answer.has("/events/0/run_id", run.id.as_str())
@@ -68,7 +68,7 @@ fn of_run(scenario: &mut Scenario<'_>) -> Checked {
     let tag = scenario.prefix().to_owned();
     let mut ids = Vec::new();
     for run in [&mut one, &mut two] {
-        ids.push(say(scenario, run, |summary| summary["tags"] = json!([tag]))?);
+        ids.push(append_event(scenario, run, |summary| summary["tags"] = json!([tag]))?);
     }
     let answer = scenario.events(&one, &[("run", &one.id), ("tag", &tag)])?;
     answer.only("/events")?;
@@ -85,7 +85,7 @@ fn of_kind(scenario: &mut Scenario<'_>) -> Checked {
     let kinds = ["one", "two"].map(|kind| format!("{}.{kind}", run.id));
     let mut ids = Vec::new();
     for kind in &kinds {
-        let id = say(scenario, &mut run, |summary| {
+        let id = append_event(scenario, &mut run, |summary| {
             summary["event_family"] = family.as_str().into();
             summary["event_kind"] = kind.as_str().into();
         })?;
@@ -130,7 +130,7 @@ fn finds_none(scenario: &mut Scenario<'_>, run: &Run, tag: &str) -> Checked {
 fn each(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
-    let id = say(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
+    let id = append_event(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
     scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
     finds_none(scenario, &run, &tags[64])
 }
@@ -138,6 +138,6 @@ fn each(scenario: &mut Scenario<'_>) -> Checked {
 fn long_text(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let tag = "x".repeat(513);
-    say(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
+    append_event(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
     finds_none(scenario, &run, &tag)
 }

@@ -36,10 +36,10 @@ pub(crate) const RULES: &[Rule] = &[
 fn valid_time(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let first = run.record(turn("m")).valid(20);
-    scenario.send(&mut run, &first)?.applied()?;
+    scenario.send(&mut run, &first)?.expect_applied()?;
     // It is appended later and has an earlier valid time.
     let second = run.record(turn("m")).valid(10);
-    scenario.send(&mut run, &second)?.applied()?;
+    scenario.send(&mut run, &second)?.expect_applied()?;
     scenario.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
     scenario.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
     scenario.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
@@ -47,10 +47,10 @@ fn valid_time(scenario: &mut Scenario<'_>) -> Checked {
 
 fn of_family(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let turn_id = scenario.say(&mut run, turn("m"))?;
-    let request_id = scenario.say(&mut run, request("book", &json!({"seat": 1})))?;
+    let turn_id = scenario.append(&mut run, turn("m"))?;
+    let request_id = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
     for (family, id) in [("conversation_turn", turn_id), ("tool_call", request_id)] {
-        let answer = scenario.of(&run, "/facts", &[("family", family), ("at", "2026-11-22T01:00:00Z")])?.ok()?;
+        let answer = scenario.query_run(&run, "/facts", &[("family", family), ("at", "2026-11-22T01:00:00Z")])?.ok()?;
         answer.lists("/facts", "record_id", &[&id])?;
     }
     Ok(())
@@ -60,9 +60,9 @@ fn of_family(scenario: &mut Scenario<'_>) -> Checked {
 fn retract(scenario: &mut Scenario<'_>, from: u64) -> Checked<(super::run::Run, String)> {
     let mut run = scenario.run();
     let stated = run.record(turn("m")).valid(10);
-    scenario.send(&mut run, &stated)?.applied()?;
-    let retracted = run.unclaimed(retraction(stated.id())).invalid(from);
-    scenario.send(&mut run, &retracted)?.applied().needs("unclaimed_kind")?;
+    scenario.send(&mut run, &stated)?.expect_applied()?;
+    let retracted = run.unclaimed_record(retraction(stated.id())).invalid(from);
+    scenario.send(&mut run, &retracted)?.expect_applied().needs("unclaimed_kind")?;
     Ok((run, stated.id().to_owned()))
 }
 
@@ -79,19 +79,19 @@ fn assert_wins(scenario: &mut Scenario<'_>) -> Checked {
 
 fn of_later(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let early = run.unclaimed(retraction("to-come")).invalid(20);
-    scenario.send(&mut run, &early)?.applied().needs("unclaimed_kind")?;
+    let early = run.unclaimed_record(retraction("to-come")).invalid(20);
+    scenario.send(&mut run, &early)?.expect_applied().needs("unclaimed_kind")?;
     let stated = run.record(turn("m")).with("record_id", "to-come").valid(10);
-    scenario.send(&mut run, &stated)?.applied()?;
+    scenario.send(&mut run, &stated)?.expect_applied()?;
     scenario.facts(&run, 25)?.lists("/facts", "record_id", &["to-come"])
 }
 
 fn decision_states(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let requested = run.record(request("book", &json!({"seat": 1}))).valid(10);
-    scenario.send(&mut run, &requested)?.applied()?;
+    scenario.send(&mut run, &requested)?.expect_applied()?;
     let decided = run.decision(requested.id(), "done", 1, None).valid(20);
-    scenario.send(&mut run, &decided)?.applied().needs("unclaimed_kind")?;
+    scenario.send(&mut run, &decided)?.expect_applied().needs("unclaimed_kind")?;
     scenario.facts(&run, 15)?.lists("/facts", "record_id", &[requested.id()])?;
     scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])
 }

@@ -59,7 +59,7 @@ pub(crate) const RULES: &[Rule] = &[
 fn unknown_run(scenario: &mut Scenario<'_>) -> Checked {
     let run = scenario.run();
     for path in ["", "/records", "/recovery", "/checkpoints/latest", "/facts"] {
-        scenario.of(&run, path, &[])?.problem(404, "not_found")?;
+        scenario.query_run(&run, path, &[])?.expect_problem(404, "not_found")?;
     }
     Ok(())
 }
@@ -73,12 +73,12 @@ fn problem_details(scenario: &mut Scenario<'_>) -> Checked {
         scenario.body(&run, "{".to_owned())?,
     ];
     for (answer, status) in errors.iter().zip([404, 400, 405, 400]) {
-        answer.that(answer.status == status, format!("status {status}"))?;
+        answer.check(answer.status == status, format!("status {status}"))?;
         answer.has("/status", status)?;
         let typed = answer.content_type.starts_with("application/problem+json");
-        answer.that(typed, format!("content type application/problem+json, not {:?}", answer.content_type))?;
+        answer.check(typed, format!("content type application/problem+json, not {:?}", answer.content_type))?;
         for member in ["/kind", "/title", "/detail", "/type"] {
-            answer.that(answer.at(member).is_string(), format!("a text at {member}"))?;
+            answer.check(answer.value_at(member).is_string(), format!("a text at {member}"))?;
         }
     }
     Ok(())
@@ -88,14 +88,14 @@ fn limits(scenario: &mut Scenario<'_>) -> Checked {
     for limit in ["0", "1001"] {
         scenario
             .get(Target::new("/v1/runs").with("prefix", scenario.prefix()).with("limit", limit))?
-            .problem(400, "usage")?;
+            .expect_problem(400, "usage")?;
     }
     Ok(())
 }
 
 /// Checks that the run has neither applied nor refused records.
 fn untouched(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
-    scenario.get(Target::run(&run.id).with("consistency", "latest"))?.problem(404, "not_found")?;
+    scenario.get(Target::run(&run.id).with("consistency", "latest"))?.expect_problem(404, "not_found")?;
     let anomalies = Target::new("/v1/anomalies").with("run", &run.id).with("consistency", "latest");
     scenario.get(anomalies)?.ok()?.lists("/anomalies", "record_id", &[])
 }
@@ -116,9 +116,9 @@ fn mangled(scenario: &mut Scenario<'_>) -> Checked {
         json!({"run_id": run.id, "record_id": "x"}),
     ];
     for bad in bad {
-        scenario.body(&run, json!([good, bad]).to_string())?.problem(400, "invalid")?;
+        scenario.body(&run, json!([good, bad]).to_string())?.expect_problem(400, "invalid")?;
     }
-    scenario.body(&run, format!("[{good}"))?.problem(400, "invalid")?;
+    scenario.body(&run, format!("[{good}"))?.expect_problem(400, "invalid")?;
     untouched(scenario, &run)
 }
 
@@ -133,9 +133,9 @@ fn check(scenario: &mut Scenario<'_>) -> Checked {
 fn ids_bounded(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a")).with("record_id", "x".repeat(1025));
-    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")?;
+    scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")?;
     let record = record.with("record_id", "x".repeat(1024));
-    scenario.send(&mut run, &record)?.applied().map(drop)
+    scenario.send(&mut run, &record)?.expect_applied().map(drop)
 }
 
 fn no_record_id(scenario: &mut Scenario<'_>) -> Checked {
@@ -144,36 +144,36 @@ fn no_record_id(scenario: &mut Scenario<'_>) -> Checked {
     if let Some(members) = record.0.as_object_mut() {
         members.remove("record_id");
     }
-    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")
+    scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
 }
 
 fn run_of_path(scenario: &mut Scenario<'_>) -> Checked {
     let (run, mut other) = (scenario.run(), scenario.run());
     let record = other.record(turn("a"));
-    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")
+    scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
 }
 
 fn run_ids_encoded(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = Run::new(format!("{} a/b?c#d%41:\u{e9}\u{1f600}", scenario.prefix()));
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     scenario.head(&run)?.has("/run_id", run.id.as_str())?;
-    scenario.of(&run, "/records", &[])?.ok()?.lists("/records", "run_id", &[&run.id])
+    scenario.query_run(&run, "/records", &[])?.ok()?.lists("/records", "run_id", &[&run.id])
 }
 
 fn stale(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let beyond = format!("at-least={partition}:{}", offset + 1_000_000);
     let answer = scenario.get(Target::run(&run.id).with("consistency", beyond).with("deadline_ms", 50))?;
-    answer.problem(503, "stale")?;
-    answer.that(answer.at("/lag").as_u64().is_some_and(|lag| lag > 0), "a lag over 0")
+    answer.expect_problem(503, "stale")?;
+    answer.check(answer.value_at("/lag").as_u64().is_some_and(|lag| lag > 0), "a lag over 0")
 }
 
 fn default_latest(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for number in 1..=3 {
-        scenario.say(&mut run, turn("a"))?;
+        scenario.append(&mut run, turn("a"))?;
         scenario.get(Target::run(&run.id))?.ok()?.has("/records", number)?;
     }
     Ok(())
@@ -183,13 +183,13 @@ fn default_latest(scenario: &mut Scenario<'_>) -> Checked {
 pub(crate) fn runs_at(scenario: &mut Scenario<'_>, run: &Run, consistency: &str) -> Checked {
     let target = Target::new("/v1/runs").with("prefix", scenario.prefix()).with("consistency", consistency);
     let answer = scenario.get(target)?.ok()?;
-    answer.that(answer.list("/runs")?.iter().any(|item| item["run_id"] == *run.id), format!("{} in /runs", run.id))
+    answer.check(answer.list("/runs")?.iter().any(|item| item["run_id"] == *run.id), format!("{} in /runs", run.id))
 }
 
 fn latest_of_lists(scenario: &mut Scenario<'_>) -> Checked {
     for _ in 0..3 {
         let mut run = scenario.run();
-        scenario.say(&mut run, turn("a"))?;
+        scenario.append(&mut run, turn("a"))?;
         runs_at(scenario, &run, "latest")?;
     }
     Ok(())
@@ -198,7 +198,7 @@ fn latest_of_lists(scenario: &mut Scenario<'_>) -> Checked {
 fn at_least_of_lists(scenario: &mut Scenario<'_>) -> Checked {
     for _ in 0..3 {
         let mut run = scenario.run();
-        scenario.say(&mut run, turn("a"))?;
+        scenario.append(&mut run, turn("a"))?;
         let (partition, offset) = run.last.unwrap_or_default();
         runs_at(scenario, &run, &format!("at-least={partition}:{offset}"))?;
     }
@@ -207,32 +207,32 @@ fn at_least_of_lists(scenario: &mut Scenario<'_>) -> Checked {
 
 fn eventual(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let target = Target::run(&run.id).with("consistency", "eventual").with("deadline_ms", 0);
     let answer = scenario.get(target)?;
     // The server may not have read the run yet.
-    let is_expected = answer.status == 200 || (answer.status == 404 && answer.at("/kind") == "not_found");
-    answer.that(is_expected, "status 200, or 404 if the server has not read the run yet")?;
+    let is_expected = answer.status == 200 || (answer.status == 404 && answer.value_at("/kind") == "not_found");
+    answer.check(is_expected, "status 200, or 404 if the server has not read the run yet")?;
     let wrong = Target::run(&run.id).with("consistency", "at_most");
-    scenario.get(wrong)?.problem(400, "usage")
+    scenario.get(wrong)?.expect_problem(400, "usage")
 }
 
 fn masked(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let masked_record = run.record(turn("a")).with("privacy", "sensitive");
-    scenario.send(&mut run, &masked_record)?.applied()?;
+    scenario.send(&mut run, &masked_record)?.expect_applied()?;
     let shown_record = run.record(turn("b")).with("privacy", "public");
-    scenario.send(&mut run, &shown_record)?.applied()?;
-    let shown = scenario.of(&run, "/records", &[])?.ok()?;
+    scenario.send(&mut run, &shown_record)?.expect_applied()?;
+    let shown = scenario.query_run(&run, "/records", &[])?.ok()?;
     shown.has("/records/0/payload/content", json!({"masked": "sensitive"}))?;
     shown.has("/records/1/payload/content", "say b")?;
-    scenario.of(&run, "/records", &[("raw", "true")])?.ok()?.has("/records/0/payload/content", "say a")
+    scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?.has("/records/0/payload/content", "say a")
 }
 
 fn lookup_whole(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let requested = run.record(request("book", &json!({"seat": 1}))).with("privacy", "secret");
-    scenario.send(&mut run, &requested)?.applied()?;
+    scenario.send(&mut run, &requested)?.expect_applied()?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "pending")?;
     call.has("/arguments", json!({"seat": 1}))?;

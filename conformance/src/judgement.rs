@@ -84,144 +84,144 @@ pub(crate) const RULES: &[Rule] = &[
 fn repeat_of_applied(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let first = scenario.send(&mut run, &record)?.applied()?;
-    scenario.send(&mut run, &record)?.repeats(&first)?;
+    let first = scenario.send(&mut run, &record)?.expect_applied()?;
+    scenario.send(&mut run, &record)?.expect_repeat(&first)?;
     scenario.head(&run)?.has("/records", 1)
 }
 
 fn repeat_of_refused(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let wrong = run.record(turn("a")).with("journal_seq", 9);
-    let first = scenario.send(&mut run, &wrong)?.refused("sequence").needs("sequence_next")?;
-    scenario.send(&mut run, &wrong)?.repeats(&first)
+    let first = scenario.send(&mut run, &wrong)?.expect_refused("sequence").needs("sequence_next")?;
+    scenario.send(&mut run, &wrong)?.expect_repeat(&first)
 }
 
 fn repeat_consumes(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
-    scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.expect_applied()?;
     // The same content under the next number. Another rule tests the outcome.
     scenario.send(&mut run, &record.with("writer_seq", 2))?;
     run.writer_seq = 3;
-    scenario.say(&mut run, turn("b")).map(drop)
+    scenario.append(&mut run, turn("b")).map(drop)
 }
 
 fn repeat_of_other_epoch(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.claim(&mut run, "one")?;
     let record = run.record(turn("a"));
-    scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.expect_applied()?;
     scenario.claim(&mut run, "two")?;
     scenario.send(&mut run, &record)?;
-    scenario.say(&mut run, turn("b")).map(drop)
+    scenario.append(&mut run, turn("b")).map(drop)
 }
 
 fn fenced_unclaimed(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a")).with("writer_epoch", 3);
-    scenario.send(&mut run, &record)?.refused("fenced").map(drop)
+    scenario.send(&mut run, &record)?.expect_refused("fenced").map(drop)
 }
 
 fn fenced_writer(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.claim(&mut run, "one")?;
     let other = run.clone().record(turn("a")).with("writer_id", "two");
-    scenario.send(&mut run, &other)?.refused("fenced")?;
+    scenario.send(&mut run, &other)?.expect_refused("fenced")?;
     let earlier = run.clone().record(turn("b")).with("writer_epoch", 0);
-    scenario.send(&mut run, &earlier)?.refused("fenced").map(drop)
+    scenario.send(&mut run, &earlier)?.expect_refused("fenced").map(drop)
 }
 
 fn gap(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a")).with("writer_seq", 2);
-    scenario.send(&mut run, &record)?.refused("gap").map(drop)
+    scenario.send(&mut run, &record)?.expect_refused("gap").map(drop)
 }
 
 fn conflict_number(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let other = run.record(turn("b")).with("writer_seq", 1);
-    scenario.send(&mut run, &other)?.refused("conflict").map(drop)
+    scenario.send(&mut run, &other)?.expect_refused("conflict").map(drop)
 }
 
 fn conflict_id(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let id = scenario.say(&mut run, turn("a"))?;
+    let id = scenario.append(&mut run, turn("a"))?;
     let other = run.record(turn("b")).with("record_id", id);
-    scenario.send(&mut run, &other)?.refused("conflict").map(drop)
+    scenario.send(&mut run, &other)?.expect_refused("conflict").map(drop)
 }
 
 fn order(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let both = run.clone().record(turn("a")).with("writer_epoch", 3).with("writer_seq", 5);
-    scenario.send(&mut run, &both)?.refused("fenced").needs("fenced_unclaimed")?;
-    let id = scenario.say(&mut run, turn("b"))?;
+    scenario.send(&mut run, &both)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+    let id = scenario.append(&mut run, turn("b"))?;
     let both = run.record(turn("c")).with("record_id", id).with("journal_seq", 9);
-    scenario.send(&mut run, &both)?.refused("conflict").needs("conflict_id").map(drop)
+    scenario.send(&mut run, &both)?.expect_refused("conflict").needs("conflict_id").map(drop)
 }
 
 fn place_refusal_again(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let first = run.record(turn("a"));
     let second = run.record(turn("b"));
-    scenario.send(&mut run, &second)?.refused("gap").needs("gap")?;
-    scenario.send(&mut run, &first)?.applied()?;
-    scenario.send(&mut run, &second)?.applied().map(drop)
+    scenario.send(&mut run, &second)?.expect_refused("gap").needs("gap")?;
+    scenario.send(&mut run, &first)?.expect_applied()?;
+    scenario.send(&mut run, &second)?.expect_applied().map(drop)
 }
 
 fn takes_writer_seq(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let wrong = run.record(turn("b")).with("journal_seq", 9);
     scenario.send(&mut run, &wrong)?;
     run.journal_seq = 2;
-    scenario.say(&mut run, turn("c")).map(drop)
+    scenario.append(&mut run, turn("c")).map(drop)
 }
 
 fn takes_journal_seq(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     // The writer_seq is consumed already, the journal_seq is the next one.
     let wrong = run.record(turn("b")).with("writer_seq", 1);
     scenario.send(&mut run, &wrong)?;
     run.writer_seq = 2;
-    scenario.say(&mut run, turn("c")).map(drop)
+    scenario.append(&mut run, turn("c")).map(drop)
 }
 
 fn unclaimed_kind(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let id = scenario.say(&mut run, turn("a"))?;
+    let id = scenario.append(&mut run, turn("a"))?;
     scenario.decide(&mut run, retraction(&id)).map(drop)
 }
 
 fn sequence_next(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let wrong = run.record(turn("a")).with("journal_seq", 2);
-    scenario.send(&mut run, &wrong)?.refused("sequence").map(drop)
+    scenario.send(&mut run, &wrong)?.expect_refused("sequence").map(drop)
 }
 
 fn sequence_unnumbered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let wrong = run.record(checkpoint("c", 0, &[message("hello")])).with("journal_seq", 1);
-    scenario.send(&mut run, &wrong)?.refused("sequence").map(drop)
+    scenario.send(&mut run, &wrong)?.expect_refused("sequence").map(drop)
 }
 
 fn started_once(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, lifecycle("started"))?;
+    scenario.append(&mut run, lifecycle("started"))?;
     let again = run.record(lifecycle("started"));
-    scenario.send(&mut run, &again)?.refused("transition").map(drop)
+    scenario.send(&mut run, &again)?.expect_refused("transition").map(drop)
 }
 
 fn in_anomalies(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a")).with("writer_seq", 2);
-    let refused = scenario.send(&mut run, &record)?.refused("gap").needs("gap")?;
+    let refused = scenario.send(&mut run, &record)?.expect_refused("gap").needs("gap")?;
     let target = super::client::Target::new("/v1/anomalies").with("run", &run.id);
-    let answer = scenario.get(target.with("consistency", format!("at-least={}", refused.place())))?.ok()?;
-    let expected = json!({"position": refused.at("/position"), "run_id": run.id, "record_id": record.id(),
+    let answer = scenario.get(target.with("consistency", format!("at-least={}", refused.position_text())))?.ok()?;
+    let expected = json!({"position": refused.value_at("/position"), "run_id": run.id, "record_id": record.id(),
         "reason": "gap", "writer_id": run.writer, "epoch": 0});
-    answer.that(*answer.only("/anomalies")? == expected, format!("the one anomaly {expected}"))
+    answer.check(*answer.only("/anomalies")? == expected, format!("the one anomaly {expected}"))
 }
 
 fn no_effect(scenario: &mut Scenario<'_>) -> Checked {
@@ -229,11 +229,11 @@ fn no_effect(scenario: &mut Scenario<'_>) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     let before = scenario.head(&run)?;
     let early = run.record(completed(&request_id, &json!("done"))).with("writer_seq", 9);
-    scenario.send(&mut run, &early)?.refused("gap").needs("gap")?;
+    scenario.send(&mut run, &early)?.expect_refused("gap").needs("gap")?;
     let after = scenario.head(&run)?;
     for member in ["/records", "/position", "/hash", "/status", "/next_journal_seq", "/next_writer_seq"] {
-        after.has(member, before.at(member).clone())?;
+        after.has(member, before.value_at(member).clone())?;
     }
-    scenario.of(&run, "/records", &[])?.ok()?.lists("/records", "record_id", &[&request_id])?;
+    scenario.query_run(&run, "/records", &[])?.ok()?.lists("/records", "record_id", &[&request_id])?;
     scenario.recovery(&run)?.lists("/pending", "id", &[&request_id])
 }

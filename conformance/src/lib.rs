@@ -190,8 +190,8 @@ fn line(rule: &'static Rule, shown: Option<Checked>, fails: &BTreeSet<&'static s
         }
         Some(Ok(())) => (Outcome::Pass, String::new()),
         Some(Err(stop)) => {
-            let Stop { needs, finding: Finding { asked, answered, expected } } = stop;
-            let what = format!("asked: {asked}; answered: {answered}; expected: {expected}");
+            let Stop { needs, finding: Finding { request, answer, expected } } = stop;
+            let what = format!("request: {request}; answer: {answer}; expected: {expected}");
             match needs {
                 Some(other) if !fails.contains(rule.name) => {
                     (Outcome::Skipped, format!("it builds on {other}, which does not hold; {what}"))
@@ -222,11 +222,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Counts the outcomes of the lines. `begun` is the start of the suite.
-    pub fn new(server: &str, rules: Vec<Line>, begun: Instant) -> Self {
+    /// Counts the outcomes of the lines. `start` is the start of the suite.
+    pub fn new(server: &str, rules: Vec<Line>, start: Instant) -> Self {
         let count = |outcome| rules.iter().filter(|line| line.outcome == outcome).count();
         let (passed, failed) = (count(Outcome::Pass), count(Outcome::Fail));
-        let (skipped, seconds) = (count(Outcome::Skipped), begun.elapsed().as_secs_f64());
+        let (skipped, seconds) = (count(Outcome::Skipped), start.elapsed().as_secs_f64());
         Self { server: server.to_owned(), passed, failed, skipped, rules, seconds }
     }
 }

@@ -66,10 +66,10 @@ fn refuses(scenario: &mut Scenario<'_>, mut run: Run, payloads: Vec<Value>, reas
     let last = payloads.len() - 1;
     for (at, payload) in payloads.into_iter().enumerate() {
         if at < last {
-            scenario.say(&mut run, payload)?;
+            scenario.append(&mut run, payload)?;
         } else {
             let record = run.record(payload);
-            scenario.send(&mut run, &record)?.refused(reason)?;
+            scenario.send(&mut run, &record)?.expect_refused(reason)?;
         }
     }
     Ok(())
@@ -120,42 +120,42 @@ fn proposal_denied(scenario: &mut Scenario<'_>) -> Checked {
 
 fn effect_unknown(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, effect_intent("e"))?;
-    scenario.say(&mut run, effect_result("e", "unknown"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_result("e", "unknown"))?;
     scenario.recovery(&run)?.lists("/pending", "id", &["e"])
 }
 
 fn intent_again(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
     scenario.recovery(&run)?.has("/pending/0/attempts", 1)?;
-    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_intent("e"))?;
     scenario.recovery(&run)?.has("/pending/0/attempts", 2)
 }
 
 fn not_started(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let requested = tool(&run.id, "t", "requested");
-    scenario.say(&mut run, requested)?;
+    scenario.append(&mut run, requested)?;
     scenario.recovery(&run)?.lists("/pending", "id", &[])?;
     let started = tool(&run.id, "t", "intent_recorded");
-    scenario.say(&mut run, started)?;
+    scenario.append(&mut run, started)?;
     scenario.recovery(&run)?.lists("/pending", "id", &["t"])
 }
 
 fn terminal_marker(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, effect_intent("e"))?;
-    scenario.say(&mut run, effect_result("e", "completed"))?;
-    scenario.say(&mut run, terminal_result("e", "completed")).map(drop)
+    scenario.append(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, effect_result("e", "completed"))?;
+    scenario.append(&mut run, terminal_result("e", "completed")).map(drop)
 }
 
 fn never_back(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for status in ["pending", "approved", "pending"] {
-        scenario.say(&mut run, proposal("p", status))?;
+        scenario.append(&mut run, proposal("p", status))?;
     }
-    let answer = scenario.standing(&run, "proposals", false)?;
+    let answer = scenario.query_items(&run, "proposals", false)?;
     answer.only("/standing")?;
     answer.has("/standing/0/status", "approved")
 }
@@ -163,10 +163,10 @@ fn never_back(scenario: &mut Scenario<'_>) -> Checked {
 fn unknown_word(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let registered = wake(&run.id, "w", "registered");
-    let id = scenario.say(&mut run, registered)?;
+    let id = scenario.append(&mut run, registered)?;
     let unknown = wake(&run.id, "w", "of_a_later_version");
-    scenario.say(&mut run, unknown)?;
-    let answer = scenario.standing(&run, "wakes", false)?;
+    scenario.append(&mut run, unknown)?;
+    let answer = scenario.query_items(&run, "wakes", false)?;
     answer.only("/standing")?;
     answer.has("/standing/0/status", "registered")?;
     answer.has("/standing/0/record_id", id)
@@ -175,17 +175,17 @@ fn unknown_word(scenario: &mut Scenario<'_>) -> Checked {
 fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(proposal("p", "pending")).invalid(0);
-    scenario.send(&mut run, &record)?.applied()?;
-    scenario.standing(&run, "proposals", false)?.lists("/standing", "id", &[])
+    scenario.send(&mut run, &record)?.expect_applied()?;
+    scenario.query_items(&run, "proposals", false)?.lists("/standing", "id", &[])
 }
 
 fn pool_returned(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for status in ["run_joined", "run_left", "run_joined"] {
         let payload = pool(&run.id, "p", status);
-        scenario.say(&mut run, payload)?;
+        scenario.append(&mut run, payload)?;
     }
-    scenario.standing(&run, "pools", false)?.lists("/standing", "id", &["p"])
+    scenario.query_items(&run, "pools", false)?.lists("/standing", "id", &["p"])
 }
 
 fn staged_once(scenario: &mut Scenario<'_>) -> Checked {
@@ -201,28 +201,28 @@ fn not_staged(scenario: &mut Scenario<'_>) -> Checked {
 
 fn rejection_taken(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, write_back("staged", 1))?;
-    scenario.say(&mut run, write_back("rejected", 1))?;
-    scenario.standing(&run, "write_backs", false)?.lists("/standing", "id", &[])?;
-    scenario.standing(&run, "write_backs", true)?.lists("/standing", "status", &["rejected"])?;
-    scenario.say(&mut run, write_back("rejected", 2)).map(drop)
+    scenario.append(&mut run, write_back("staged", 1))?;
+    scenario.append(&mut run, write_back("rejected", 1))?;
+    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])?;
+    scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["rejected"])?;
+    scenario.append(&mut run, write_back("rejected", 2)).map(drop)
 }
 
 fn commit_stands(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for phase in ["staged", "committed", "rejected"] {
-        scenario.say(&mut run, write_back(phase, 1))?;
+        scenario.append(&mut run, write_back(phase, 1))?;
     }
-    scenario.standing(&run, "write_backs", true)?.lists("/standing", "status", &["committed"])
+    scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["committed"])
 }
 
 fn successor_rejects(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, write_back("staged", 1))?;
-    scenario.say(&mut run, write_back("rejected", 1))?;
-    scenario.standing(&run, "write_backs", false)?.lists("/standing", "id", &[]).needs("rejection_taken")?;
-    scenario.say(&mut run, write_back("staged", 2))?;
+    scenario.append(&mut run, write_back("staged", 1))?;
+    scenario.append(&mut run, write_back("rejected", 1))?;
+    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[]).needs("rejection_taken")?;
+    scenario.append(&mut run, write_back("staged", 2))?;
     scenario.claim(&mut run, "successor")?;
-    scenario.say(&mut run, write_back("rejected", 2))?;
-    scenario.standing(&run, "write_backs", false)?.lists("/standing", "id", &[])
+    scenario.append(&mut run, write_back("rejected", 2))?;
+    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])
 }

@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// Appends turns and returns their ids.
 fn turns(scenario: &mut Scenario<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
-    (0..count).map(|number| scenario.say(run, turn(&number.to_string()))).collect()
+    (0..count).map(|number| scenario.append(run, turn(&number.to_string()))).collect()
 }
 
 fn ids(items: &[Value]) -> Vec<&str> {
@@ -51,7 +51,7 @@ fn ids(items: &[Value]) -> Vec<&str> {
 fn in_order(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let turn_ids = turns(scenario, &mut run, 3)?;
-    let answer = scenario.of(&run, "/records", &[])?.ok()?;
+    let answer = scenario.query_run(&run, "/records", &[])?.ok()?;
     let turn_ids: Vec<&str> = turn_ids.iter().map(String::as_str).collect();
     answer.lists("/records", "record_id", &turn_ids)?;
     for (at, number) in (1..=3).enumerate() {
@@ -64,34 +64,34 @@ fn in_order(scenario: &mut Scenario<'_>) -> Checked {
 }
 
 fn cursor(page: &Answer) -> Checked<String> {
-    page.at("/next_cursor").as_str().map(str::to_owned).ok_or_else(|| page.fails("a next_cursor"))
+    page.value_at("/next_cursor").as_str().map(str::to_owned).ok_or_else(|| page.failure("a next_cursor"))
 }
 
 fn records_paged(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let mut turn_ids = turns(scenario, &mut run, 5)?;
-    let mut page = scenario.of(&run, "/records", &[("limit", "2")])?.ok()?;
+    let mut page = scenario.query_run(&run, "/records", &[("limit", "2")])?.ok()?;
     turn_ids.extend(turns(scenario, &mut run, 1)?);
     let mut listed_ids: Vec<String> = Vec::new();
     for _ in 0..6 {
         listed_ids.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
-        if page.at("/next_cursor").is_null() {
+        if page.value_at("/next_cursor").is_null() {
             break;
         }
         let next = cursor(&page)?;
-        page = scenario.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+        page = scenario.query_run(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
     }
-    page.that(listed_ids == turn_ids, format!("{turn_ids:?} over all pages, not {listed_ids:?}"))
+    page.check(listed_ids == turn_ids, format!("{turn_ids:?} over all pages, not {listed_ids:?}"))
 }
 
 fn newest_first(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let turn_ids = turns(scenario, &mut run, 3)?;
-    let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
+    let page = scenario.query_run(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
     page.lists("/records", "record_id", &[&turn_ids[2], &turn_ids[1]])?;
     let next = cursor(&page)?;
     turns(scenario, &mut run, 1)?;
-    let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2"), ("cursor", &next)])?.ok()?;
+    let page = scenario.query_run(&run, "/records", &[("order", "desc"), ("limit", "2"), ("cursor", &next)])?.ok()?;
     page.lists("/records", "record_id", &[&turn_ids[0]]).needs("records_paged")?;
     page.has("/next_cursor", Value::Null)
 }
@@ -114,7 +114,7 @@ fn there(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
 fn runs_in_order(scenario: &mut Scenario<'_>) -> Checked {
     let mut runs = [scenario.run(), scenario.run(), scenario.run()];
     for at in [2, 0, 1] {
-        scenario.say(&mut runs[at], turn("a"))?;
+        scenario.append(&mut runs[at], turn("a"))?;
         there(scenario, &runs[at])?;
     }
     let page = listed(scenario, &runs[1], &[("limit", "2")])?;
@@ -127,9 +127,9 @@ fn runs_in_order(scenario: &mut Scenario<'_>) -> Checked {
 
 fn runs_by_status(scenario: &mut Scenario<'_>) -> Checked {
     let (mut open, mut ended) = (scenario.run(), scenario.run());
-    scenario.say(&mut open, turn("a"))?;
+    scenario.append(&mut open, turn("a"))?;
     there(scenario, &open)?;
-    scenario.say(&mut ended, lifecycle("failed"))?;
+    scenario.append(&mut ended, lifecycle("failed"))?;
     there(scenario, &ended)?;
     listed(scenario, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
     listed(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
@@ -138,36 +138,36 @@ fn runs_by_status(scenario: &mut Scenario<'_>) -> Checked {
 
 /// Appends a call and its result. Returns the id of the request.
 fn call(scenario: &mut Scenario<'_>, run: &mut Run, seat: u32) -> Checked<String> {
-    let request_id = scenario.say(run, request("book", &json!({"seat": seat})))?;
-    scenario.say(run, completed(&request_id, &json!("done")))?;
+    let request_id = scenario.append(run, request("book", &json!({"seat": seat})))?;
+    scenario.append(run, completed(&request_id, &json!("done")))?;
     Ok(request_id)
 }
 
 fn recovery_paged(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_ids = [call(scenario, &mut run, 1)?, call(scenario, &mut run, 2)?, call(scenario, &mut run, 3)?];
-    let first = scenario.of(&run, "/recovery", &[("limit", "2")])?.ok()?;
+    let first = scenario.query_run(&run, "/recovery", &[("limit", "2")])?.ok()?;
     first.lists("/completed", "id", &[&request_ids[0], &request_ids[1]])?;
     let mut next = cursor(&first)?;
     call(scenario, &mut run, 4)?;
     let mut listed_ids = Vec::new();
     let mut page = first;
     for _ in 0..6 {
-        page = scenario.of(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+        page = scenario.query_run(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
         page.has("/next_journal_seq", 7)?;
         let completed = page.list("/completed")?;
         listed_ids.extend(completed.iter().map(|call_item| call_item["id"].as_str().unwrap_or_default().to_owned()));
-        if page.at("/next_cursor").is_null() {
+        if page.value_at("/next_cursor").is_null() {
             break;
         }
         next = cursor(&page)?;
     }
-    page.that(listed_ids == request_ids[2..], format!("{:?} on the next pages, not {listed_ids:?}", &request_ids[2..]))
+    page.check(listed_ids == request_ids[2..], format!("{:?} on the next pages, not {listed_ids:?}", &request_ids[2..]))
 }
 
 /// Reads a tail to the current end of the run. Returns the cursor and line of each event.
 fn tail(scenario: &mut Scenario<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(String, Value)>)> {
-    let answer = scenario.of(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
+    let answer = scenario.query_run(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
     let mut events = Vec::new();
     for event in answer.text.replace("\r\n", "\n").split("\n\n") {
         let field = |name: &str| {
@@ -186,33 +186,33 @@ fn tail_in_order(scenario: &mut Scenario<'_>) -> Checked {
     let turn_ids = turns(scenario, &mut run, 3)?;
     let (answer, events) = tail(scenario, &run, "beginning")?;
     let lines: Vec<Value> = events.iter().map(|(_, line)| line.clone()).collect();
-    answer.that(ids(&lines) == turn_ids, format!("events of {turn_ids:?}"))?;
+    answer.check(ids(&lines) == turn_ids, format!("events of {turn_ids:?}"))?;
     let own = events.iter().all(|(id, line)| !id.is_empty() && line["cursor"] == **id);
-    answer.that(own, "each event's id is its line's cursor")?;
+    answer.check(own, "each event's id is its line's cursor")?;
     let (answer, events) = tail(scenario, &run, "end")?;
-    answer.that(events.is_empty(), "no event after the end")
+    answer.check(events.is_empty(), "no event after the end")
 }
 
 fn tail_goes_on(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let turn_ids = turns(scenario, &mut run, 3)?;
     let (answer, events) = tail(scenario, &run, "beginning")?;
-    let Some((cursor, _)) = events.get(1) else { return Err(answer.fails("three events")) };
+    let Some((cursor, _)) = events.get(1) else { return Err(answer.failure("three events")) };
     let more = turns(scenario, &mut run, 2)?;
     let (answer, events) = tail(scenario, &run, cursor)?;
     let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
     let expected = [&turn_ids[2..], &more[..]].concat();
-    answer.that(ids(&lines) == expected, format!("events of {expected:?}"))
+    answer.check(ids(&lines) == expected, format!("events of {expected:?}"))
 }
 
 fn tail_follows(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let mut followed = scenario.follow(&run)?;
+    let mut tail = scenario.open_tail(&run)?;
     for message_id in ["a", "b", "c"] {
-        let id = scenario.say(&mut run, turn(message_id))?;
-        let line = scenario.next(&mut followed)?;
+        let id = scenario.append(&mut run, turn(message_id))?;
+        let line = scenario.next(&mut tail)?;
         let head = scenario.head(&run)?;
-        head.that(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
+        head.check(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
     }
     Ok(())
 }
@@ -221,8 +221,8 @@ fn cursors_refused(scenario: &mut Scenario<'_>) -> Checked {
     let (mut one, mut other) = (scenario.run(), scenario.run());
     turns(scenario, &mut one, 2)?;
     turns(scenario, &mut other, 2)?;
-    let page = scenario.of(&one, "/records", &[("limit", "1")])?.ok()?;
+    let page = scenario.query_run(&one, "/records", &[("limit", "1")])?.ok()?;
     let next = cursor(&page)?;
-    scenario.of(&other, "/records", &[("cursor", &next)])?.problem(400, "usage")?;
-    scenario.of(&one, "/recovery", &[("cursor", &next)])?.problem(400, "usage")
+    scenario.query_run(&other, "/records", &[("cursor", &next)])?.expect_problem(400, "usage")?;
+    scenario.query_run(&one, "/recovery", &[("cursor", &next)])?.expect_problem(400, "usage")
 }

@@ -42,8 +42,8 @@ fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str)
     let (partition, _) = run.last.unwrap_or_default();
     let body = json!({"partition": partition, "family": family, "until": until, "who": "conformance", "why": "to see"});
     let answer = scenario.post(Target::new("/v1/horizons"), body.to_string())?.ok()?;
-    let position = answer.at("/outcomes/0/position").clone();
-    let offset = position["offset"].as_u64().ok_or_else(|| answer.fails("the horizon's position"))?;
+    let position = answer.value_at("/outcomes/0/position").clone();
+    let offset = position["offset"].as_u64().ok_or_else(|| answer.failure("the horizon's position"))?;
     run.last = run.last.max(Some((partition, offset)));
     Ok(position)
 }
@@ -51,7 +51,7 @@ fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str)
 fn retention(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, completed(&request_id, &json!("done")))?;
+    scenario.append(&mut run, completed(&request_id, &json!("done")))?;
     let horizon = retain(scenario, &mut run, "tool_call_completed", FUTURE)?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "completed")?;
@@ -62,17 +62,17 @@ fn retention(scenario: &mut Scenario<'_>) -> Checked {
 
 fn in_front(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     retain(scenario, &mut run, "conversation_turn", FUTURE)?;
-    scenario.say(&mut run, turn("b"))?;
-    let answer = scenario.of(&run, "/records", &[("raw", "true")])?.ok()?;
+    scenario.append(&mut run, turn("b"))?;
+    let answer = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
     answer.has("/records/1/payload/content", "say b")
 }
 
 fn until(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let request_id = scenario.pending(&mut run)?;
-    scenario.say(&mut run, failed(&request_id, "no seats"))?;
+    scenario.append(&mut run, failed(&request_id, "no seats"))?;
     retain(scenario, &mut run, "tool_call_failed", "1990-01-01T00:00:00Z")?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/error/message", "no seats")
@@ -81,33 +81,33 @@ fn until(scenario: &mut Scenario<'_>) -> Checked {
 fn of_messages(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let own = message("hello");
-    scenario.say(&mut run, checkpoint("first", 0, std::slice::from_ref(&own)))?;
+    scenario.append(&mut run, checkpoint("first", 0, std::slice::from_ref(&own)))?;
     retain(scenario, &mut run, "loop_checkpoint", FUTURE)?;
-    scenario.of(&run, "/checkpoints/latest", &[])?.problem(404, "not_found").needs("retention")?;
+    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found").needs("retention")?;
     let mut second = checkpoint("second", 0, &[]);
     second["base"] = "first".into();
     second["state_hash"] = super::checkpoints::state_hash(&[own]).into();
-    scenario.say(&mut run, second)?;
-    scenario.of(&run, "/checkpoints/latest", &[])?.problem(404, "not_found")
+    scenario.append(&mut run, second)?;
+    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
 }
 
 fn furthest(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, proposal("p", "pending"))?;
+    scenario.append(&mut run, proposal("p", "pending"))?;
     retain(scenario, &mut run, "code_edit_proposal", "2997-01-01T00:00:00Z")?;
     let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
     retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
-    let shown = scenario.of(&run, "/records", &[("raw", "true")])?.ok()?;
-    shown.that(shown.at("/records/0/payload/dropped").is_object(), "a dropped payload").needs("retention")?;
+    let shown = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
+    shown.check(shown.value_at("/records/0/payload/dropped").is_object(), "a dropped payload").needs("retention")?;
     shown.has("/records/0/payload", json!({"dropped": furthest}))
 }
 
 fn skip(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
     let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
-    run.seen(&answer);
-    scenario.of(&run, "", &[])?.problem(404, "not_found")
+    run.note_position(&answer);
+    scenario.query_run(&run, "", &[])?.expect_problem(404, "not_found")
 }

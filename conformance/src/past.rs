@@ -27,12 +27,12 @@ pub(crate) const RULES: &[Rule] = &[
 /// Appends a call and its result. Returns the run and the positions of both.
 fn call(scenario: &mut Scenario<'_>) -> Checked<(Run, String, String)> {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let requested = run.record(super::payloads::request("book", &json!({"seat": 1})));
-    let at_request = scenario.send(&mut run, &requested)?.applied()?.place();
+    let at_request = scenario.send(&mut run, &requested)?.expect_applied()?.position_text();
     let result = run.record(completed(requested.id(), &json!("done")));
-    let at_result = scenario.send(&mut run, &result)?.applied()?.place();
-    scenario.say(&mut run, turn("b"))?;
+    let at_result = scenario.send(&mut run, &result)?.expect_applied()?.position_text();
+    scenario.append(&mut run, turn("b"))?;
     Ok((run, at_request, at_result))
 }
 
@@ -40,7 +40,7 @@ fn lookup(scenario: &mut Scenario<'_>) -> Checked {
     let (run, at_request, at_result) = call(scenario)?;
     for (place, status) in [(at_request, "pending"), (at_result, "completed")] {
         let query = [("tool", "book"), ("args", r#"{"seat":1}"#), ("as_of", &place)];
-        scenario.of(&run, "/lookup", &query)?.ok()?.has("/status", status)?;
+        scenario.query_run(&run, "/lookup", &query)?.ok()?.has("/status", status)?;
     }
     Ok(())
 }
@@ -48,8 +48,8 @@ fn lookup(scenario: &mut Scenario<'_>) -> Checked {
 fn recovery(scenario: &mut Scenario<'_>) -> Checked {
     let (run, at_request, at_result) = call(scenario)?;
     for (place, pending, next) in [(at_request, 1, 3), (at_result, 0, 4)] {
-        let answer = scenario.of(&run, "/recovery", &[("as_of", &place)])?.ok()?;
-        answer.that(answer.list("/pending")?.len() == pending, format!("{pending} pending"))?;
+        let answer = scenario.query_run(&run, "/recovery", &[("as_of", &place)])?.ok()?;
+        answer.check(answer.list("/pending")?.len() == pending, format!("{pending} pending"))?;
         answer.has("/next_journal_seq", next)?;
     }
     Ok(())
@@ -57,14 +57,14 @@ fn recovery(scenario: &mut Scenario<'_>) -> Checked {
 
 fn latest(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let mut places = Vec::new();
     for (id, covers) in [("first", 0), ("second", 1)] {
         let record = run.record(checkpoint(id, covers, &[message(id)]));
-        places.push((scenario.send(&mut run, &record)?.applied()?.place(), id));
+        places.push((scenario.send(&mut run, &record)?.expect_applied()?.position_text(), id));
     }
     for (place, id) in places {
-        let answer = scenario.of(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
+        let answer = scenario.query_run(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
         answer.has("/checkpoint_id", id)?;
     }
     Ok(())
@@ -72,22 +72,22 @@ fn latest(scenario: &mut Scenario<'_>) -> Checked {
 
 fn records(scenario: &mut Scenario<'_>) -> Checked {
     let (run, at_request, _) = call(scenario)?;
-    let answer = scenario.of(&run, "/records", &[("as_of", &at_request)])?.ok()?;
+    let answer = scenario.query_run(&run, "/records", &[("as_of", &at_request)])?.ok()?;
     answer.lists("/records", "payload_type", &["conversation_turn", "tool_call_requested"])
 }
 
 fn before(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let place = format!("{partition}:{}", offset.saturating_sub(1));
-    scenario.of(&run, "/facts", &[("as_of", &place)])?.problem(404, "not_found")
+    scenario.query_run(&run, "/facts", &[("as_of", &place)])?.expect_problem(404, "not_found")
 }
 
 fn other_partition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let (partition, _) = run.last.unwrap_or_default();
     let other = if partition == 0 { 1 } else { partition - 1 };
-    scenario.of(&run, "/facts", &[("as_of", &format!("{other}:0"))])?.problem(400, "usage")
+    scenario.query_run(&run, "/facts", &[("as_of", &format!("{other}:0"))])?.expect_problem(400, "usage")
 }

@@ -34,21 +34,21 @@ pub(crate) const RULES: &[Rule] = &[
 fn journal_told(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = scenario.send(&mut run, &record)?.applied()?;
+    let sent = scenario.send(&mut run, &record)?.expect_applied()?;
     let answer = scenario.get(Target::new("/v1/journal"))?.ok()?;
-    answer.that(answer.at("/partitions").as_u64().is_some_and(|count| count > 0), "at least 1 in partitions")?;
-    answer.that(answer.at("/journal_id").as_str().is_some_and(|id| !id.is_empty()), "a journal_id")?;
-    answer.has("/topic", sent.at("/position/topic").clone())
+    answer.check(answer.value_at("/partitions").as_u64().is_some_and(|count| count > 0), "at least 1 in partitions")?;
+    answer.check(answer.value_at("/journal_id").as_str().is_some_and(|id| !id.is_empty()), "a journal_id")?;
+    answer.has("/topic", sent.value_at("/position/topic").clone())
 }
 
 fn partition(scenario: &mut Scenario<'_>) -> Checked {
     let journal = scenario.get(Target::new("/v1/journal"))?.ok()?;
-    let count = journal.at("/partitions").as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    let count = journal.value_at("/partitions").as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
     for _ in 0..8 {
         let mut run = scenario.run();
         let record = run.record(turn("a"));
-        let sent = scenario.send(&mut run, &record)?.applied()?;
-        let run_id = RunId::new(run.id.as_str()).map_err(|_| sent.fails("a legal run id"))?;
+        let sent = scenario.send(&mut run, &record)?.expect_applied()?;
+        let run_id = RunId::new(run.id.as_str()).map_err(|_| sent.failure("a legal run id"))?;
         sent.has("/position/partition", partition_of(run_id, count).get())?;
     }
     Ok(())
@@ -59,10 +59,10 @@ fn one_partition(scenario: &mut Scenario<'_>) -> Checked {
     let mut before = None;
     for id in ["a", "b", "c"] {
         let record = run.record(turn(id));
-        let sent = scenario.send(&mut run, &record)?.applied()?;
-        let place = (sent.at("/position/partition").as_u64(), sent.at("/position/offset").as_u64());
+        let sent = scenario.send(&mut run, &record)?.expect_applied()?;
+        let place = (sent.value_at("/position/partition").as_u64(), sent.value_at("/position/offset").as_u64());
         let follows = before.is_none_or(|(partition, offset)| partition == place.0 && offset < place.1);
-        sent.that(follows, "the partition of the record before it, and a higher offset")?;
+        sent.check(follows, "the partition of the record before it, and a higher offset")?;
         before = Some(place);
     }
     Ok(())
@@ -70,7 +70,7 @@ fn one_partition(scenario: &mut Scenario<'_>) -> Checked {
 
 fn unnumbered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     for unnumbered in [
         checkpoint("c", 1, &[message("hello")]),
         proposal("p", "pending"),
@@ -78,16 +78,16 @@ fn unnumbered(scenario: &mut Scenario<'_>) -> Checked {
         write_back("committed", 1),
         prune(1, false),
     ] {
-        scenario.say(&mut run, unnumbered)?;
-        scenario.say(&mut run, turn("b"))?;
+        scenario.append(&mut run, unnumbered)?;
+        scenario.append(&mut run, turn("b"))?;
     }
     Ok(())
 }
 
 fn next_numbers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
     let head = scenario.head(&run)?;
     head.has("/next_journal_seq", 2)?;
     head.has("/next_writer_seq", 3)
@@ -96,39 +96,39 @@ fn next_numbers(scenario: &mut Scenario<'_>) -> Checked {
 fn hash(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let first = run.record(turn("a"));
-    scenario.send(&mut run, &first)?.applied()?;
+    scenario.send(&mut run, &first)?.expect_applied()?;
     let before = scenario.head(&run)?;
-    let is_hash = before.at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
-    before.that(is_hash, "64 hexadecimal digits at /hash")?;
+    let is_hash = before.value_at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
+    before.check(is_hash, "64 hexadecimal digits at /hash")?;
     scenario.send(&mut run, &first)?;
-    scenario.head(&run)?.has("/hash", before.at("/hash").clone())?;
+    scenario.head(&run)?.has("/hash", before.value_at("/hash").clone())?;
     let again = run.record(turn("a"));
-    scenario.send(&mut run, &again)?.applied()?;
+    scenario.send(&mut run, &again)?.expect_applied()?;
     let after = scenario.head(&run)?;
-    after.that(after.at("/hash") != before.at("/hash"), "another hash after another record")
+    after.check(after.value_at("/hash") != before.value_at("/hash"), "another hash after another record")
 }
 
 fn unknown_members(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a")).with("x_of_the_host", json!({"deep": [1, "two"]}));
-    let first = scenario.send(&mut run, &record)?.applied()?;
-    scenario.send(&mut run, &record)?.repeats(&first).needs("repeat_of_applied")?;
+    let first = scenario.send(&mut run, &record)?.expect_applied()?;
+    scenario.send(&mut run, &record)?.expect_repeat(&first).needs("repeat_of_applied")?;
     let other = record.with("x_of_the_host", json!({"deep": [1, "three"]}));
-    scenario.send(&mut run, &other)?.refused("conflict").needs("conflict_id").map(drop)
+    scenario.send(&mut run, &other)?.expect_refused("conflict").needs("conflict_id").map(drop)
 }
 
 fn by_position(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = scenario.send(&mut run, &record)?.applied()?;
-    let (place, id) = (sent.place(), record.id());
-    let answer = scenario.of(&run, "/outcome", &[("position", &place), ("record_id", id)])?.ok()?;
+    let sent = scenario.send(&mut run, &record)?.expect_applied()?;
+    let (place, id) = (sent.position_text(), record.id());
+    let answer = scenario.query_run(&run, "/outcome", &[("position", &place), ("record_id", id)])?.ok()?;
     answer.has("/outcome", "applied")?;
-    answer.has("/position", sent.at("/position").clone())?;
+    answer.has("/position", sent.value_at("/position").clone())?;
     let early = run.record(turn("b")).with("writer_seq", 7);
-    let refused = scenario.send(&mut run, &early)?.refused("gap").needs("gap")?;
-    let place = refused.place();
-    let answer = scenario.of(&run, "/outcome", &[("position", &place), ("record_id", early.id())])?.ok()?;
+    let refused = scenario.send(&mut run, &early)?.expect_refused("gap").needs("gap")?;
+    let place = refused.position_text();
+    let answer = scenario.query_run(&run, "/outcome", &[("position", &place), ("record_id", early.id())])?.ok()?;
     answer.has("/outcome", "refused")?;
     answer.has("/reason", "gap")
 }
@@ -136,10 +136,10 @@ fn by_position(scenario: &mut Scenario<'_>) -> Checked {
 fn by_id(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = scenario.send(&mut run, &record)?.applied()?;
-    let answer = scenario.of(&run, "/outcome", &[("record_id", record.id())])?.ok()?;
+    let sent = scenario.send(&mut run, &record)?.expect_applied()?;
+    let answer = scenario.query_run(&run, "/outcome", &[("record_id", record.id())])?.ok()?;
     answer.has("/outcome", "applied")?;
-    answer.has("/position", sent.at("/position").clone())?;
+    answer.has("/position", sent.value_at("/position").clone())?;
     answer.has("/epoch", 0)?;
-    scenario.of(&run, "/outcome", &[("record_id", "nobody's")])?.problem(404, "not_found")
+    scenario.query_run(&run, "/outcome", &[("record_id", "nobody's")])?.expect_problem(404, "not_found")
 }

@@ -47,46 +47,46 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn of_run(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
     let (head, recovery) = (scenario.head(&run)?, scenario.recovery(&run)?);
     for member in ["run_id", "status", "next_journal_seq", "next_writer_seq", "epoch", "writer_id", "hash", "position"]
     {
         let pointer = format!("/{member}");
-        recovery.has(&pointer, head.at(&pointer).clone())?;
+        recovery.has(&pointer, head.value_at(&pointer).clone())?;
     }
     recovery.has("/run_id", run.id.as_str())
 }
 
 fn with_checkpoint(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     scenario.recovery(&run)?.has("/checkpoint", serde_json::Value::Null)?;
-    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
     let recovery = scenario.recovery(&run)?;
     recovery.has("/checkpoint/checkpoint_id", "c")?;
-    recovery.that(recovery.at("/checkpoint/messages").is_null(), "a checkpoint without messages")?;
-    let full = scenario.of(&run, "/recovery", &[("full", "true")])?.ok()?;
+    recovery.check(recovery.value_at("/checkpoint/messages").is_null(), "a checkpoint without messages")?;
+    let full = scenario.query_run(&run, "/recovery", &[("full", "true")])?.ok()?;
     full.has("/checkpoint/messages", vec![message("hello")])
 }
 
 fn after(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     scenario.recovery(&run)?.has("/records_after", 1)?;
-    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
     scenario.recovery(&run)?.has("/records_after", 0)?;
-    scenario.say(&mut run, turn("b"))?;
-    scenario.say(&mut run, turn("c"))?;
+    scenario.append(&mut run, turn("b"))?;
+    scenario.append(&mut run, turn("c"))?;
     scenario.recovery(&run)?.has("/records_after", 2)
 }
 
 fn completed_calls(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let one = scenario.say(&mut run, request("book", &json!({"seat": 1})))?;
-    let two = scenario.say(&mut run, request("book", &json!({"seat": 2})))?;
+    let one = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
+    let two = scenario.append(&mut run, request("book", &json!({"seat": 2})))?;
     for request_id in [&two, &one] {
-        scenario.say(&mut run, completed(request_id, &json!("done")))?;
+        scenario.append(&mut run, completed(request_id, &json!("done")))?;
     }
     let recovery = scenario.recovery(&run)?;
     recovery.lists("/completed", "id", &[&one, &two])?;
@@ -98,8 +98,8 @@ fn completed_calls(scenario: &mut Scenario<'_>) -> Checked {
 fn pending(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let call = scenario.pending(&mut run)?;
-    scenario.say(&mut run, effect_intent("e"))?;
-    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    scenario.append(&mut run, effect_intent("e"))?;
+    scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
     let recovery = scenario.recovery(&run)?;
     recovery.lists("/pending", "id", &[&call, "e"])?;
     recovery.lists("/pending", "kind", &["tool_call", "effect"])?;
@@ -110,9 +110,9 @@ fn keys_told(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     for (seat, key) in [(1, "key-1"), (2, "key-2")] {
         let requested = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
-        scenario.send(&mut run, &requested)?.applied()?;
+        scenario.send(&mut run, &requested)?.expect_applied()?;
         if seat == 1 {
-            scenario.say(&mut run, completed(requested.id(), &json!("done")))?;
+            scenario.append(&mut run, completed(requested.id(), &json!("done")))?;
         }
     }
     let recovery = scenario.recovery(&run)?;
@@ -129,7 +129,7 @@ fn open(scenario: &mut Scenario<'_>) -> Checked {
         write_back("staged", 3),
     ];
     for payload in payloads {
-        scenario.say(&mut run, payload)?;
+        scenario.append(&mut run, payload)?;
     }
     let recovery = scenario.recovery(&run)?;
     for (list, id) in [("approvals", "a"), ("wakes", "w"), ("messages", "m"), ("write_backs", "3")] {
@@ -140,10 +140,10 @@ fn open(scenario: &mut Scenario<'_>) -> Checked {
 
 fn ended(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.append(&mut run, lifecycle("completed"))?;
     let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", false)?;
-    recovery.that(recovery.at("/reason").is_string(), "a reason")
+    recovery.check(recovery.value_at("/reason").is_string(), "a reason")
 }
 
 fn unsafe_effect(scenario: &mut Scenario<'_>) -> Checked {
@@ -151,19 +151,19 @@ fn unsafe_effect(scenario: &mut Scenario<'_>) -> Checked {
     scenario.pending(&mut run)?;
     let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", false)?;
-    recovery.that(recovery.at("/reason").is_string(), "a reason")
+    recovery.check(recovery.value_at("/reason").is_string(), "a reason")
 }
 
 fn resumable(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", true)?;
     recovery.has("/reason", serde_json::Value::Null)?;
     let record = run.record(request("book", &json!({"seat": 1}))).with("idempotency_key", "key-1");
-    scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.expect_applied()?;
     let recovery = scenario.recovery(&run)?;
-    if recovery.at("/pending/0/class") == "retry_safe" {
+    if recovery.value_at("/pending/0/class") == "retry_safe" {
         recovery.has("/resumable", true)?;
     }
     Ok(())

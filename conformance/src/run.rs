@@ -40,7 +40,7 @@ impl Run {
         Self { id, writer, epoch: 0, writer_seq: 1, journal_seq: 1, last: None, records: 0 }
     }
 
-    fn at(&mut self, payload: Value, writer_seq: u64, journal_seq: u64) -> Record {
+    fn numbered_record(&mut self, payload: Value, writer_seq: u64, journal_seq: u64) -> Record {
         self.records += 1;
         Record(json!({
             "run_id": self.id,
@@ -64,32 +64,32 @@ impl Run {
             journal_seq = self.journal_seq;
             self.journal_seq += 1;
         }
-        self.at(payload, writer_seq, journal_seq)
+        self.numbered_record(payload, writer_seq, journal_seq)
     }
 
     /// Builds a record of a kind that needs no claim.
-    pub(crate) fn unclaimed(&mut self, payload: Value) -> Record {
-        self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
+    pub(crate) fn unclaimed_record(&mut self, payload: Value) -> Record {
+        self.numbered_record(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
     /// Builds a decision on an effect, made at a revision. `evidence` is the id of the evidence that it adopts or
     /// overrules.
     pub(crate) fn decision(&mut self, effect: &str, decision: &str, revision: u64, evidence: Option<&str>) -> Record {
         let facts = json!({"revision": revision, "evidence": evidence});
-        self.unclaimed(payloads::resolution(effect, decision)).with("facts", facts)
+        self.unclaimed_record(payloads::resolution(effect, decision)).with("facts", facts)
     }
 
     /// Builds a claim that takes the run over at an epoch.
     pub(crate) fn claim(&mut self, writer: &str, epoch: u64) -> Record {
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": "conformance"});
-        self.at(claim, 0, 0).with("writer_id", writer).with("writer_epoch", epoch)
+        self.numbered_record(claim, 0, 0).with("writer_id", writer).with("writer_epoch", epoch)
     }
 
     /// Builds a batch of the writer's next records.
     pub(crate) fn batch(&mut self, payloads: Vec<Value>) -> Record {
         let first = self.writer_seq;
         let records: Vec<Value> = payloads.into_iter().map(|payload| self.record(payload).0).collect();
-        self.at(json!({"type": "batch", "records": records}), first, 0)
+        self.numbered_record(json!({"type": "batch", "records": records}), first, 0)
     }
 }
 

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Largest number of requests of one rule.
 const REQUESTS_MAX: u32 = 200;
-/// Longest part of a request or an answer in a report, characters.
-const TOLD_MAX: usize = 1000;
+/// Longest request or answer in a report, characters.
+const REPORT_CHARS_MAX: usize = 1000;
 
 /// A request whose answer differs from the expectation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Finding {
-    pub(crate) asked: String,
-    pub(crate) answered: String,
+    pub(crate) request: String,
+    pub(crate) answer: String,
     pub(crate) expected: String,
 }
 
@@ -73,54 +73,54 @@ impl<'a> Scenario<'a> {
     }
 
     pub(crate) fn get(&mut self, target: Target) -> Checked<Answer> {
-        let asked = clip(&format!("GET {}", target.as_str()));
-        self.ask(asked, |client, wait| client.get(&target, wait))
+        let request = clip(&format!("GET {}", target.as_str()));
+        self.ask(request, |client, wait| client.get(&target, wait))
     }
 
     pub(crate) fn post(&mut self, target: Target, body: String) -> Checked<Answer> {
-        let asked = clip(&format!("POST {} {body}", target.as_str()));
-        self.ask(asked, |client, wait| client.post(&target, body, wait))
+        let request = clip(&format!("POST {} {body}", target.as_str()));
+        self.ask(request, |client, wait| client.post(&target, body, wait))
     }
 
     fn ask(
         &mut self,
-        asked: String,
+        request: String,
         send: impl FnOnce(&Client, Duration) -> Result<Received, String>,
     ) -> Checked<Answer> {
         self.requests += 1;
-        let left = self.left();
-        let sent = if left.is_zero() || self.requests > REQUESTS_MAX {
+        let remaining = self.remaining();
+        let sent = if remaining.is_zero() || self.requests > REQUESTS_MAX {
             Err("not sent, because the rule reached its time limit or its maximum of requests".to_owned())
         } else {
-            send(self.client, left)
+            send(self.client, remaining)
         };
-        let Received { status, content_type, body } = sent.map_err(|answered| {
-            let finding = Finding { asked: asked.clone(), answered, expected: "an answer in time".to_owned() };
+        let Received { status, content_type, body } = sent.map_err(|answer| {
+            let finding = Finding { request: request.clone(), answer, expected: "an answer in time".to_owned() };
             Stop { needs: None, finding }
         })?;
         let json = serde_json::from_str(&body).unwrap_or_default();
-        Ok(Answer { asked, status, content_type, text: body, json })
+        Ok(Answer { request, status, content_type, text: body, json })
     }
 
     /// Returns the time limit of the next answer.
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT)
     }
 
     /// Opens a run's tail from its beginning. The tail then also returns records that are appended later.
-    pub(crate) fn follow(&mut self, run: &Run) -> Checked<Followed> {
+    pub(crate) fn open_tail(&mut self, run: &Run) -> Checked<Tail> {
         let target = Target::run(&run.id).path("/tail").with("from", "beginning");
-        let asked = format!("GET {}", target.as_str());
-        let opened = self.client.events(&target, self.left());
-        opened.map(|events| Followed { events, asked: asked.clone() }).map_err(|answered| {
-            let finding = Finding { asked, answered, expected: "a stream of events".to_owned() };
+        let request = format!("GET {}", target.as_str());
+        let opened = self.client.events(&target, self.remaining());
+        opened.map(|events| Tail { events, request: request.clone() }).map_err(|answer| {
+            let finding = Finding { request, answer, expected: "a stream of events".to_owned() };
             Stop { needs: None, finding }
         })
     }
 
     /// Returns the next line of a tail.
-    pub(crate) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
-        let answered = match self.client.next(&mut followed.events, self.left()) {
+    pub(crate) fn next(&mut self, tail: &mut Tail) -> Checked<Value> {
+        let answer = match self.client.next(&mut tail.events, self.remaining()) {
             Ok(Some(data)) => match serde_json::from_str(&data) {
                 Ok(line) => return Ok(line),
                 Err(_) => data,
@@ -128,13 +128,13 @@ impl<'a> Scenario<'a> {
             Ok(None) => "the stream ended".to_owned(),
             Err(why) => why,
         };
-        let finding = Finding { asked: followed.asked.clone(), answered, expected: "another event".to_owned() };
+        let finding = Finding { request: tail.request.clone(), answer, expected: "another event".to_owned() };
         Err(Stop { needs: None, finding })
     }
 
     /// Queries a run at least up to its last append.
-    pub(crate) fn of(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
-        let mut target = fresh(Target::run(&run.id).path(path), run);
+    pub(crate) fn query_run(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
+        let mut target = with_consistency(Target::run(&run.id).path(path), run);
         for (name, value) in query {
             target = target.with(name, value);
         }
@@ -143,31 +143,31 @@ impl<'a> Scenario<'a> {
 
     /// Queries the run itself, without a subpath.
     pub(crate) fn head(&mut self, run: &Run) -> Checked<Answer> {
-        self.of(run, "", &[])?.ok()
+        self.query_run(run, "", &[])?.ok()
     }
 
     pub(crate) fn recovery(&mut self, run: &Run) -> Checked<Answer> {
-        self.of(run, "/recovery", &[])?.ok()
+        self.query_run(run, "/recovery", &[])?.ok()
     }
 
     pub(crate) fn lookup(&mut self, run: &Run, tool: &str, arguments: &Value) -> Checked<Answer> {
-        self.of(run, "/lookup", &[("tool", tool), ("args", &arguments.to_string())])?.ok()
+        self.query_run(run, "/lookup", &[("tool", tool), ("args", &arguments.to_string())])?.ok()
     }
 
     /// Queries the open or the ended items of one of the run's lists.
-    pub(crate) fn standing(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
-        self.of(run, &format!("/standing/{list}"), &[("ended", if ended { "true" } else { "false" })])?.ok()
+    pub(crate) fn query_items(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
+        self.query_run(run, &format!("/standing/{list}"), &[("ended", if ended { "true" } else { "false" })])?.ok()
     }
 
     /// Queries the facts that hold `seconds` after [`CLOCK`](crate::run::CLOCK).
     pub(crate) fn facts(&mut self, run: &Run, seconds: u64) -> Checked<Answer> {
         let at = format!("2026-11-22T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
-        self.of(run, "/facts", &[("at", &at)])?.ok()
+        self.query_run(run, "/facts", &[("at", &at)])?.ok()
     }
 
     /// Queries records by their summaries.
     pub(crate) fn events(&mut self, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
-        let mut target = fresh(Target::new("/v1/events"), run).with("limit", 1000);
+        let mut target = with_consistency(Target::new("/v1/events"), run).with("limit", 1000);
         for (name, value) in query {
             target = target.with(name, value);
         }
@@ -182,27 +182,27 @@ impl<'a> Scenario<'a> {
     /// Appends a record and returns its outcome.
     pub(crate) fn send(&mut self, run: &mut Run, record: &Record) -> Checked<Answer> {
         let answer = self.body(run, record.0.to_string())?.ok()?;
-        run.seen(&answer);
+        run.note_position(&answer);
         Ok(answer)
     }
 
     /// Appends the writer's next record, which must be applied. Returns its id.
-    pub(crate) fn say(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
+    pub(crate) fn append(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
         let record = run.record(payload);
-        self.send(run, &record)?.applied()?;
+        self.send(run, &record)?.expect_applied()?;
         Ok(record.id().to_owned())
     }
 
     /// Appends a record of a kind that needs no claim. It must be applied.
     pub(crate) fn decide(&mut self, run: &mut Run, payload: Value) -> Checked<Answer> {
-        let record = run.unclaimed(payload);
-        self.send(run, &record)?.applied()
+        let record = run.unclaimed_record(payload);
+        self.send(run, &record)?.expect_applied()
     }
 
     /// Claims the run for `writer` at the next epoch.
     pub(crate) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
         let record = run.claim(writer, run.epoch + 1);
-        let answer = self.send(run, &record)?.applied().needs("claim_applied")?;
+        let answer = self.send(run, &record)?.expect_applied().needs("claim_applied")?;
         (run.writer, run.epoch, run.writer_seq) = (writer.to_owned(), run.epoch + 1, 1);
         Ok(answer)
     }
@@ -211,19 +211,19 @@ impl<'a> Scenario<'a> {
     pub(crate) fn evidence(&mut self, run: &mut Run, result: Value) -> Checked<String> {
         let late = run.clone().record(result).with("writer_epoch", run.epoch + 7);
         let late = late.with("record_id", format!("late-{}", self.requests));
-        self.send(run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
+        self.send(run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
         Ok(late.id().to_owned())
     }
 
     /// Appends a tool call request, which stays pending. Returns its id.
     pub(crate) fn pending(&mut self, run: &mut Run) -> Checked<String> {
-        self.say(run, payloads::request("book", &serde_json::json!({"seat": 1})))
+        self.append(run, payloads::request("book", &serde_json::json!({"seat": 1})))
     }
 }
 
 impl Run {
     /// Makes later reads include the position in `answer`.
-    pub(crate) fn seen(&mut self, answer: &Answer) {
+    pub(crate) fn note_position(&mut self, answer: &Answer) {
         let last = answer.json.as_array().and_then(|all| all.last()).unwrap_or(&answer.json);
         let position = &last["position"];
         if let (Some(partition), Some(offset)) = (position["partition"].as_u64(), position["offset"].as_u64()) {
@@ -234,12 +234,12 @@ impl Run {
 
 /// An open tail.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct Tail {
     events: Events,
-    asked: String,
+    request: String,
 }
 
-fn fresh(target: Target, run: &Run) -> Target {
+fn with_consistency(target: Target, run: &Run) -> Target {
     match run.last {
         Some((partition, offset)) => target.with("consistency", format!("at-least={partition}:{offset}")),
         None => target.with("consistency", "latest"),
@@ -247,7 +247,7 @@ fn fresh(target: Target, run: &Run) -> Target {
 }
 
 fn clip(text: &str) -> String {
-    match text.char_indices().nth(TOLD_MAX) {
+    match text.char_indices().nth(REPORT_CHARS_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
@@ -256,7 +256,7 @@ fn clip(text: &str) -> String {
 /// An answer and its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    asked: String,
+    request: String,
     pub(crate) status: u16,
     pub(crate) content_type: String,
     pub(crate) text: String,
@@ -265,81 +265,85 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Returns the failure that this answer is not the expected one.
-    pub(crate) fn fails(&self, expected: impl Into<String>) -> Stop {
-        let answered = clip(&format!("{} {}", self.status, self.text));
-        Stop { needs: None, finding: Finding { asked: self.asked.clone(), answered, expected: expected.into() } }
+    pub(crate) fn failure(&self, expected: impl Into<String>) -> Stop {
+        let answer = clip(&format!("{} {}", self.status, self.text));
+        Stop { needs: None, finding: Finding { request: self.request.clone(), answer, expected: expected.into() } }
     }
 
-    /// Fails with `expected` unless `is_so`.
-    pub(crate) fn that(&self, is_so: bool, expected: impl Into<String>) -> Checked {
-        if is_so { Ok(()) } else { Err(self.fails(expected)) }
+    /// Fails with `expected` unless `is_expected`.
+    pub(crate) fn check(&self, is_expected: bool, expected: impl Into<String>) -> Checked {
+        if is_expected { Ok(()) } else { Err(self.failure(expected)) }
     }
 
     pub(crate) fn ok(self) -> Checked<Self> {
-        self.that(self.status == 200, "status 200")?;
+        self.check(self.status == 200, "status 200")?;
         Ok(self)
     }
 
     /// Returns the value at a JSON pointer, or null if absent.
-    pub(crate) fn at(&self, pointer: &str) -> &Value {
+    pub(crate) fn value_at(&self, pointer: &str) -> &Value {
         self.json.pointer(pointer).unwrap_or(&Value::Null)
     }
 
     pub(crate) fn has(&self, pointer: &str, value: impl Into<Value>) -> Checked {
         let value = value.into();
-        self.that(*self.at(pointer) == value, format!("{value} at {pointer}"))
+        self.check(*self.value_at(pointer) == value, format!("{value} at {pointer}"))
     }
 
     /// Returns the list at a JSON pointer.
     pub(crate) fn list(&self, pointer: &str) -> Checked<&Vec<Value>> {
-        self.at(pointer).as_array().ok_or_else(|| self.fails(format!("a list at {pointer}")))
+        self.value_at(pointer).as_array().ok_or_else(|| self.failure(format!("a list at {pointer}")))
     }
 
     /// Checks that `member` of a list's items has these values, in this order.
     pub(crate) fn lists(&self, pointer: &str, member: &str, values: &[&str]) -> Checked {
-        let found: Vec<&str> =
+        let actual: Vec<&str> =
             self.list(pointer)?.iter().map(|item| item[member].as_str().unwrap_or_default()).collect();
-        self.that(found == values, format!("{member} {values:?} in {pointer}"))
+        self.check(actual == values, format!("{member} {values:?} in {pointer}"))
     }
 
     /// Returns the only item of a list.
     pub(crate) fn only(&self, pointer: &str) -> Checked<&Value> {
         match self.list(pointer)?.as_slice() {
             [item] => Ok(item),
-            _ => Err(self.fails(format!("one item in {pointer}"))),
+            _ => Err(self.failure(format!("one item in {pointer}"))),
         }
     }
 
     /// Checks that the record was applied.
-    pub(crate) fn applied(self) -> Checked<Self> {
-        self.that(self.at("/outcome") == "applied" && self.at("/reason").is_null(), "outcome applied, reason null")?;
+    pub(crate) fn expect_applied(self) -> Checked<Self> {
+        self.check(
+            self.value_at("/outcome") == "applied" && self.value_at("/reason").is_null(),
+            "outcome applied, reason null",
+        )?;
         Ok(self)
     }
 
     /// Checks that the record was refused for this reason.
-    pub(crate) fn refused(self, reason: &str) -> Checked<Self> {
-        let is_refused = self.at("/outcome") == "refused" && self.at("/reason") == reason;
-        self.that(is_refused, format!("outcome refused, reason {reason}"))?;
+    pub(crate) fn expect_refused(self, reason: &str) -> Checked<Self> {
+        let is_refused = self.value_at("/outcome") == "refused" && self.value_at("/reason") == reason;
+        self.check(is_refused, format!("outcome refused, reason {reason}"))?;
         Ok(self)
     }
 
     /// Checks that the record repeats an earlier one and got the reason and position of `first`.
-    pub(crate) fn repeats(&self, first: &Self) -> Checked {
-        let is_repeat = self.at("/outcome") == "repeat"
-            && self.at("/reason") == first.at("/reason")
-            && self.at("/position") == first.at("/position");
-        let expected = format!("outcome repeat, reason {}, position {}", first.at("/reason"), first.at("/position"));
-        self.that(is_repeat, expected)
+    pub(crate) fn expect_repeat(&self, first: &Self) -> Checked {
+        let is_repeat = self.value_at("/outcome") == "repeat"
+            && self.value_at("/reason") == first.value_at("/reason")
+            && self.value_at("/position") == first.value_at("/position");
+        let expected =
+            format!("outcome repeat, reason {}, position {}", first.value_at("/reason"), first.value_at("/position"));
+        self.check(is_repeat, expected)
     }
 
     /// Checks that the answer is a problem with this status and kind.
-    pub(crate) fn problem(&self, status: u16, kind: &str) -> Checked {
-        let is_problem = self.status == status && self.at("/kind") == kind;
-        self.that(is_problem, format!("status {status} and a problem of kind {kind}"))
+    pub(crate) fn expect_problem(&self, status: u16, kind: &str) -> Checked {
+        let is_problem = self.status == status && self.value_at("/kind") == kind;
+        self.check(is_problem, format!("status {status} and a problem of kind {kind}"))
     }
 
     /// Returns the position of the appended record as `P:O`.
-    pub(crate) fn place(&self) -> String {
-        format!("{}:{}", self.at("/position/partition"), self.at("/position/offset"))
+    pub(crate) fn position_text(&self) -> String {
+        format!("{}:{}", self.value_at("/position/partition"), self.value_at("/position/offset"))
     }
 }

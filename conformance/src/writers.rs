@@ -72,45 +72,45 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn claim_applied(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     scenario.claim(&mut run, "one")?;
     let head = scenario.head(&run)?;
     head.has("/epoch", 1)?;
     head.has("/writer_id", "one")?;
     head.has("/next_journal_seq", 2)?;
-    scenario.say(&mut run, turn("b"))?;
+    scenario.append(&mut run, turn("b"))?;
     scenario.claim(&mut run, "two")?;
-    scenario.say(&mut run, turn("c")).map(drop)
+    scenario.append(&mut run, turn("c")).map(drop)
 }
 
 fn claim_lost(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let early = run.claim("early", 2);
-    scenario.send(&mut run, &early)?.refused("fenced")?;
+    scenario.send(&mut run, &early)?.expect_refused("fenced")?;
     scenario.claim(&mut run, "one")?;
     let late = run.claim("two", 1);
-    scenario.send(&mut run, &late)?.refused("fenced")?;
+    scenario.send(&mut run, &late)?.expect_refused("fenced")?;
     scenario.head(&run)?.has("/writer_id", "one")
 }
 
 fn claim_reuses_id(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    let id = scenario.say(&mut run, turn("a"))?;
+    let id = scenario.append(&mut run, turn("a"))?;
     let claim = run.claim("one", 1).with("record_id", id);
-    scenario.send(&mut run, &claim)?.refused("conflict").map(drop)
+    scenario.send(&mut run, &claim)?.expect_refused("conflict").map(drop)
 }
 
 fn claim_served(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("a"))?;
     let body = json!({"claimed_by": "conformance"}).to_string();
     let claim = scenario.post(Target::run(&run.id).path("/claims"), body)?.ok().needs("claim_applied")?;
-    run.seen(&claim);
+    run.note_position(&claim);
     claim.has("/epoch", 1)?;
     claim.has("/next_journal_seq", 2)?;
     let head = scenario.head(&run)?;
-    head.has("/writer_id", claim.at("/writer_id").clone())?;
-    claim.has("/hash", head.at("/hash").clone())
+    head.has("/writer_id", claim.value_at("/writer_id").clone())?;
+    claim.has("/hash", head.value_at("/hash").clone())
 }
 
 fn claim_resent(scenario: &mut Scenario<'_>) -> Checked {
@@ -123,32 +123,32 @@ fn claim_resent(scenario: &mut Scenario<'_>) -> Checked {
     let again = scenario.post(target(), body.clone())?.ok()?;
     again.has("/writer_id", "one")?;
     again.has("/epoch", 1)?;
-    again.has("/position", first.at("/position").clone())?;
+    again.has("/position", first.value_at("/position").clone())?;
     scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
     let late = scenario.post(target(), body)?;
-    run.seen(&late);
-    late.problem(409, "claim_lost")
+    run.note_position(&late);
+    late.expect_problem(409, "claim_lost")
 }
 
 fn claim_only_if(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    let read = scenario.head(&run)?.at("/hash").clone();
-    scenario.say(&mut run, turn("b"))?;
+    scenario.append(&mut run, turn("a"))?;
+    let read = scenario.head(&run)?.value_at("/hash").clone();
+    scenario.append(&mut run, turn("b"))?;
     let target = || Target::run(&run.id).path("/claims");
     let claim = |hash: &Value| json!({"only_if": {"hash": hash}}).to_string();
-    scenario.post(target(), claim(&read))?.problem(409, "conflict").needs("hash_of_applied")?;
+    scenario.post(target(), claim(&read))?.expect_problem(409, "conflict").needs("hash_of_applied")?;
     let head = scenario.head(&run)?;
     head.has("/epoch", 0)?;
-    scenario.post(target(), claim(head.at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
+    scenario.post(target(), claim(head.value_at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
 }
 
 fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.claim(&mut run, "one")?;
-    let id = scenario.say(&mut run, turn("a"))?;
+    let id = scenario.append(&mut run, turn("a"))?;
     scenario.claim(&mut run, "two")?;
-    let answer = scenario.of(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+    let answer = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
     answer.has("/outcome", "applied")?;
     answer.has("/epoch", 2)?;
     answer.has("/writer_id", "two")
@@ -158,15 +158,15 @@ fn record_writer(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.claim(&mut run, "one")?;
     let record = run.record(turn("a"));
-    scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.expect_applied()?;
     scenario.claim(&mut run, "two")?;
     let again = record.with("writer_id", "two").with("writer_epoch", 2).with("writer_seq", 1);
     let repeat = scenario.post(Target::run(&run.id).path("/records"), again.0.to_string())?.ok()?;
     repeat.has("/outcome", "repeat").needs("repeat_of_applied")?;
-    run.seen(&repeat);
+    run.note_position(&repeat);
     let id = again.0["record_id"].as_str().unwrap_or_default().to_owned();
-    let found = scenario.of(&run, "/outcome", &[("record_id", &id)])?.ok()?;
-    for answer in [repeat, found] {
+    let outcome = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+    for answer in [repeat, outcome] {
         answer.has("/record_writer/writer_id", "one")?;
         answer.has("/record_writer/epoch", 1)?;
     }
@@ -180,7 +180,7 @@ fn append_reads_back(scenario: &mut Scenario<'_>) -> Checked {
     for (writer, epoch, outcome) in [("one", 1, "applied"), ("two", 2, "repeat")] {
         let target = Target::run(&run.id).path("/records").with("consistency", "latest");
         let answer = scenario.post(target, record.0.to_string())?.ok()?;
-        run.seen(&answer);
+        run.note_position(&answer);
         answer.has("/outcome", outcome).needs("repeat_of_applied")?;
         answer.has("/writer/writer_id", writer)?;
         answer.has("/writer/epoch", epoch)?;
@@ -199,19 +199,19 @@ fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {
         members.remove("writer_id");
         members.remove("writer_epoch");
     }
-    scenario.send(&mut run, &record)?.refused("fenced").needs("fenced_writer").map(drop)
+    scenario.send(&mut run, &record)?.expect_refused("fenced").needs("fenced_writer").map(drop)
 }
 
 fn renumbered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
-    scenario.say(&mut run, turn("a"))?;
-    scenario.say(&mut run, turn("z"))?;
+    scenario.append(&mut run, turn("a"))?;
+    scenario.append(&mut run, turn("z"))?;
     // The writer_seq is consumed, as if another server had assigned it to another record.
     let lost = run.record(turn("b")).with("writer_seq", 1);
-    scenario.send(&mut run, &lost)?.refused("conflict").needs("conflict_number")?;
+    scenario.send(&mut run, &lost)?.expect_refused("conflict").needs("conflict_number")?;
     let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
-    let applied = scenario.send(&mut run, &again)?.applied().needs("numbers_filled_in")?;
-    scenario.send(&mut run, &again)?.repeats(&applied).needs("repeat_of_applied")?;
+    let applied = scenario.send(&mut run, &again)?.expect_applied().needs("numbers_filled_in")?;
+    scenario.send(&mut run, &again)?.expect_repeat(&applied).needs("repeat_of_applied")?;
     scenario.head(&run)?.has("/records", 3)
 }
 
@@ -223,7 +223,7 @@ fn filled_in(scenario: &mut Scenario<'_>) -> Checked {
             members.remove("writer_seq");
             members.remove("journal_seq");
         }
-        scenario.send(&mut run, &record)?.applied()?;
+        scenario.send(&mut run, &record)?.expect_applied()?;
         let head = scenario.head(&run)?;
         head.has("/next_writer_seq", number + 1)?;
         head.has("/next_journal_seq", number + 1)?;

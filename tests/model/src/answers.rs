@@ -228,9 +228,9 @@ impl Model {
         json!({"effects": self.seen().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
 
-    /// `standing`: the open or ended items of a family (`approval`, `wake`, `run_message`, `write_back`,
+    /// `standing`: returns the open or ended items of a family (`approval`, `wake`, `run_message`, `write_back`,
     /// `code_edit_proposal`, `agent_pool`) in one run, by id.
-    pub fn standing(&self, run_id: &str, family: &str, ended: bool) -> Value {
+    pub fn family_items(&self, run_id: &str, family: &str, ended: bool) -> Value {
         json!({"standing": self.run(run_id).map(|seen| seen.family_items(family, ended)).unwrap_or_default()})
     }
 
@@ -315,8 +315,8 @@ impl Model {
         }
     }
 
-    /// The outcome of the first record with an id, if that record was applied or refused for its content.
-    pub fn known(&self, run_id: &str, record_id: &str) -> Value {
+    /// Returns the outcome of the first record with an id, or null if the run has no such record.
+    pub fn first_outcome(&self, run_id: &str, record_id: &str) -> Value {
         let number = hashes::partition_of(run_id, self.journal.partitions);
         let run = self.partitions.get(number as usize).and_then(|partition| partition.runs.get(run_id));
         let first = run.and_then(|run| run.by_id(record_id));
@@ -410,7 +410,7 @@ impl Model {
                     .map(|occurrence| self.lookup(seen.run_id, &fingerprint, Some(occurrence)))
                     .collect::<Vec<_>>()
             });
-            let standing = |family| [false, true].map(|ended| self.standing(seen.run_id, family, ended));
+            let standing = |family| [false, true].map(|ended| self.family_items(seen.run_id, family, ended));
             runs.push(json!({
                 "recover": self.recover(seen.run_id),
                 "lookups": lookups.collect::<Vec<_>>(),

@@ -119,7 +119,7 @@ impl<A: Answers> Both<'_, A> {
         for (family, index) in FAMILIES {
             for ended in [false, true] {
                 let rows = |run_id: &String| {
-                    let rows = self.model.standing(run_id, family, ended)["standing"].clone();
+                    let rows = self.model.family_items(run_id, family, ended)["standing"].clone();
                     let rows = rows.as_array().cloned().unwrap_or_default();
                     rows.into_iter().map(|row| json!([run_id, row])).collect::<Vec<_>>()
                 };
@@ -193,7 +193,7 @@ impl<A: Answers> Both<'_, A> {
         }
         for (family, index) in FAMILIES {
             for ended in [false, true] {
-                let model = self.model.standing(run_id, family, ended)["standing"].clone();
+                let model = self.model.family_items(run_id, family, ended)["standing"].clone();
                 let answer = self.product.open_items(id, index, ended, limit).map(Value::from);
                 self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, answer)?;
             }
@@ -290,7 +290,7 @@ impl<A: Answers> Both<'_, A> {
                 self.outcome(delivery, index, run_id, inner)?;
             }
             let record_id = record["record_id"].as_str().unwrap_or_default();
-            let model = self.model.known(run_id, record_id);
+            let model = self.model.first_outcome(run_id, record_id);
             let id = RecordId::new(record_id).expect("a record of the history has an id");
             let answer = self.product.by_id(RunId::new(run_id).expect("a run has an id"), id).map(unnumbered);
             self.equal(&format!("the record {record_id} of {run_id}"), &model, answer)?;

@@ -324,7 +324,7 @@ impl State {
     /// The outcome of the first record under an id; null if there is none.
     pub(super) fn outcome_by_id(&self, view: &Model, run_id: &str, record_id: &str) -> Value {
         if !self.is_wrong("partition_of_run") {
-            return view.known(run_id, record_id);
+            return view.first_outcome(run_id, record_id);
         }
         let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
         let line = lines.into_iter().find(|line| line["record_id"] == record_id);
@@ -364,7 +364,7 @@ impl State {
     pub(super) fn list_open_items(&self, asked: &Asked, run_id: &str, list: &str) -> Answer {
         let view = self.view(asked, run_id, "standing")?;
         let family = LISTS.iter().find(|(name, _)| *name == list).ok_or_else(|| not_found("no such list"))?.1;
-        let mut items = view.standing(run_id, family, asked.is("ended"));
+        let mut items = view.family_items(run_id, family, asked.is("ended"));
         items["next_cursor"] = Value::Null;
         ok(&items)
     }

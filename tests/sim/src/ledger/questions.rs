@@ -50,7 +50,7 @@ impl Question {
             Self::Run(run_id) => model.head(run_id),
             Self::Lookup { run_id, fingerprint, occurrence } => model.lookup(run_id, fingerprint, *occurrence),
             Self::Known { run_id, record_id } => {
-                let mut outcome = model.known(run_id, record_id);
+                let mut outcome = model.first_outcome(run_id, record_id);
                 if outcome.is_object() {
                     let head = model.head(run_id);
                     (outcome["epoch"], outcome["writer_id"]) = (head["epoch"].clone(), head["writer_id"].clone());

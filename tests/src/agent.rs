@@ -62,7 +62,7 @@ impl Agent {
     }
 
     /// Continues after these last numbers, of the writer and of the run.
-    pub fn go_on(&mut self, writer_seq: WriterSeq, journal_seq: JournalSeq) {
+    pub fn continue_after(&mut self, writer_seq: WriterSeq, journal_seq: JournalSeq) {
         (self.writer_seq, self.journal_seq) = (writer_seq, journal_seq);
     }
 

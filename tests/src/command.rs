@@ -126,12 +126,12 @@ pub struct Runlog {
 
 impl Runlog {
     /// Commands against the server at `url`.
-    pub fn at(url: &str) -> Self {
+    pub fn for_server(url: &str) -> Self {
         Self { server: Some(url.to_owned()) }
     }
 
     /// Commands without a server.
-    pub fn nowhere() -> Self {
+    pub fn without_server() -> Self {
         Self::default()
     }
 

@@ -95,7 +95,7 @@ pub struct Site {
     /// Its address.
     pub address: SocketAddr,
     answer: Arc<Mutex<String>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Site {
@@ -108,7 +108,7 @@ impl Site {
         let config =
             config.with_no_client_auth().with_single_cert(chain.context("no chain")?, key.context("no key")?)?;
         let (acceptor, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await?);
-        let site = Self { address: listener.local_addr()?, answer: Arc::default(), asked: Arc::default() };
+        let site = Self { address: listener.local_addr()?, answer: Arc::default(), requests: Arc::default() };
         let served = site.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -130,7 +130,7 @@ impl Site {
                         line.clear();
                     }
                     request.read_exact(&mut vec![0; length]).await.ok();
-                    site.asked.fetch_add(1, Ordering::Relaxed);
+                    site.requests.fetch_add(1, Ordering::Relaxed);
                     let answer = site.answer.lock().map(|answer| answer.clone()).unwrap_or_default();
                     stream.write_all(answer.as_bytes()).await.ok();
                     stream.shutdown().await.ok();
@@ -141,7 +141,7 @@ impl Site {
     }
 
     /// Sets the answer to later requests: status, header lines with their line ends, and body.
-    pub fn answers(&self, status: &str, headers: &str, body: &str) {
+    pub fn set_answer(&self, status: &str, headers: &str, body: &str) {
         let answer =
             format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
         if let Ok(mut now) = self.answer.lock() {
@@ -150,7 +150,7 @@ impl Site {
     }
 
     /// The number of requests so far.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    pub fn request_count(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }

@@ -296,7 +296,7 @@ impl Site<'_> {
             let calls = audit::acknowledged(&url, &lists)?;
             let effects = audit::effects(ledger.clone(), &calls)?;
             probes.iter().try_for_each(|probe| probe.check(&url, &stood))?;
-            let verification = crate::command::Runlog::at(&url).json(&["verify"])?.exits(0)?;
+            let verification = crate::command::Runlog::for_server(&url).json(&["verify"])?.exits(0)?;
             ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
             audited = Some((calls.len(), effects));
         }

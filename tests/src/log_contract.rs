@@ -90,11 +90,11 @@ where
     P: Into<PartitionId> + Copy,
     O: Into<Offset> + Copy,
 {
-    log.reader(&from.iter().copied().map(place).collect::<Vec<_>>()).expect("the log gives a reader")
+    log.reader(&from.iter().copied().map(log_position).collect::<Vec<_>>()).expect("the log gives a reader")
 }
 
 /// A partition and an offset in the log's types.
-pub fn place((partition, offset): (impl Into<PartitionId>, impl Into<Offset>)) -> (PartitionId, Offset) {
+pub fn log_position((partition, offset): (impl Into<PartitionId>, impl Into<Offset>)) -> (PartitionId, Offset) {
     (partition.into(), offset.into())
 }
 

@@ -132,7 +132,7 @@ impl Server {
 
     /// Commands against this server.
     pub fn runlog(&self) -> Runlog {
-        Runlog::at(&self.url)
+        Runlog::for_server(&self.url)
     }
 
     /// Its stderr so far.

@@ -46,7 +46,7 @@ impl Counts {
 #[test]
 fn the_pure_projection_answers_as_the_model_does() {
     let (counts, answers) = (Counts::new(), AtomicU64::new(0));
-    let seeds = each_seed(cores(), Budget::of("RUNLOG_SEEDS", TIME), |seed| {
+    let seeds = each_seed(cores(), Budget::from_env("RUNLOG_SEEDS", TIME), |seed| {
         let checked = agreement::pure(seed, None).map_err(|difference| difference.to_string())?;
         counts.add(checked.model.rules());
         answers.fetch_add(checked.answers, Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn a_model_that_lacks_a_rule_disagrees() {
 #[test]
 fn killed_at_any_point_the_projector_answers_as_the_model_does() {
     let (kills, answers) = (Mutex::new(disk::Kills::new()), AtomicU64::new(0));
-    let seeds = each_seed(cores(), Budget::of("RUNLOG_DISK_SEEDS", TIME), |seed| {
+    let seeds = each_seed(cores(), Budget::from_env("RUNLOG_DISK_SEEDS", TIME), |seed| {
         let (checked, killed) = disk::disk(seed).map_err(|difference| difference.to_string())?;
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         let mut kills = kills.lock().map_err(|_| "a seed panicked")?;

@@ -315,7 +315,7 @@ impl Model {
         }
     }
 
-    /// Returns the outcome of the first record with an id, or null if the run has no such record.
+    /// Returns the outcome of the first record with an id that was applied, or refused for its content; null without such a record.
     pub fn first_outcome(&self, run_id: &str, record_id: &str) -> Value {
         let number = hashes::partition_of(run_id, self.journal.partitions);
         let run = self.partitions.get(number as usize).and_then(|partition| partition.runs.get(run_id));

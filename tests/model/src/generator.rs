@@ -113,7 +113,7 @@ impl History {
     }
 
     /// The steps, each with its events for a reader that reads from the start.
-    pub fn told(&self) -> Vec<(Step, Vec<Event>)> {
+    pub fn steps_with_events(&self) -> Vec<(Step, Vec<Event>)> {
         let mut reader = Reader::new(self.journal.partitions);
         self.steps.iter().map(|step| (step.clone(), reader.see(step))).collect()
     }

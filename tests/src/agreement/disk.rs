@@ -124,7 +124,7 @@ pub fn disk(seed: u64) -> Result<(super::Checked, Kills), Difference> {
     let mut world = World::new(history.clone()).map_err(|error| at(0).failed(&error))?;
     let samples: BTreeSet<usize> = history.samples(LOOKS - 2).into_iter().collect();
     let (mut answers, mut position) = (0, 0);
-    for (step, events) in history.told() {
+    for (step, events) in history.steps_with_events() {
         let failed = |error: anyhow::Error| at(position).failed(&error);
         world.step(&step, &events).map_err(failed)?;
         let killed = world.settle().map_err(failed)?;

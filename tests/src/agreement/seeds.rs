@@ -32,7 +32,7 @@ pub struct Budget {
 
 impl Budget {
     /// The count in the environment variable, or `time` if the variable is unset. `RUNLOG_SEED` makes the count 1.
-    pub fn of(variable: &str, time: Duration) -> Self {
+    pub fn from_env(variable: &str, time: Duration) -> Self {
         let count = if number("RUNLOG_SEED").is_some() { Some(1) } else { number(variable) };
         count.map_or(Self { seeds: u64::MAX, time }, |seeds| Self { seeds, time: Duration::MAX })
     }
@@ -45,11 +45,11 @@ impl Budget {
 pub fn each_seed(threads: usize, budget: Budget, check: impl Fn(u64) -> Result<(), String> + Sync) -> u64 {
     const FAILURES_MAX: usize = 5;
     let from = number("RUNLOG_SEED").or_else(|| number("RUNLOG_SEEDS_FROM")).unwrap_or(0);
-    let (end, begun, ran) = (from.saturating_add(budget.seeds), Instant::now(), AtomicU64::new(0));
+    let (end, start, ran) = (from.saturating_add(budget.seeds), Instant::now(), AtomicU64::new(0));
     let (next, failures) = (AtomicU64::new(from), Mutex::new(Vec::new()));
     let work = || loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
-        let over = seed > from && begun.elapsed() > budget.time;
+        let over = seed > from && start.elapsed() > budget.time;
         if seed >= end || over || failures.lock().is_ok_and(|failures| failures.len() >= FAILURES_MAX) {
             return;
         }

@@ -171,7 +171,7 @@ impl Load {
             tasks.push(spawn(move || async move { running.await.map(|()| Histories::default()) }));
         }
         let (path, ended) = (folder.to_owned(), ending.clone());
-        let commands = urls.iter().map(|url| crate::command::Runlog::at(url)).collect::<Vec<_>>();
+        let commands = urls.iter().map(|url| crate::command::Runlog::for_server(url)).collect::<Vec<_>>();
         let importer = thread::spawn(move || importer::run(&path, &commands, &ended));
         Ok(Self { ending, tasks, importer, probes, world, servers, config })
     }

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use runlog_log::{Bounds, Kind, Log, Offset, PartitionId};
 
-use super::{PARTITIONS, PATIENCE, append, assert_drained, bounds, kind, place, read, reader, texts, wait};
+use super::{PARTITIONS, PATIENCE, append, assert_drained, bounds, kind, log_position, read, reader, texts, wait};
 
 pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
     let offsets = append(log, 0, &["a", "b", "c", "d"]).unwrap();
@@ -28,8 +28,8 @@ pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
 pub fn a_read_beyond_the_bounds_is_out_of_range(log: &Arc<dyn Log>) {
     append(log, 0, &["a"]).unwrap();
     let beyond = bounds(log, 0).end.next().unwrap();
-    assert_eq!(kind(log.reader(&[place((1, 0)), place((0, beyond))])), Kind::OutOfRange);
-    assert_eq!(kind(log.reader(&[place((1, 1))])), Kind::OutOfRange);
+    assert_eq!(kind(log.reader(&[log_position((1, 0)), log_position((0, beyond))])), Kind::OutOfRange);
+    assert_eq!(kind(log.reader(&[log_position((1, 1))])), Kind::OutOfRange);
     let mut reader = reader(log, &[(0, 0)]);
     assert_eq!(kind(reader.seek(0.into(), beyond)), Kind::OutOfRange);
     assert_eq!(kind(reader.seek(1.into(), 1.into())), Kind::OutOfRange);

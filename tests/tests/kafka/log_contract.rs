@@ -20,7 +20,7 @@ use runlog_tests::{
     log_contract::{
         PARTITIONS, PATIENCE, append, assert_drained, bounds,
         crash::{self, about},
-        kind, place, read, read_up_to, reader, texts, wait,
+        kind, log_position, read, read_up_to, reader, texts, wait,
     },
 };
 
@@ -75,7 +75,7 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
     }
     // A reader that starts at a control record delivers no record and still reaches the end.
     let end = bounds(&log, 0).end;
-    let mut at_marker = log.reader(&[place((0, end.saturating_sub(1)))]).unwrap();
+    let mut at_marker = log.reader(&[log_position((0, end.saturating_sub(1)))]).unwrap();
     assert_eq!(read_up_to(&mut at_marker, 0, end), []);
     // Seeks over control records, backwards and forwards, leave no stale position.
     at_marker.seek(0.into(), 1.into()).unwrap();

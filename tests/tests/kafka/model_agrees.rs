@@ -30,7 +30,7 @@ const SEEDS_JUDGED: u64 = 100;
 fn a_server_killed_while_it_reads_a_topic_answers_as_the_model_does() {
     let (figures, answers) = (Mutex::new(Figures::default()), AtomicU64::new(0));
     let broker = Broker::shared();
-    let seeds = each_seed(THREADS, Budget::of("RUNLOG_TRIALS", TIME), |seed| {
+    let seeds = each_seed(THREADS, Budget::from_env("RUNLOG_TRIALS", TIME), |seed| {
         let (checked, lived) = kafka(seed, broker).map_err(|difference| difference.to_string())?;
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         *figures.lock().map_err(|_| "a seed panicked")? += lived;

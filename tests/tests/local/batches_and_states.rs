@@ -117,7 +117,7 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
 /// Continues the agent's numbers after the applied records.
 fn continue_numbers(agent: &mut Agent, journal: &Journal) -> anyhow::Result<()> {
     let head = head(journal.store(), RunId::new(agent.run_id.as_str())?)?;
-    agent.go_on(head.next_writer_seq.saturating_sub(1), head.next_journal_seq.saturating_sub(1));
+    agent.continue_after(head.next_writer_seq.saturating_sub(1), head.next_journal_seq.saturating_sub(1));
     Ok(())
 }
 
@@ -189,9 +189,9 @@ fn every_kind_of_record_is_rebuilt_identically() -> anyhow::Result<()> {
         journal.fold(1)?;
     }
     // A payload in the content store, in a run without other records.
-    let mut held = Agent::new("held").turn("held elsewhere");
-    held.detach(0);
-    journal.append(&held);
+    let mut detached_turn = Agent::new("held").turn("held elsewhere");
+    detached_turn.detach(0);
+    journal.append(&detached_turn);
     journal.fold(1)?;
     // A kind of the partition's own records that has rows.
     let (family, who, why) = ("conversation_turn".to_owned(), "jo".to_owned(), "policy".to_owned());
@@ -452,7 +452,7 @@ fn a_paused_writers_decision_that_the_effect_did_not_happen_does_not_undo_a_late
     operators.body.facts.revision = Some(revision);
     journal.append(&operators);
     ensure!(only_pending(&mut journal)? == (Class::RetrySafe, revision + 1), "not done");
-    agent.go_on(WriterSeq::ZERO, JournalSeq::from(1));
+    agent.continue_after(WriterSeq::ZERO, JournalSeq::from(1));
     journal.append(&typed(&mut agent, &intent("e"))?);
     ensure!(only_pending(&mut journal)? == (Class::ReconcileRequired, revision + 2), "started again");
     journal.append(&paused);

@@ -17,7 +17,7 @@ const MEMORY_BYTES: [usize; 3] = [256 << 20, 64 << 10, 0];
 #[test]
 fn an_index_built_in_bulk_has_the_rows_of_the_live_fold() {
     let all = Mutex::new(Compared::default());
-    let seeds = each_seed(cores(), Budget::of("RUNLOG_BULK_SEEDS", TIME), |seed| {
+    let seeds = each_seed(cores(), Budget::from_env("RUNLOG_BULK_SEEDS", TIME), |seed| {
         let memory_bytes = MEMORY_BYTES[seed as usize % MEMORY_BYTES.len()];
         let compared =
             bulk(seed, memory_bytes).map_err(|error| format!("seed {seed}, {memory_bytes} bytes: {error:#}"))?;

@@ -36,7 +36,7 @@ const NOT_SHOWN: [(Rule, &str); 16] = [
 ];
 
 fn report(url: &str) -> anyhow::Result<Value> {
-    Runlog::at(url).json(&["conformance", "--partition-rules"])?.json()
+    Runlog::for_server(url).json(&["conformance", "--partition-rules"])?.json()
 }
 
 fn with(report: &Value, outcome: &str) -> BTreeSet<String> {
@@ -50,7 +50,7 @@ fn detail<'a>(report: &'a Value, name: &str) -> &'a str {
 }
 
 fn names() -> anyhow::Result<Vec<String>> {
-    let list = Runlog::nowhere().answer(&["conformance", "--list"])?;
+    let list = Runlog::without_server().answer(&["conformance", "--list"])?;
     let names = list["rules"].as_array().context("rules")?.iter().map(|rule| rule["name"].as_str().map(str::to_owned));
     names.collect::<Option<Vec<_>>>().context("each has a name")
 }
@@ -139,7 +139,7 @@ fn the_suite_has_every_rule_of_the_model_that_a_client_can_see() -> anyhow::Resu
 #[test]
 fn a_report_has_the_request_the_answer_and_the_expectation_of_a_failure() -> anyhow::Result<()> {
     let second = ReferenceServer::start(Some("gap"))?;
-    let runlog = Runlog::at(&second.url);
+    let runlog = Runlog::for_server(&second.url);
     let ran = runlog.plain(&["conformance", "--rule", "gap", "--rule", "ended", "--prefix", "mine"])?.exits(1)?;
     for part in [
         "fail      gap ",
@@ -155,6 +155,6 @@ fn a_report_has_the_request_the_answer_and_the_expectation_of_a_failure() -> any
     for wrong in [["conformance", "--rule", "nobody's"], ["conformance", "--rule", "skip_voids"]] {
         runlog.json(&wrong)?.exits(2)?;
     }
-    ensure!(Runlog::at("http://127.0.0.1:9").json(&["conformance"])?.exits(4)?.error_kind()? == "unavailable");
+    ensure!(Runlog::for_server("http://127.0.0.1:9").json(&["conformance"])?.exits(4)?.error_kind()? == "unavailable");
     Ok(())
 }

@@ -368,7 +368,7 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_if_the_fetch_fails
     );
     let (idp, failing, moved, long) =
         (idp.await.unwrap(), failing.await.unwrap(), moved.await.unwrap(), long.await.unwrap());
-    idp.answers("200 OK", "", &set(old.jwk("old")));
+    idp.set_answer("200 OK", "", &set(old.jwk("old")));
     failing.answers("500 Internal Server Error", "", "");
     moved.answers("302 Found", &format!("location: https://{}/\r\n", idp.address), "");
     long.answers("200 OK", "", &set(with(old.jwk("old"), "x5c", json!("x".repeat(1 << 20)))));
@@ -409,9 +409,9 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_if_the_fetch_fails
         "issuer untrusted",
     ])
     .await;
-    assert_eq!(idp.asked(), 1, "redirects are not followed");
+    assert_eq!(idp.request_count(), 1, "redirects are not followed");
 
-    idp.answers("200 OK", "", &set(new.jwk("new")));
+    idp.set_answer("200 OK", "", &set(new.jwk("new")));
     let start = tokio::time::Instant::now();
     // Unknown key names do not cause more fetches.
     let unknown = |nth: usize| new.sign(&header(&format!("unknown-{nth}")), &claims("agent"));
@@ -424,12 +424,12 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_if_the_fetch_fails
         }
     };
     tokio::time::timeout(2 * WAIT, rotated).await.expect("the new key is fetched");
-    assert_eq!(idp.asked(), 2, "in {:?}", start.elapsed());
+    assert_eq!(idp.request_count(), 2, "in {:?}", start.elapsed());
     assert_eq!(site.get("/v1/journal", &by_old).await.status, 401, "its key is gone");
 
-    idp.answers("503 Service Unavailable", "", "");
+    idp.set_answer("503 Service Unavailable", "", "");
     let failed = async {
-        while idp.asked() < 3 {
+        while idp.request_count() < 3 {
             assert_eq!(site.get("/v1/journal", &unknown(0)).await.status, 401);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

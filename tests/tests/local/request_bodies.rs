@@ -200,7 +200,7 @@ fn a_record_that_leaves_no_next_number_is_refused() -> anyhow::Result<()> {
 
 #[test]
 fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::Result<()> {
-    let found = |server: &Server, number: &str| {
+    let look_up = |server: &Server, number: &str| {
         let path = format!("/v1/runs/r/lookup?tool=pay&args=%7B%22n%22:{number}%7D");
         exchange(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     };
@@ -217,7 +217,7 @@ fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::
             let (status, answer) = post(server, RECORDS, &body)?;
             ensure!(status == 200 && answer["outcome"] == "applied", "{sent}: {answer}");
             for spelled in others.iter().chain([&sent]) {
-                let (status, answer) = found(server, spelled)?;
+                let (status, answer) = look_up(server, spelled)?;
                 let returned = format!(r#""arguments":{{"n":{sent}}}"#);
                 ensure!(status == 200 && answer.contains(&returned), "{sent} as {spelled}: {answer}");
             }

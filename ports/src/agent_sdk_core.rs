@@ -91,12 +91,12 @@ struct Inner {
 }
 
 /// A run's numbers, once they are read. Locked while the run is written.
-type RunNumbers = Arc<tokio::sync::Mutex<Option<Known>>>;
+type RunNumbers = Arc<tokio::sync::Mutex<Option<CachedNumbers>>>;
 
 /// A run's numbers, and the writer whose claim they were read after.
 #[derive(Debug)]
-struct Known {
-    of: Weak<Writer>,
+struct CachedNumbers {
+    claim: Weak<Writer>,
     numbers: Numbers,
 }
 
@@ -225,14 +225,14 @@ impl CheckpointStore for Journal {
 
     fn load_latest(&self, run_id: &RunId) -> Result<Option<RunCheckpoint>, AgentError> {
         let (inner, run_id) = (self.inner.clone(), self.inner.run_id(run_id)?);
-        let kept = self.inner.blocking.wait(async move { inner.checkpoints(&run_id).await })?;
-        Ok(checkpoints::latest(&kept, u64::MAX).cloned())
+        let checkpoints = self.inner.blocking.wait(async move { inner.checkpoints(&run_id).await })?;
+        Ok(checkpoints::latest(&checkpoints, u64::MAX).cloned())
     }
 
     fn load_at_or_before(&self, run_id: &RunId, cursor: &JournalCursor) -> Result<Option<RunCheckpoint>, AgentError> {
         let (inner, run_id) = (self.inner.clone(), self.inner.run_id(run_id)?);
-        let kept = self.inner.blocking.wait(async move { inner.checkpoints(&run_id).await })?;
-        Ok(checkpoints::latest(&kept, numbers::of_cursor(cursor)).cloned())
+        let checkpoints = self.inner.blocking.wait(async move { inner.checkpoints(&run_id).await })?;
+        Ok(checkpoints::latest(&checkpoints, numbers::number_of_cursor(cursor)).cloned())
     }
 
     fn prune(&self, run_id: &RunId, policy: CheckpointPrunePolicy) -> Result<CheckpointPruneReport, AgentError> {

@@ -103,11 +103,11 @@ fn failed(error: Error) -> StoreError {
 }
 
 fn of_session(session_id: &str) -> List {
-    List::of("bob-core.session", &[session_id])
+    List::new("bob-core.session", &[session_id])
 }
 
 fn of_call(session_id: &str, fingerprint: &str) -> List {
-    List::of("bob-core.call", &[session_id, fingerprint])
+    List::new("bob-core.call", &[session_id, fingerprint])
 }
 
 /// Adds an entry's record to the lists of its session and of its call.

@@ -266,7 +266,7 @@ fn conflicts(error: &Error) -> bool {
 }
 
 fn list(run_id: &RunId) -> List {
-    List::of("codetether.journal", &[run_id.as_str()])
+    List::new("codetether.journal", &[run_id.as_str()])
 }
 
 async fn read(runlog: &Runlog, run_id: &RunId, list: &List) -> Result<Vec<JournalEntry>, Error> {

@@ -20,7 +20,7 @@ pub(crate) struct List {
 impl List {
     /// The list for `parts`. Its value is the hexadecimal SHA-256 of the parts with 0x00 between them. Readers compare the parts
     /// themselves with the records they find.
-    pub(crate) fn of(name: &'static str, parts: &[&str]) -> Self {
+    pub(crate) fn new(name: &'static str, parts: &[&str]) -> Self {
         let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
             if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
         });

@@ -1,6 +1,6 @@
 //! Writes one record at a time per run, and retries until its outcome is known.
 
-use super::{Inner, Known, Numbers, record, sdk_error};
+use super::{CachedNumbers, Inner, Numbers, record, sdk_error};
 use crate::taken_over;
 use ::agent_sdk_core::{AgentError, JournalCursor, JournalRecord, replay::journal_cursor_for_seq};
 use runlog_producer::{
@@ -40,17 +40,19 @@ impl Inner {
         let run_id = self.run_id(&record.run_id)?;
         let mut ours = record::ours(&record, &run_id)?;
         let numbers = self.numbers(&run_id);
-        let mut known = numbers.lock().await;
+        let mut cached = numbers.lock().await;
         let writer = self.writers.writer(&run_id).await.map_err(|error| sdk_error(&error, false))?;
-        let numbers = self.load_numbers(&run_id, &writer, &mut known).await?;
+        let numbers = self.load_numbers(&run_id, &writer, &mut cached).await?;
         let number = record.journal_seq;
         let next = self.try_number(numbers, number);
         if !next {
             let last = numbers.last();
             // If it is not next, it can only be the record that already has its number.
-            let known = (1..=last).contains(&number).then(|| numbers.ours(number));
-            ours.place.journal_seq =
-                known.filter(|known| *known > 0).and_then(|known| JournalSeq::new(known).ok()).ok_or_else(|| {
+            let our_number = (1..=last).contains(&number).then(|| numbers.ours(number));
+            ours.place.journal_seq = our_number
+                .filter(|our_number| *our_number > 0)
+                .and_then(|our_number| JournalSeq::new(our_number).ok())
+                .ok_or_else(|| {
                     let message =
                         format!("journal_seq {number} of run {run_id} is not the next one: the last is {last}");
                     AgentError::contract_violation(message)
@@ -70,9 +72,9 @@ impl Inner {
             }
             Ok(_) if !next => {}
             // Another write, or a refused one, used a number: read the numbers again.
-            Ok(_) => *known = None,
+            Ok(_) => *cached = None,
             Err(failed) => {
-                *known = None;
+                *cached = None;
                 return Err(failed.into());
             }
         }
@@ -94,19 +96,19 @@ impl Inner {
         &self,
         run_id: &RunId,
         writer: &Arc<Writer>,
-        known: &'a mut Option<Known>,
+        cached: &'a mut Option<CachedNumbers>,
     ) -> Result<&'a mut Numbers, AgentError> {
-        let of = Arc::downgrade(writer);
+        let claim = Arc::downgrade(writer);
         // Discard numbers from an earlier claim of this process: another process may have written in between.
-        known.take_if(|read| !read.of.ptr_eq(&of));
-        if known.is_none() {
+        cached.take_if(|read| !read.claim.ptr_eq(&claim));
+        if cached.is_none() {
             // Boxed, because only the first append needs it.
             let (next, _) = Box::pin(writer.next()).await.map_err(|error| sdk_error(&error, false))?;
             let none = next == JournalSeq::from(1);
             let records = if none { Vec::new() } else { Box::pin(self.read(run_id, &RecordFilter::default())).await? };
-            *known = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
+            *cached = Some(CachedNumbers { claim: claim.clone(), numbers: Numbers::from_records(&records)? });
         }
-        Ok(&mut known.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
+        Ok(&mut cached.get_or_insert(CachedNumbers { claim, numbers: Numbers::default() }).numbers)
     }
 }
 

@@ -29,7 +29,7 @@ struct Segment {
 
 impl Numbers {
     /// The numbers of a run's records.
-    pub(super) fn of(records: &[JournalRecord]) -> Result<Self, AgentError> {
+    pub(super) fn from_records(records: &[JournalRecord]) -> Result<Self, AgentError> {
         let mut numbers = Self::default();
         for record in records.iter().filter(|record| record.body.record_kind.of_contract()) {
             let (number, id) = (record::number(record)?, record::id(record)?);
@@ -79,8 +79,8 @@ impl Numbers {
 
     /// Runlog's number of the last record whose SDK number is at most `theirs`; 0 if there is none.
     pub(super) fn ours(&self, theirs: u64) -> u64 {
-        let behind = self.segments.partition_point(|segment| segment.theirs <= theirs);
-        let segment = behind.checked_sub(1).and_then(|at| self.segments.get(at));
+        let end = self.segments.partition_point(|segment| segment.theirs <= theirs);
+        let segment = end.checked_sub(1).and_then(|index| self.segments.get(index));
         segment.map_or(0, |segment| segment.ours + (theirs - segment.theirs).min(segment.records - 1))
     }
 }
@@ -92,7 +92,7 @@ fn hash(id: &str) -> u64 {
 }
 
 /// The number in a cursor; 0 if it has none, as in the SDK.
-pub(super) fn of_cursor(cursor: &JournalCursor) -> u64 {
+pub(super) fn number_of_cursor(cursor: &JournalCursor) -> u64 {
     cursor.as_str().rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
 }
 

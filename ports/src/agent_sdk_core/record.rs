@@ -25,7 +25,7 @@ const ID: &str = "/record_id";
 
 /// Members that are kept beside a record, by JSON pointer. Sorted, because their order is part of the record's hash and must not
 /// depend on the features of `serde_json` that a host enables.
-type Kept = BTreeMap<String, Value>;
+type SdkMembers = BTreeMap<String, Value>;
 
 /// The record in the log's run `run_id`, not numbered yet.
 pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, AgentError> {
@@ -34,18 +34,18 @@ pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::J
         return Err(illegal(format!("has schema version {}", record.journal_schema_version)));
     }
     let mut ours = parse(record, run_id).map_err(&illegal)?;
-    let mut kept = kept(&ours)?;
-    kept.insert(NUMBER.into(), record.journal_seq.into());
-    kept.insert(TIME.into(), record.timestamp_millis.into());
+    let mut members = sdk_members(&ours)?;
+    members.insert(NUMBER.into(), record.journal_seq.into());
+    members.insert(TIME.into(), record.timestamp_millis.into());
     if record.run_id.as_str() != run_id.as_str() {
-        kept.insert(RUN.into(), record.run_id.as_str().into());
+        members.insert(RUN.into(), record.run_id.as_str().into());
     }
-    ours.body.unknown_fields = Some(text(&kept).map_err(illegal)?);
+    ours.body.unknown_fields = Some(text(&members).map_err(illegal)?);
     Ok(ours)
 }
 
-fn text(kept: &Kept) -> Result<String, String> {
-    serde_json::to_string(kept).map_err(|error| error.to_string())
+fn text(members: &SdkMembers) -> Result<String, String> {
+    serde_json::to_string(members).map_err(|error| error.to_string())
 }
 
 /// Parses the record's JSON as a server does that receives it, or says why it is refused.
@@ -62,11 +62,11 @@ fn parse(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalReco
 
 /// Gives the record another id in the log, made unique by its number.
 pub(super) fn rename(ours: &mut producer::JournalRecord, number: u64) -> Result<(), AgentError> {
-    let mut kept = kept(ours)?;
+    let mut members = sdk_members(ours)?;
     let id = RecordId::new(format!("{}#{number}", ours.body.record_id))
         .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))?;
-    kept.insert(ID.into(), std::mem::replace(&mut ours.body.record_id, id).as_str().into());
-    ours.body.unknown_fields = Some(text(&kept).map_err(AgentError::contract_violation)?);
+    members.insert(ID.into(), std::mem::replace(&mut ours.body.record_id, id).as_str().into());
+    ours.body.unknown_fields = Some(text(&members).map_err(AgentError::contract_violation)?);
     Ok(())
 }
 
@@ -78,20 +78,20 @@ pub(super) fn theirs(record: &producer::JournalRecord) -> Result<JournalRecord, 
 
 /// The SDK's number of a record; Runlog's `journal_seq` if another client wrote it.
 pub(super) fn number(record: &producer::JournalRecord) -> Result<u64, AgentError> {
-    let number = kept(record)?.get(NUMBER).and_then(Value::as_u64);
+    let number = sdk_members(record)?.get(NUMBER).and_then(Value::as_u64);
     Ok(number.unwrap_or_else(|| record.place.journal_seq.get()))
 }
 
 /// The SDK's id of a record.
 pub(super) fn id(record: &producer::JournalRecord) -> Result<String, AgentError> {
-    let kept = kept(record)?;
-    Ok(kept.get(ID).and_then(Value::as_str).unwrap_or(record.body.record_id.as_str()).to_owned())
+    let members = sdk_members(record)?;
+    Ok(members.get(ID).and_then(Value::as_str).unwrap_or(record.body.record_id.as_str()).to_owned())
 }
 
 /// The members kept beside a record.
-pub(super) fn kept(record: &producer::JournalRecord) -> Result<Kept, AgentError> {
-    let Some(kept) = &record.body.unknown_fields else { return Ok(Kept::new()) };
-    serde_json::from_str(kept).map_err(|error| foreign(&format!("record {}", record.body.record_id), &error))
+pub(super) fn sdk_members(record: &producer::JournalRecord) -> Result<SdkMembers, AgentError> {
+    let Some(members) = &record.body.unknown_fields else { return Ok(SdkMembers::new()) };
+    serde_json::from_str(members).map_err(|error| foreign(&format!("record {}", record.body.record_id), &error))
 }
 
 #[cfg(test)]

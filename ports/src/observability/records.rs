@@ -35,22 +35,22 @@ const UPDATED: &str = "tool_call_updated";
 
 /// The list of a run's turns.
 pub(super) fn turns(run: &str) -> List {
-    List::of("observability.turns", &[run])
+    List::new("observability.turns", &[run])
 }
 
 /// The list of the statements about a turn.
 pub(super) fn of_turn(run: &str, id: Uuid) -> List {
-    List::of("observability.turn", &[run, &id.to_string()])
+    List::new("observability.turn", &[run, &id.to_string()])
 }
 
 /// The list of the statements about a call.
 pub(super) fn of_call(run: &str, request_id: Uuid, call_id: &str) -> List {
-    List::of("observability.call", &[run, &request_id.to_string(), call_id])
+    List::new("observability.call", &[run, &request_id.to_string(), call_id])
 }
 
 /// The list of the statements about the calls that a message triggered.
 pub(super) fn of_parent(run: &str, parent_id: Uuid) -> List {
-    List::of("observability.parent", &[run, &parent_id.to_string()])
+    List::new("observability.parent", &[run, &parent_id.to_string()])
 }
 
 /// The id of the record that requests a call, made from the call's list: the same in every process.
@@ -148,7 +148,8 @@ pub(super) fn updated(
 
 /// The hash of a completed call's outcome.
 pub(super) fn outcome_hash(done: &ToolCallDone) -> Result<Option<String>, DbError> {
-    let hash = |text: &String| json("outcome_json", text).map(|json| List::of("", &[json.as_str()]).value().to_owned());
+    let hash =
+        |text: &String| json("outcome_json", text).map(|json| List::new("", &[json.as_str()]).value().to_owned());
     done.outcome_json.as_ref().map(hash).transpose()
 }
 

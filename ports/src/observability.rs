@@ -61,7 +61,7 @@ impl Store {
     pub fn atomically(&self, writes: Vec<Write>) -> Result<(), DbError> {
         let mut watchers = self.watchers();
         let changes = self.journal.wait(self.rows.write(writes))?;
-        watchers.tell(&changes);
+        watchers.notify(&changes);
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl Store {
     pub fn retract_turn(&self, id: Uuid, at_ms: i64, who: &str, why: &str) -> Result<(), DbError> {
         let mut watchers = self.watchers();
         let change = self.journal.wait(self.rows.retract_turn(id, at_ms, (who, why)))?;
-        watchers.tell(&[change]);
+        watchers.notify(&[change]);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Store {
     ) -> Result<(), DbError> {
         let mut watchers = self.watchers();
         let change = self.journal.wait(self.rows.retract_call((request_id, call_id), at_ms, (who, why)))?;
-        watchers.tell(&[change]);
+        watchers.notify(&[change]);
         Ok(())
     }
 

@@ -16,74 +16,74 @@ pub(super) struct Statement<T> {
     pub(super) validity: Validity,
     /// Its record.
     pub(super) record_id: String,
-    pub(super) said: T,
+    pub(super) event: T,
 }
 
 /// A statement about a turn. `None` retracts it.
-pub(super) type OfTurn = Option<ConversationTurn>;
+pub(super) type TurnEvent = Option<ConversationTurn>;
 
 /// A statement about a call.
 #[derive(Clone, Debug)]
-pub(super) enum OfCall {
+pub(super) enum CallEvent {
     Requested(ToolCallReq),
     /// With the hash of the outcome.
     Done(ToolCallDone, Option<String>),
     Retracted,
 }
 
-/// The statements up to `at` in order of precedence: the last one decides.
-fn until<T>(statements: &[Statement<T>], at: i64) -> Vec<&Statement<T>> {
-    let mut until: Vec<_> = statements.iter().filter(|statement| statement.validity.at <= at).collect();
+/// Returns the statements up to `at` in order of precedence: the last one decides.
+fn statements_until<T>(statements: &[Statement<T>], at: i64) -> Vec<&Statement<T>> {
+    let mut earlier: Vec<_> = statements.iter().filter(|statement| statement.validity.at <= at).collect();
     // A stable sort: equal ones keep the log's order.
-    until.sort_by_key(|statement| (statement.validity.at, statement.validity.is_valid));
-    until
+    earlier.sort_by_key(|statement| (statement.validity.at, statement.validity.is_valid));
+    earlier
 }
 
 /// The turn as of a time.
-pub(super) fn turn(statements: &[Statement<OfTurn>], at: i64) -> Option<ConversationTurn> {
-    let last = *until(statements, at).last()?;
-    last.said.clone().filter(|_| last.validity.is_valid)
+pub(super) fn turn_at(statements: &[Statement<TurnEvent>], at: i64) -> Option<ConversationTurn> {
+    let last = *statements_until(statements, at).last()?;
+    last.event.clone().filter(|_| last.validity.is_valid)
 }
 
 /// The call as of a time.
-pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
-    let until = until(statements, at);
-    decides(&until).filter(|last| last.validity.is_valid)?;
-    let asserted = || until.iter().rev().filter(|statement| statement.validity.is_valid);
+pub(super) fn call_at(statements: &[Statement<CallEvent>], at: i64) -> Option<ToolCall> {
+    let statements = statements_until(statements, at);
+    deciding_statement(&statements).filter(|last| last.validity.is_valid)?;
+    let asserted = || statements.iter().rev().filter(|statement| statement.validity.is_valid);
     let requests = || {
-        asserted().filter_map(|statement| match &statement.said {
-            OfCall::Requested(req) => Some(req),
+        asserted().filter_map(|statement| match &statement.event {
+            CallEvent::Requested(req) => Some(req),
             _ => None,
         })
     };
     let mut requested = requests().next()?.clone();
-    let done = asserted().find_map(|statement| match &statement.said {
-        OfCall::Done(done, _) => Some(done.clone()),
+    let done = asserted().find_map(|statement| match &statement.event {
+        CallEvent::Done(done, _) => Some(done.clone()),
         _ => None,
     });
     if let Some(done) = &done
-        && let Some(begun) = requests().find(|req| req.started_at.at <= done.ended_at.at)
+        && let Some(request_before_end) = requests().find(|req| req.started_at.at <= done.ended_at.at)
         && requested.started_at.at > done.ended_at.at
     {
-        requested.started_at = begun.started_at;
+        requested.started_at = request_before_end.started_at;
     }
     Some((requested, done))
 }
 
 /// The statement that decides whether the call exists. Its end does not: an end asserts only that the call ended.
-fn decides<'a>(until: &[&'a Statement<OfCall>]) -> Option<&'a Statement<OfCall>> {
-    until.iter().rev().find(|statement| !matches!(statement.said, OfCall::Done(..))).copied()
+fn deciding_statement<'a>(statements: &[&'a Statement<CallEvent>]) -> Option<&'a Statement<CallEvent>> {
+    statements.iter().rev().find(|statement| !matches!(statement.event, CallEvent::Done(..))).copied()
 }
 
 /// Whether the statement that decides at `at` retracts.
-pub(super) fn is_retracted(statements: &[Statement<OfCall>], at: i64) -> bool {
-    decides(&until(statements, at)).is_some_and(|last| !last.validity.is_valid)
+pub(super) fn is_retracted(statements: &[Statement<CallEvent>], at: i64) -> bool {
+    deciding_statement(&statements_until(statements, at)).is_some_and(|last| !last.validity.is_valid)
 }
 
 /// How the call ended, at any time, and the hash of its outcome. A call ends at most once.
-pub(super) fn end(statements: &[Statement<OfCall>]) -> Option<(&ToolCallDone, Option<&str>)> {
-    statements.iter().find_map(|statement| match &statement.said {
-        OfCall::Done(done, hash) => Some((done, hash.as_deref())),
+pub(super) fn end(statements: &[Statement<CallEvent>]) -> Option<(&ToolCallDone, Option<&str>)> {
+    statements.iter().find_map(|statement| match &statement.event {
+        CallEvent::Done(done, hash) => Some((done, hash.as_deref())),
         _ => None,
     })
 }
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn said(at: i64, is_valid: bool, said: OfCall) -> Statement<OfCall> {
-        Statement { validity: Validity { at, is_valid }, record_id: String::new(), said }
+    fn statement(at: i64, is_valid: bool, event: CallEvent) -> Statement<CallEvent> {
+        Statement { validity: Validity { at, is_valid }, record_id: String::new(), event }
     }
 
-    fn request(at: i64, vendor: &str) -> OfCall {
-        OfCall::Requested(ToolCallReq {
+    fn request(at: i64, vendor: &str) -> CallEvent {
+        CallEvent::Requested(ToolCallReq {
             request_id: Uuid::nil(),
             call_id: "c".into(),
             parent_id: Uuid::nil(),
@@ -110,23 +110,23 @@ mod tests {
         })
     }
 
-    fn vendor(statements: &[Statement<OfCall>], at: i64) -> Option<String> {
-        call(statements, at).map(|(req, _)| req.vendor)
+    fn vendor(statements: &[Statement<CallEvent>], at: i64) -> Option<String> {
+        call_at(statements, at).map(|(req, _)| req.vendor)
     }
 
     #[test]
     fn at_a_tie_the_assertion_counts_and_then_the_log() {
         let statements = [
-            said(10, true, request(10, "a")),
-            said(20, false, OfCall::Retracted),
-            said(20, true, request(20, "b")),
-            said(20, true, request(20, "c")),
-            said(20, false, OfCall::Retracted),
-            said(30, false, OfCall::Retracted),
+            statement(10, true, request(10, "a")),
+            statement(20, false, CallEvent::Retracted),
+            statement(20, true, request(20, "b")),
+            statement(20, true, request(20, "c")),
+            statement(20, false, CallEvent::Retracted),
+            statement(30, false, CallEvent::Retracted),
         ];
-        let of = |at| vendor(&statements, at);
+        let vendor_at = |at| vendor(&statements, at);
         assert_eq!(
-            [of(9), of(10), of(19), of(20), of(29), of(30), of(END)],
+            [vendor_at(9), vendor_at(10), vendor_at(19), vendor_at(20), vendor_at(29), vendor_at(30), vendor_at(END)],
             [None, Some("a".into()), Some("a".into()), Some("c".into()), Some("c".into()), None, None]
         );
     }

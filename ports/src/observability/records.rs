@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    fold::{OfCall, OfTurn, Statement},
+    fold::{CallEvent, Statement, TurnEvent},
     types::{ConversationTurn, DbError, ToolCallDone, ToolCallReq, ToolStatus, Validity},
 };
 use crate::{
@@ -34,22 +34,22 @@ const FAMILY: &str = "observability";
 const UPDATED: &str = "tool_call_updated";
 
 /// The list of a run's turns.
-pub(super) fn turns(run: &str) -> List {
+pub(super) fn turns_list(run: &str) -> List {
     List::new("observability.turns", &[run])
 }
 
 /// The list of the statements about a turn.
-pub(super) fn of_turn(run: &str, id: Uuid) -> List {
+pub(super) fn turn_list(run: &str, id: Uuid) -> List {
     List::new("observability.turn", &[run, &id.to_string()])
 }
 
 /// The list of the statements about a call.
-pub(super) fn of_call(run: &str, request_id: Uuid, call_id: &str) -> List {
+pub(super) fn call_list(run: &str, request_id: Uuid, call_id: &str) -> List {
     List::new("observability.call", &[run, &request_id.to_string(), call_id])
 }
 
 /// The list of the statements about the calls that a message triggered.
-pub(super) fn of_parent(run: &str, parent_id: Uuid) -> List {
+pub(super) fn parent_list(run: &str, parent_id: Uuid) -> List {
     List::new("observability.parent", &[run, &parent_id.to_string()])
 }
 
@@ -82,7 +82,7 @@ fn json(name: &str, text: &str) -> Result<Json, DbError> {
     Ok(json)
 }
 
-pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> Result<JournalRecord, DbError> {
+pub(super) fn turn_record(writer: &Writer, turn: &ConversationTurn, content: bool) -> Result<JournalRecord, DbError> {
     let payload = runlog_producer::payload::ConversationTurn {
         message_id: turn.message_id.to_string(),
         parent_id: turn.parent_id.map(|id| id.to_string()),
@@ -96,7 +96,7 @@ pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> R
 }
 
 /// The request as it is stored, and its arguments.
-pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<(ToolCallReq, Option<Json>), DbError> {
+pub(super) fn stored_request(req: &ToolCallReq, content: bool) -> Result<(ToolCallReq, Option<Json>), DbError> {
     if req.tool_name.is_empty() || req.args_sha256.is_empty() {
         return Err(DbError::Invalid("a request needs tool_name and args_sha256".into()));
     }
@@ -106,8 +106,8 @@ pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<(ToolCallReq, Opt
     Ok((ToolCallReq { arguments_json, ..req.clone() }, arguments))
 }
 
-/// A request that is [`kept`].
-pub(super) fn requested(
+/// The record of a request from [`stored_request`].
+pub(super) fn request_record(
     writer: &Writer,
     id: RecordId,
     (req, arguments): (&ToolCallReq, Option<Json>),
@@ -126,8 +126,8 @@ pub(super) fn requested(
     draft(writer, Some(id), payload, req.started_at, content)
 }
 
-/// Other non-key fields of a request, [`kept`].
-pub(super) fn updated(
+/// The record of new non-key fields of a request from [`stored_request`].
+pub(super) fn update_record(
     writer: &Writer,
     request: &RecordId,
     req: &ToolCallReq,
@@ -153,7 +153,7 @@ pub(super) fn outcome_hash(done: &ToolCallDone) -> Result<Option<String>, DbErro
     done.outcome_json.as_ref().map(hash).transpose()
 }
 
-pub(super) fn done(
+pub(super) fn end_record(
     writer: &Writer,
     request: &str,
     done: &ToolCallDone,
@@ -184,7 +184,7 @@ pub(super) fn done(
     Ok(record)
 }
 
-pub(super) fn retraction(
+pub(super) fn retraction_record(
     writer: &Writer,
     retracted: &str,
     at: i64,
@@ -208,9 +208,9 @@ fn id(record: &JournalRecord, text: &str) -> Result<Uuid, DbError> {
 }
 
 /// The turn that a record is about, and its statement.
-pub(super) fn about_turn(record: &JournalRecord) -> Result<(Uuid, Statement<OfTurn>), DbError> {
+pub(super) fn turn_statement(record: &JournalRecord) -> Result<(Uuid, Statement<TurnEvent>), DbError> {
     let row = id(record, record.body.turn_id.as_deref().unwrap_or_default())?;
-    let said = match &record.payload {
+    let event = match &record.payload {
         Payload::ConversationTurn(turn) => Some(ConversationTurn {
             id: row,
             parent_id: turn.parent_id.as_deref().map(|text| id(record, text)).transpose()?,
@@ -223,11 +223,11 @@ pub(super) fn about_turn(record: &JournalRecord) -> Result<(Uuid, Statement<OfTu
         _ => None,
     };
     let record_id = record.body.record_id.as_str().to_owned();
-    Ok((row, Statement { validity: validity(record)?, record_id, said }))
+    Ok((row, Statement { validity: validity(record)?, record_id, event }))
 }
 
 /// The call that a record is about, and its statement. The record of an end names only the call's request.
-pub(super) fn about_call(record: &JournalRecord) -> Result<(String, Statement<OfCall>), DbError> {
+pub(super) fn call_statement(record: &JournalRecord) -> Result<(String, Statement<CallEvent>), DbError> {
     let own = || record.body.record_id.as_str().to_owned();
     let validity = validity(record)?;
     let ended = |status, latency_ms: Option<i64>| ToolCallDone {
@@ -241,7 +241,7 @@ pub(super) fn about_call(record: &JournalRecord) -> Result<(String, Statement<Of
         status,
     };
     let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let (call, said) = match &record.payload {
+    let (call, event) = match &record.payload {
         Payload::ToolCallRequested(p) => {
             let req = ToolCallReq {
                 request_id: id(record, &p.request_id)?,
@@ -253,25 +253,25 @@ pub(super) fn about_call(record: &JournalRecord) -> Result<(String, Statement<Of
                 arguments_json: p.arguments.as_ref().map(|json| json.as_str().to_owned()),
                 started_at: validity,
             };
-            (own(), OfCall::Requested(req))
+            (own(), CallEvent::Requested(req))
         }
         Payload::HostPayload(p) if p.family == FAMILY && p.payload_type == UPDATED => {
             let req = serde_json::from_slice(&p.bytes.0).map_err(|error| unreadable(record, error))?;
-            (record.body.causal_refs.first().cloned().unwrap_or_default(), OfCall::Requested(req))
+            (record.body.causal_refs.first().cloned().unwrap_or_default(), CallEvent::Requested(req))
         }
         Payload::ToolCallCompleted(p) => {
             let outcome_json = p.result.as_ref().map(|json| json.as_str().to_owned());
             let done = ToolCallDone { outcome_json, ..ended(ToolStatus::Completed, p.latency_ms) };
             let hash = record.body.content_refs.iter().find_map(|text| text.strip_prefix("sha256:"));
-            (p.request_record_id.as_str().to_owned(), OfCall::Done(done, hash.map(str::to_owned)))
+            (p.request_record_id.as_str().to_owned(), CallEvent::Done(done, hash.map(str::to_owned)))
         }
         Payload::ToolCallFailed(p) => {
             let (error_kind, error_msg) = (some(&p.error_kind), some(&p.error_message));
             let done = ToolCallDone { error_kind, error_msg, ..ended(ToolStatus::Failed, p.latency_ms) };
-            (p.request_record_id.as_str().to_owned(), OfCall::Done(done, None))
+            (p.request_record_id.as_str().to_owned(), CallEvent::Done(done, None))
         }
-        Payload::Retraction(p) => (p.retracted_record_id.clone(), OfCall::Retracted),
+        Payload::Retraction(p) => (p.retracted_record_id.clone(), CallEvent::Retracted),
         _ => return Err(unreadable(record, "it is none of a call's")),
     };
-    Ok((call, Statement { validity, record_id: own(), said }))
+    Ok((call, Statement { validity, record_id: own(), event }))
 }

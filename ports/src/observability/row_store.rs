@@ -1,7 +1,7 @@
 //! Reads the statements about rows, and writes new ones.
 
 use super::{
-    fold::{self, END, OfCall, OfTurn, Statement},
+    fold::{self, CallEvent, END, Statement, TurnEvent},
     records,
     types::{Config, ConversationTurn, DbError, ToolCall, ToolCallDone, ToolCallReq, Write},
     watch::{Change, Operation, Relation, Row},
@@ -28,8 +28,8 @@ type Key<'a> = (Uuid, &'a str);
 struct Group<'a> {
     rows: &'a RowStore,
     writer: &'a Writer,
-    turns: HashMap<Uuid, Vec<Statement<OfTurn>>>,
-    calls: HashMap<(Uuid, String), Vec<Statement<OfCall>>>,
+    turns: HashMap<Uuid, Vec<Statement<TurnEvent>>>,
+    calls: HashMap<(Uuid, String), Vec<Statement<CallEvent>>>,
     records: Vec<JournalRecord>,
     changes: Vec<Change>,
 }
@@ -53,32 +53,32 @@ impl RowStore {
         Ok(records)
     }
 
-    async fn of_turn(&self, id: Uuid) -> Result<Vec<Statement<OfTurn>>, DbError> {
-        let records = self.read(records::of_turn(self.run(), id)).await?;
-        records.iter().map(|record| records::about_turn(record).map(|(_, said)| said)).collect()
+    async fn turn_statements(&self, id: Uuid) -> Result<Vec<Statement<TurnEvent>>, DbError> {
+        let records = self.read(records::turn_list(self.run(), id)).await?;
+        records.iter().map(|record| records::turn_statement(record).map(|(_, statement)| statement)).collect()
     }
 
-    async fn of_call(&self, list: List) -> Result<Vec<Statement<OfCall>>, DbError> {
+    async fn call_statements(&self, list: List) -> Result<Vec<Statement<CallEvent>>, DbError> {
         let records = self.read(list).await?;
-        records.iter().map(|record| records::about_call(record).map(|(_, said)| said)).collect()
+        records.iter().map(|record| records::call_statement(record).map(|(_, statement)| statement)).collect()
     }
 
     /// The list of the statements about a call.
     fn list(&self, (request_id, call_id): Key<'_>) -> List {
-        records::of_call(self.run(), request_id, call_id)
+        records::call_list(self.run(), request_id, call_id)
     }
 
     pub(super) async fn call(&self, key: Key<'_>, at: i64) -> Result<Option<ToolCall>, DbError> {
-        Ok(standing(&self.of_call(self.list(key)).await?, at))
+        Ok(call_with_key(&self.call_statements(self.list(key)).await?, at))
     }
 
     pub(super) async fn since(&self, since: i64, at: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError> {
-        let mut rows: BTreeMap<Uuid, Vec<Statement<OfTurn>>> = BTreeMap::new();
-        for record in self.read(records::turns(self.run())).await? {
-            let (id, said) = records::about_turn(&record)?;
-            rows.entry(id).or_default().push(said);
+        let mut rows: BTreeMap<Uuid, Vec<Statement<TurnEvent>>> = BTreeMap::new();
+        for record in self.read(records::turns_list(self.run())).await? {
+            let (id, statement) = records::turn_statement(&record)?;
+            rows.entry(id).or_default().push(statement);
         }
-        let turns = rows.values().filter_map(|statements| fold::turn(statements, at));
+        let turns = rows.values().filter_map(|statements| fold::turn_at(statements, at));
         let mut turns: Vec<_> = turns.filter(|turn| turn.created_at.at >= since).collect();
         turns.sort_by_key(|turn| (turn.created_at.at, turn.id));
         turns.truncate(limit);
@@ -86,25 +86,25 @@ impl RowStore {
     }
 
     pub(super) async fn by_parent(&self, parent: Uuid, at: i64, limit: usize) -> Result<Vec<ToolCall>, DbError> {
-        let mut rows: BTreeMap<String, Vec<Statement<OfCall>>> = BTreeMap::new();
-        for record in self.read(records::of_parent(self.run(), parent)).await? {
-            let (request, said) = records::about_call(&record)?;
-            rows.entry(request).or_default().push(said);
+        let mut rows: BTreeMap<String, Vec<Statement<CallEvent>>> = BTreeMap::new();
+        for record in self.read(records::parent_list(self.run(), parent)).await? {
+            let (request, statement) = records::call_statement(&record)?;
+            rows.entry(request).or_default().push(statement);
         }
         let mut calls = Vec::new();
         for (request, mut statements) in rows {
-            let requests = |statement: &Statement<OfCall>| match &statement.said {
-                OfCall::Requested(req) => Some(req.clone()),
+            let requests = |statement: &Statement<CallEvent>| match &statement.event {
+                CallEvent::Requested(req) => Some(req.clone()),
                 _ => None,
             };
             let elsewhere = statements.iter().filter_map(requests).find(|req| req.parent_id != parent);
-            let begun = statements.first().is_some_and(|first| first.record_id == request);
+            let starts_here = statements.first().is_some_and(|first| first.record_id == request);
             // A call that was moved between messages has statements in both messages' lists.
-            if elsewhere.is_some() || !begun {
+            if elsewhere.is_some() || !starts_here {
                 let Some(req) = elsewhere.or_else(|| statements.iter().find_map(requests)) else { continue };
-                statements = self.of_call(self.list((req.request_id, &req.call_id))).await?;
+                statements = self.call_statements(self.list((req.request_id, &req.call_id))).await?;
             }
-            calls.extend(standing(&statements, at).filter(|(req, _)| req.parent_id == parent));
+            calls.extend(call_with_key(&statements, at).filter(|(req, _)| req.parent_id == parent));
         }
         calls.sort_by_key(|(req, _)| (std::cmp::Reverse(req.started_at.at), req.request_id, req.call_id.clone()));
         calls.truncate(limit);
@@ -120,9 +120,9 @@ impl RowStore {
         let mut group = Group { rows: self, writer: &writer, turns, calls, records, changes };
         for write in writes {
             match write {
-                Write::Turn(turn) => Box::pin(group.turn(&turn)).await?,
-                Write::Requested(req) => Box::pin(group.requested(&req)).await?,
-                Write::Done(done) => Box::pin(group.done(&done)).await?,
+                Write::Turn(turn) => Box::pin(group.put_turn(&turn)).await?,
+                Write::Requested(req) => Box::pin(group.put_request(&req)).await?,
+                Write::Done(done) => Box::pin(group.put_end(&done)).await?,
             }
         }
         let Group { mut records, changes, .. } = group;
@@ -141,56 +141,62 @@ impl RowStore {
         Ok(changes)
     }
 
-    pub(super) async fn retract_turn(&self, id: Uuid, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
+    pub(super) async fn retract_turn(&self, id: Uuid, at: i64, attribution: (&str, &str)) -> Result<Change, DbError> {
         let writer = self.writers.writer(&self.run_id).await?;
-        let mut statements = self.of_turn(id).await?;
-        fold::turn(&statements, at).ok_or(DbError::NotThere)?;
-        let stated = statements.iter().rev().find(|statement| statement.said.is_some()).ok_or(DbError::NotThere)?;
-        let mut record = records::retraction(&writer, &stated.record_id, at, said)?;
+        let mut statements = self.turn_statements(id).await?;
+        fold::turn_at(&statements, at).ok_or(DbError::NotThere)?;
+        let last_assertion =
+            statements.iter().rev().find(|statement| statement.event.is_some()).ok_or(DbError::NotThere)?;
+        let mut record = records::retraction_record(&writer, &last_assertion.record_id, at, attribution)?;
         record.body.turn_id = Some(id.to_string());
-        record_list::add(&mut record, &[records::of_turn(self.run(), id), records::turns(self.run())]);
-        let (_, old, new) = state(&mut statements, records::about_turn(&record)?.1, fold::turn);
+        record_list::add(&mut record, &[records::turn_list(self.run(), id), records::turns_list(self.run())]);
+        let (_, old, new) = add_statement(&mut statements, records::turn_statement(&record)?.1, fold::turn_at);
         confirmed_write::write(&writer, record).await?;
-        Ok(of_turn(old, new))
+        Ok(turn_change(old, new))
     }
 
-    pub(super) async fn retract_call(&self, key: Key<'_>, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
+    pub(super) async fn retract_call(
+        &self,
+        key: Key<'_>,
+        at: i64,
+        attribution: (&str, &str),
+    ) -> Result<Change, DbError> {
         let writer = self.writers.writer(&self.run_id).await?;
         let list = self.list(key);
-        let mut statements = self.of_call(list.clone()).await?;
-        let (req, _) = standing(&statements, at).ok_or(DbError::NotThere)?;
+        let mut statements = self.call_statements(list.clone()).await?;
+        let (req, _) = call_with_key(&statements, at).ok_or(DbError::NotThere)?;
         let request = records::request_id(key.0, &list)?;
-        let mut record = records::retraction(&writer, request.as_str(), at, said)?;
+        let mut record = records::retraction_record(&writer, request.as_str(), at, attribution)?;
         self.put_call(&mut record, list, &[req.parent_id]);
-        let (_, old, new) = state(&mut statements, records::about_call(&record)?.1, standing);
+        let (_, old, new) = add_statement(&mut statements, records::call_statement(&record)?.1, call_with_key);
         confirmed_write::write(&writer, record).await?;
-        Ok(of_call(old, new))
+        Ok(call_change(old, new))
     }
 
     fn put_call(&self, record: &mut JournalRecord, list: List, parents: &[Uuid]) {
-        let parents = parents.iter().map(|parent| records::of_parent(self.run(), *parent));
+        let parents = parents.iter().map(|parent| records::parent_list(self.run(), *parent));
         let lists: Vec<List> = std::iter::once(list).chain(parents).collect();
         record_list::add(record, &lists);
     }
 }
 
 impl Group<'_> {
-    async fn turn(&mut self, turn: &ConversationTurn) -> Result<(), DbError> {
+    async fn put_turn(&mut self, turn: &ConversationTurn) -> Result<(), DbError> {
         if !self.turns.contains_key(&turn.id) {
-            self.turns.insert(turn.id, self.rows.of_turn(turn.id).await?);
+            self.turns.insert(turn.id, self.rows.turn_statements(turn.id).await?);
         }
         let statements = self.turns.entry(turn.id).or_default();
-        let mut record = records::turn(self.writer, turn, self.rows.config.content)?;
+        let mut record = records::turn_record(self.writer, turn, self.rows.config.content)?;
         let run = self.rows.run();
-        record_list::add(&mut record, &[records::of_turn(run, turn.id), records::turns(run)]);
-        let stated = statements.iter().any(|statement| statement.said.as_ref() == Some(turn));
-        let (changed, old, new) = state(statements, records::about_turn(&record)?.1, fold::turn);
-        if stated && !changed {
+        record_list::add(&mut record, &[records::turn_list(run, turn.id), records::turns_list(run)]);
+        let is_recorded = statements.iter().any(|statement| statement.event.as_ref() == Some(turn));
+        let (changed, old, new) = add_statement(statements, records::turn_statement(&record)?.1, fold::turn_at);
+        if is_recorded && !changed {
             statements.pop();
             return Ok(());
         }
         self.records.push(record);
-        self.changes.push(of_turn(old, new));
+        self.changes.push(turn_change(old, new));
         Ok(())
     }
 
@@ -201,7 +207,7 @@ impl Group<'_> {
         (request_id, call_id): Key<'_>,
         list: &List,
         requests: Option<&RecordId>,
-    ) -> Result<&mut Vec<Statement<OfCall>>, DbError> {
+    ) -> Result<&mut Vec<Statement<CallEvent>>, DbError> {
         let key = (request_id, call_id.to_owned());
         if !self.calls.contains_key(&key) {
             let rows = self.rows;
@@ -209,43 +215,44 @@ impl Group<'_> {
                 Some(id) => rows.writers.runlog().landed(&rows.run_id, id).await?.is_none(),
                 None => false,
             };
-            let statements = if new { Vec::new() } else { Box::pin(rows.of_call(list.clone())).await? };
+            let statements = if new { Vec::new() } else { Box::pin(rows.call_statements(list.clone())).await? };
             self.calls.insert(key.clone(), statements);
         }
         Ok(self.calls.entry(key).or_default())
     }
 
-    async fn requested(&mut self, req: &ToolCallReq) -> Result<(), DbError> {
+    async fn put_request(&mut self, req: &ToolCallReq) -> Result<(), DbError> {
         let (rows, writer, content) = (self.rows, self.writer, self.rows.config.content);
         let key = (req.request_id, req.call_id.as_str());
-        let (req, arguments) = records::kept(req, content)?;
+        let (req, arguments) = records::stored_request(req, content)?;
         let list = rows.list(key);
         let id = records::request_id(key.0, &list)?;
         let statements = self.statements(key, &list, Some(&id)).await?;
         let last = last_request(statements).map(|last| last.parent_id);
         let mut record = match last {
-            None => records::requested(writer, id, (&req, arguments), content)?,
-            Some(_) => records::updated(writer, &id, &req, content)?,
+            None => records::request_record(writer, id, (&req, arguments), content)?,
+            Some(_) => records::update_record(writer, &id, &req, content)?,
         };
         let parents = [Some(req.parent_id), last.filter(|parent| *parent != req.parent_id)];
         rows.put_call(&mut record, list, &parents.into_iter().flatten().collect::<Vec<_>>());
-        let stated =
-            statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
+        let is_recorded = statements
+            .iter()
+            .any(|statement| matches!(&statement.event, CallEvent::Requested(recorded) if *recorded == req));
         let (validity, record_id) = (req.started_at, record.body.record_id.as_str().to_owned());
-        let statement = Statement { validity, record_id, said: OfCall::Requested(req) };
+        let statement = Statement { validity, record_id, event: CallEvent::Requested(req) };
         // Nothing can change in an ended call but other fields: a repeat with a later start is the same request.
         let ended = validity.is_valid && fold::end(statements).is_some_and(|(end, _)| end.ended_at.at < validity.at);
-        let (changed, old, new) = state(statements, statement, standing);
-        if (stated || ended) && !changed {
+        let (changed, old, new) = add_statement(statements, statement, call_with_key);
+        if (is_recorded || ended) && !changed {
             statements.pop();
             return Ok(());
         }
         self.records.push(record);
-        self.changes.push(of_call(old, new));
+        self.changes.push(call_change(old, new));
         Ok(())
     }
 
-    async fn done(&mut self, done: &ToolCallDone) -> Result<(), DbError> {
+    async fn put_end(&mut self, done: &ToolCallDone) -> Result<(), DbError> {
         let (rows, writer, content) = (self.rows, self.writer, self.rows.config.content);
         let key = (done.request_id, done.call_id.as_str());
         if !done.ended_at.is_valid {
@@ -253,15 +260,15 @@ impl Group<'_> {
         }
         let list = rows.list(key);
         let request = records::request_id(key.0, &list)?;
-        let mut record = records::done(writer, request.as_str(), done, content)?;
+        let mut record = records::end_record(writer, request.as_str(), done, content)?;
         let statements = self.statements(key, &list, None).await?;
         let parent = last_request(statements).map(|last| last.parent_id);
         let parent = parent
             .ok_or_else(|| DbError::NotRequested { request_id: done.request_id, call_id: done.call_id.clone() })?;
         rows.put_call(&mut record, list, &[parent]);
-        let said = records::about_call(&record)?.1;
+        let statement = records::call_statement(&record)?.1;
         if let Some(end) = fold::end(statements) {
-            let again = fold::end(std::slice::from_ref(&said)).is_some_and(|said| same(end, said));
+            let again = fold::end(std::slice::from_ref(&statement)).is_some_and(|other| same(end, other));
             let (request_id, call_id, status) = (done.request_id, done.call_id.clone(), end.0.status);
             return if again { Ok(()) } else { Err(DbError::Ended { request_id, call_id, status }) };
         }
@@ -269,17 +276,17 @@ impl Group<'_> {
             let (request_id, call_id) = (done.request_id, done.call_id.clone());
             return Err(DbError::Retracted { request_id, call_id, at: done.ended_at.at });
         }
-        let (_, old, new) = state(statements, said, standing);
+        let (_, old, new) = add_statement(statements, statement, call_with_key);
         self.records.push(record);
-        self.changes.push(of_call(old, new));
+        self.changes.push(call_change(old, new));
         Ok(())
     }
 }
 
-/// Adds a statement: whether it changes the row at any time, and the row before and after it: as of the end of time, or, if
-/// only the past changes, as of the statement's time. A row changes at statements' times only, so between this one and the
-/// next later one it is as it is at this one.
-fn state<T, R: PartialEq>(
+/// Adds a statement. Returns whether it changes the row at any time, and the row before and after it: as of the end of time,
+/// or, if only the past changes, as of the statement's time. A row changes only at the times of statements, so it stays the
+/// same until the next later statement.
+fn add_statement<T, R: PartialEq>(
     statements: &mut Vec<Statement<T>>,
     statement: Statement<T>,
     row: impl Fn(&[Statement<T>], i64) -> Option<R>,
@@ -294,20 +301,20 @@ fn state<T, R: PartialEq>(
 
 /// Whether two ends are the same, apart from their times.
 fn same((end, hash): (&ToolCallDone, Option<&str>), (other, others): (&ToolCallDone, Option<&str>)) -> bool {
-    let said = |done: &ToolCallDone| (done.status, done.latency_ms, done.error_kind.clone(), done.error_msg.clone());
-    said(end) == said(other) && hash == others
+    let outcome = |done: &ToolCallDone| (done.status, done.latency_ms, done.error_kind.clone(), done.error_msg.clone());
+    outcome(end) == outcome(other) && hash == others
 }
 
-fn last_request(statements: &[Statement<OfCall>]) -> Option<&ToolCallReq> {
-    statements.iter().rev().find_map(|statement| match &statement.said {
-        OfCall::Requested(req) => Some(req),
+fn last_request(statements: &[Statement<CallEvent>]) -> Option<&ToolCallReq> {
+    statements.iter().rev().find_map(|statement| match &statement.event {
+        CallEvent::Requested(req) => Some(req),
         _ => None,
     })
 }
 
 /// The call as of a time. Its end carries the key of its request.
-fn standing(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
-    let (req, done) = fold::call(statements, at)?;
+fn call_with_key(statements: &[Statement<CallEvent>], at: i64) -> Option<ToolCall> {
+    let (req, done) = fold::call_at(statements, at)?;
     let named = |done| ToolCallDone { request_id: req.request_id, call_id: req.call_id.clone(), ..done };
     let done = done.map(named);
     Some((req, done))
@@ -317,13 +324,13 @@ fn operation<T>(new: Option<&T>) -> Operation {
     if new.is_some() { Operation::Put } else { Operation::Rm }
 }
 
-fn of_turn(old: Option<ConversationTurn>, new: Option<ConversationTurn>) -> Change {
+fn turn_change(old: Option<ConversationTurn>, new: Option<ConversationTurn>) -> Change {
     let operation = operation(new.as_ref());
     let (old, new) = (old.map(Row::Turn), new.map(Row::Turn));
     Change { relation: Relation::ConversationTurns, operation, new, old, missed: 0 }
 }
 
-fn of_call(old: Option<ToolCall>, new: Option<ToolCall>) -> Change {
+fn call_change(old: Option<ToolCall>, new: Option<ToolCall>) -> Change {
     let operation = operation(new.as_ref());
     let row = |call: Option<ToolCall>| call.map(|call| Row::Call(Box::new(call)));
     Change { relation: Relation::ToolCalls, operation, new: row(new), old: row(old), missed: 0 }

@@ -54,7 +54,7 @@ pub struct Change {
 #[derive(Debug)]
 struct Watcher {
     relation: Relation,
-    tell: SyncSender<Change>,
+    sender: SyncSender<Change>,
     missed: u64,
 }
 
@@ -72,10 +72,10 @@ impl Watchers {
         capacity: usize,
         mut callback: impl FnMut(Change) + Send + 'static,
     ) -> io::Result<u32> {
-        let (tell, told) = sync_channel(capacity.max(1));
+        let (sender, changes) = sync_channel(capacity.max(1));
         // The thread ends when the sender is dropped.
         thread::Builder::new().name("runlog-callback".into()).spawn(move || {
-            for change in told {
+            for change in changes {
                 if catch_unwind(AssertUnwindSafe(|| callback(change))).is_err() {
                     tracing::error!("a callback on changes panicked, and is called with the next one");
                 }
@@ -83,7 +83,7 @@ impl Watchers {
         })?;
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        self.registered.insert(id, Watcher { relation, tell, missed: 0 });
+        self.registered.insert(id, Watcher { relation, sender, missed: 0 });
         Ok(id)
     }
 
@@ -92,11 +92,11 @@ impl Watchers {
     }
 
     /// Sends the changes to their callbacks without waiting.
-    pub(super) fn tell(&mut self, changes: &[Change]) {
+    pub(super) fn notify(&mut self, changes: &[Change]) {
         for change in changes {
             for watcher in self.registered.values_mut().filter(|watcher| watcher.relation == change.relation) {
-                let told = watcher.tell.try_send(Change { missed: watcher.missed, ..change.clone() });
-                watcher.missed = if told.is_ok() { 0 } else { watcher.missed + 1 };
+                let sent = watcher.sender.try_send(Change { missed: watcher.missed, ..change.clone() });
+                watcher.missed = if sent.is_ok() { 0 } else { watcher.missed + 1 };
             }
         }
     }

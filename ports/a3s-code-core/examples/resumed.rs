@@ -83,19 +83,19 @@ fn round(checkpoint: &mut LoopCheckpoint) {
     checkpoint.turn += 1;
     checkpoint.tool_calls_count += 1;
     let (number, id) = (checkpoint.turn, format!("call-{}", checkpoint.turn));
-    let mut asked = Message::assistant("Next:");
-    asked.content.push(ContentBlock::ToolUse {
+    let mut request = Message::assistant("Next:");
+    request.content.push(ContentBlock::ToolUse {
         id: id.clone(),
         name: "square".to_owned(),
         input: serde_json::json!({ "number": number }),
     });
-    let mut answered = Message::user("");
-    answered.content = vec![ContentBlock::ToolResult {
+    let mut result = Message::user("");
+    result.content = vec![ContentBlock::ToolResult {
         tool_use_id: id,
         content: (number * number).to_string().into(),
         is_error: Some(false),
         trust: Default::default(),
         redaction_reviewed: false,
     }];
-    checkpoint.messages.extend([asked, answered]);
+    checkpoint.messages.extend([request, result]);
 }

@@ -78,10 +78,10 @@ pub(crate) async fn load(runlog: &Runlog, run_id: &str) -> Result<Option<LoopChe
     // Read first: a checkpoint that is saved between the two reads is a later one, which is correct too.
     let Some(run) = runlog.run(run_id).await.map_err(&journal)? else { return Ok(None) };
     let last = run.next_checkpoint_seq.saturating_sub(1);
-    let answered = runlog.checkpoint(run_id, None).await.map_err(&journal)?;
-    let found = answered.as_ref().map(|checkpoint| checkpoint.checkpoint_seq);
-    if found.unwrap_or(0) < last {
-        return Err(LoadError::NotTheLast { run_id: run_id.to_owned(), last, found });
+    let answer = runlog.checkpoint(run_id, None).await.map_err(&journal)?;
+    let checkpoint_seq = answer.as_ref().map(|checkpoint| checkpoint.checkpoint_seq);
+    if checkpoint_seq.unwrap_or(0) < last {
+        return Err(LoadError::NotTheLast { run_id: run_id.to_owned(), last, found: checkpoint_seq });
     }
-    answered.map_or(Ok(None), |checkpoint| form::checkpoint(run_id, &checkpoint))
+    answer.map_or(Ok(None), |checkpoint| form::checkpoint(run_id, &checkpoint))
 }

@@ -153,12 +153,12 @@ impl CheckpointSink {
 
     /// As [`CheckpointSink::try_load`], but refuses a checkpoint of another session.
     pub async fn try_load_owned(&self, run_id: &str, session_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
-        let found = self.try_load(run_id).await?;
-        if let Some(checkpoint) = &found {
+        let last = self.try_load(run_id).await?;
+        if let Some(checkpoint) = &last {
             let owned = checkpoint.ensure_owned_by(run_id, session_id);
             owned.map_err(|error| LoadError::Refused { run_id: run_id.to_owned(), source: error.into() })?;
         }
-        Ok(found)
+        Ok(last)
     }
 
     /// Takes the run over for this process, also from itself, and loads its last checkpoint. Saves of other processes that are still
@@ -196,15 +196,15 @@ impl CheckpointSink {
 
     /// Retries until the journal answers, within the bound.
     async fn load_in_time(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
-        let (begun, (mut pause, longest)) = (Instant::now(), PAUSES);
+        let (start, (mut pause, longest)) = (Instant::now(), PAUSES);
         loop {
             match self.try_load(run_id).await {
-                Err(error) if error.passes() && begun.elapsed() + pause < self.load_wait => {
-                    tracing::warn!(run = run_id, error = chain(&error), "where a run stands is asked for again");
+                Err(error) if error.passes() && start.elapsed() + pause < self.load_wait => {
+                    tracing::warn!(run = run_id, error = chain(&error), "cannot load the last checkpoint yet; trying again");
                     sleep(pause).await;
                     pause = (pause * 2).min(longest);
                 }
-                answered => return answered,
+                answer => return answer,
             }
         }
     }
@@ -217,7 +217,7 @@ impl LoopCheckpointSink for CheckpointSink {
     async fn save_checkpoint(&self, checkpoint: &LoopCheckpoint) {
         if let Err(error) = self.save(checkpoint).await {
             let (run, turn) = (checkpoint.run_id.as_str(), checkpoint.turn);
-            tracing::warn!(run, turn, error = chain(&error), "a loop checkpoint is lost; the run goes on");
+            tracing::warn!(run, turn, error = chain(&error), "a loop checkpoint is lost; the run continues");
         }
     }
 
@@ -229,9 +229,9 @@ impl LoopCheckpointSink for CheckpointSink {
     /// beginning.
     async fn load_latest(&self, run_id: &str) -> Option<LoopCheckpoint> {
         match self.load_in_time(run_id).await {
-            Ok(found) => found,
+            Ok(checkpoint) => checkpoint,
             Err(error) => {
-                tracing::error!(run = run_id, error = chain(&error), "where a run stands is not known");
+                tracing::error!(run = run_id, error = chain(&error), "cannot load the last checkpoint");
                 panic!("{}; it must not start from nothing, so it does not start", chain(&error));
             }
         }
@@ -253,12 +253,12 @@ impl fmt::Debug for CheckpointSink {
 
 /// An error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        said += ": ";
-        said += &error.to_string();
+        text += ": ";
+        text += &error.to_string();
         source = error.source();
     }
-    said
+    text
 }

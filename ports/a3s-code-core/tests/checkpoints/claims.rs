@@ -50,19 +50,19 @@ fn checkpoint(run_id: &str, turn: usize) -> LoopCheckpoint {
 
 fn messages_of(round: usize) -> [Message; 2] {
     let id = format!("call-{round}");
-    let mut asked = Message::assistant("Let me look:");
+    let mut request = Message::assistant("Let me look:");
     let input =
         json!({ "cmd": format!("sed -n {round}p"), "share": 0.1, "far": u64::MAX, "none": null, "é": ["\u{1f980}"] });
-    asked.content.push(ContentBlock::ToolUse { id: id.clone(), name: "bash".to_owned(), input });
-    let mut answered = Message::user("");
-    answered.content = vec![ContentBlock::ToolResult {
+    request.content.push(ContentBlock::ToolUse { id: id.clone(), name: "bash".to_owned(), input });
+    let mut result = Message::user("");
+    result.content = vec![ContentBlock::ToolResult {
         tool_use_id: id,
         content: ToolResultContentField::Text(format!("line {round}: {}", "x".repeat(1000))),
         is_error: Some(false),
         trust: Default::default(),
         redaction_reviewed: true,
     }];
-    [asked, answered]
+    [request, result]
 }
 
 /// Everything of it, by their own serialisation.
@@ -137,8 +137,8 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server:
     let first = json!({ "run_id": RUN, "session_id": "s", "turn": 1, "messages": [], "total_usage": usage,
                         "tool_calls_count": 0, "checkpoint_ms": 0 });
     write(&sink, RUN, first).await;
-    let found = saved(sink.try_load(RUN).await);
-    assert_eq!((found.schema_version, found.turn), (0, 1));
+    let first_version = saved(sink.try_load(RUN).await);
+    assert_eq!((first_version.schema_version, first_version.turn), (0, 1));
 
     // A checkpoint of the next version, with any members. The previous checkpoint must not be returned instead.
     write(&sink, RUN, json!({ "schema_version": 3, "run_id": RUN, "rounds": [1, 2] })).await;
@@ -210,13 +210,13 @@ pub(crate) async fn a_load_waits_for_the_journal_to_return(server: &mut Server) 
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     server.kill();
     assert!(panics(&hasty, RUN).await, "the journal did not answer that there is none");
-    let asked = tokio::spawn({
+    let load = tokio::spawn({
         let sink = sink.clone();
         async move { sink.load_latest(RUN).await }
     });
     let child = tokio::task::spawn_blocking(server.restarter()).await.unwrap();
     server.adopt(child);
-    assert_eq!(asked.await.unwrap().expect("a checkpoint").turn, 1);
+    assert_eq!(load.await.unwrap().expect("a checkpoint").turn, 1);
 }
 
 pub(crate) async fn eight_concurrent_savers_lose_no_save(server: &mut Server) {

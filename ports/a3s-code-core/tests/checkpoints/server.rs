@@ -89,9 +89,9 @@ impl Server {
     pub(crate) fn pause(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.server.id());
-        let begun = Instant::now();
+        let start = Instant::now();
         while !std::fs::read_dir(&tasks).unwrap().all(|task| is_stopped(&task.unwrap().path())) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the server is not stopped");
+            assert!(start.elapsed() < Duration::from_secs(30), "the server is not stopped");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -183,8 +183,11 @@ pub(crate) async fn a_killed_session_is_resumed_by_another_with_all_of_its_round
     first_is_killed(&server.url(), folder.path());
 
     let sink = Arc::new(server.sink().await);
-    let found = sink.try_load(RUN).await.unwrap().expect("a checkpoint");
-    assert_eq!((found.turn, found.tool_calls_count, found.session_id.as_str()), (ROUNDS, ROUNDS, "session-1"));
+    let checkpoint = sink.try_load(RUN).await.unwrap().expect("a checkpoint");
+    assert_eq!(
+        (checkpoint.turn, checkpoint.tool_calls_count, checkpoint.session_id.as_str()),
+        (ROUNDS, ROUNDS, "session-1")
+    );
     let answers = Model::new(0, true);
     let second = session(folder.path(), answers.clone(), &sink).await;
     let result = second.resume_run(RUN).await.unwrap();

@@ -45,14 +45,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut modules, mut reduced, mut total, mut of_reduced) = (String::new(), String::new(), 0, 0);
     for (file, tests) in FILES {
         let text = fs::read_to_string(Path::new(&root).join("tests").join(file))?;
-        let found = text.matches("#[test]\n").count();
-        if found != tests {
-            return Err(format!("{file} of {root} has {found} tests, not {tests}: the SDK changed").into());
+        let count = text.matches("#[test]\n").count();
+        if count != tests {
+            return Err(format!("{file} of {root} has {count} tests, not {tests}: the SDK changed").into());
         }
         total += tests;
         let name = file.replace("/mod.rs", "").replace(".rs", "").replace('/', "_");
         let path = format!("{out}/{name}.rs");
-        fs::write(&path, rewritten(file, &text, &root)?)?;
+        fs::write(&path, rewrite(file, &text, &root)?)?;
         let module = format!("#[path = {path:?}]\nmod {name};\n");
         if REDUCED.contains(&file) {
             of_reduced += tests;
@@ -72,22 +72,22 @@ fn sources() -> Result<String, Box<dyn Error>> {
     // Only for this platform: a new machine has fetched no crates of others.
     cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]);
     cargo.args(["--filter-platform", &env::var("TARGET")?]);
-    let told = cargo.output()?;
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout)
-        .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&told.stderr)))?;
-    let packages = told["packages"].as_array().ok_or("no packages")?;
+    let output = cargo.output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let packages = metadata["packages"].as_array().ok_or("no packages")?;
     let sdk = packages.iter().find(|package| package["name"] == "agent-sdk-core").ok_or("no agent-sdk-core")?;
     let manifest = sdk["manifest_path"].as_str().ok_or("no manifest")?;
     Ok(manifest.trim_end_matches("/Cargo.toml").to_owned())
 }
 
-fn rewritten(file: &str, text: &str, root: &str) -> Result<String, Box<dyn Error>> {
+fn rewrite(file: &str, text: &str, root: &str) -> Result<String, Box<dyn Error>> {
     let mut text = text
         .replace("#[test]\n", "#[test]\n#[ignore = \"asked for by the tests of this crate\"]\n")
         .replace("env!(\"CARGO_MANIFEST_DIR\")", &format!("{root:?}"))
         .replace("\"../../", &format!("\"{root}/"))
         .replace("\"tests/fixtures/", &format!("\"{root}/tests/fixtures/"));
-    for (_, double) in DOUBLES.iter().filter(|(of, _)| *of == file) {
+    for (_, double) in DOUBLES.iter().filter(|(path, _)| *path == file) {
         let from = text.find(&format!("struct {double} {{")).ok_or("no double")?;
         let to = from + text[from..].find(&format!("RunJournal for {double}")).ok_or("no double's journal")?;
         let changed = text[from..to]

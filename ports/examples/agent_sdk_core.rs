@@ -82,26 +82,26 @@ fn runtime(agent: &Agent, journal: Journal, provider: Provider) -> Result<AgentR
 
 /// Runs the example; for the arguments see above.
 pub fn example(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
-    let at = arguments.next().ok_or("where is the journal?")?;
+    let journal_url = arguments.next().ok_or("where is the journal?")?;
     let run = RunId::new(arguments.next().ok_or("which run?")?);
     let holds = arguments.next().is_some();
-    let at = producer::Journal::parse(&at, None).ok_or("no journal's URL")?;
-    let journal = Journal::connect(Config::new(at, "example"))?;
+    let journal_url = producer::Journal::parse(&journal_url, None).ok_or("no journal's URL")?;
+    let journal = Journal::connect(Config::new(journal_url, "example"))?;
 
     // The run's state: the SDK's own reducer over the journal's records. The kernel ends its turn after the run's end, which the
     // reducer does not accept.
     let records = journal.records_for_run(&run)?;
     let ended = |record: &JournalRecord| matches!(record.payload, JournalRecordPayload::TerminalResult(_));
-    let behind = records.iter().position(ended).map_or(records.len(), |at| at + 1);
+    let end = records.iter().position(ended).map_or(records.len(), |index| index + 1);
     let mut reducer = ReplayReducer::new(ReplayMode::ResumeReplay);
-    records.iter().take(behind).try_for_each(|record| reducer.apply(record.clone()))?;
-    let stands = reducer.finish()?;
-    println!("{} records, {} effects pending", records.len(), stands.unsafe_pending_side_effects.len());
-    if let Some(status) = stands.terminal_status {
+    records.iter().take(end).try_for_each(|record| reducer.apply(record.clone()))?;
+    let state = reducer.finish()?;
+    println!("{} records, {} effects pending", records.len(), state.unsafe_pending_side_effects.len());
+    if let Some(status) = state.terminal_status {
         println!("the run is {status}");
         return Ok(());
     }
-    if let Some(effect) = stands.unsafe_pending_side_effects.iter().find(|effect| !effect.retry_allowed) {
+    if let Some(effect) = state.unsafe_pending_side_effects.iter().find(|effect| !effect.retry_allowed) {
         return Err(format!("{} may have happened: find out, and resolve it", effect.effect_id.as_str()).into());
     }
 

@@ -43,23 +43,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         } else {
             journal.abandon(open.txn, RejectReason::InvariantViolation { detail: "its process died".into() })?;
         }
-        said(&json!({ "left_open": open.txn, "happened": happened }))?;
+        print_and_wait(&json!({ "left_open": open.txn, "happened": happened }))?;
     }
     while now() < STEPS {
         let before = now();
         let txn = journal.stage(Op::Compaction { before, after: before + 1 })?;
-        said(&json!({ "staged": txn }))?;
+        print_and_wait(&json!({ "staged": txn }))?;
         write(format!("{state}.new"), (before + 1).to_string())?;
         rename(format!("{state}.new"), &state)?;
-        said(&json!({ "written": before + 1 }))?;
+        print_and_wait(&json!({ "written": before + 1 }))?;
         journal.commit(txn)?;
-        said(&json!({ "committed": txn }))?;
+        print_and_wait(&json!({ "committed": txn }))?;
     }
-    said(&json!({ "jsonl": journal.to_jsonl()? }))
+    print_and_wait(&json!({ "jsonl": journal.to_jsonl()? }))
 }
 
 /// Prints a line, then waits for one on standard input.
-fn said(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
+fn print_and_wait(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
     writeln!(stdout(), "{what}")?;
     stdin().lock().read_line(&mut String::new())?;
     Ok(())

@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             created_at: at,
             thread_id: None,
         })?;
-        said(&json!({ "turn": n }))?;
+        print_and_wait(&json!({ "turn": n }))?;
         store.record_tool_call_requested(ToolCallReq {
             request_id: message,
             call_id: "call".into(),
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             arguments_json: Some("{}".into()),
             started_at: at,
         })?;
-        said(&json!({ "requested": n }))?;
+        print_and_wait(&json!({ "requested": n }))?;
         store.record_tool_call_done(ToolCallDone {
             request_id: message,
             call_id: "call".into(),
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             error_msg: None,
             status: ToolStatus::Completed,
         })?;
-        said(&json!({ "done": n }))?;
+        print_and_wait(&json!({ "done": n }))?;
     }
     let turns = store.list_conversation_since(0, 100)?;
     let mut ended = 0;
@@ -77,11 +77,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let calls = store.list_tool_calls_by_parent(turn.id, 100)?;
         ended += calls.iter().filter(|(_, done)| done.is_some()).count();
     }
-    said(&json!({ "turns": turns.len(), "ended": ended }))
+    print_and_wait(&json!({ "turns": turns.len(), "ended": ended }))
 }
 
 /// Prints a line, then waits for one on standard input.
-fn said(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
+fn print_and_wait(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
     writeln!(stdout(), "{what}")?;
     stdin().lock().read_line(&mut String::new())?;
     Ok(())

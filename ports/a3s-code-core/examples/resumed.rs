@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let sink = Arc::new(CheckpointSink::new(Runlog::connect(Config::new(journal, AGENT)).await?));
     let mut checkpoint = match sink.resume(run_id).await? {
         Some(checkpoint) => {
-            println!("goes on behind round {}", checkpoint.turn);
+            println!("resumes after round {}", checkpoint.turn);
             checkpoint
         }
         None => {

@@ -375,7 +375,7 @@ impl Drop for Loop {
 }
 
 pub(crate) async fn a_killed_loop_continues_after_its_last_saved_round(server: &mut Server) {
-    goes_on(&server.url(), || {
+    kill_after_each_round(&server.url(), || {
         // The server as well.
         server.kill();
         server.restart();
@@ -385,17 +385,17 @@ pub(crate) async fn a_killed_loop_continues_after_its_last_saved_round(server: &
 #[cfg(feature = "embedded")]
 pub(crate) fn a_killed_loop_with_an_embedded_journal_continues_after_its_last_saved_round() {
     let dir = tempfile::tempdir().unwrap();
-    goes_on(&format!("local:{}", dir.path().display()), || {});
+    kill_after_each_round(&format!("local:{}", dir.path().display()), || {});
 }
 
 /// Kills the example after each of its rounds, and calls `halfway` once to kill more.
-fn goes_on(url: &str, halfway: impl FnOnce()) {
+fn kill_after_each_round(url: &str, halfway: impl FnOnce()) {
     const ROUNDS: usize = 8;
     let mut halfway = Some(halfway);
     for round in 1..=ROUNDS {
         let mut process = Loop::start(url, ROUNDS);
-        let goes_on = format!("goes on behind round {}", round - 1);
-        assert_eq!(process.says(), if round == 1 { "starts" } else { &goes_on });
+        let resumption = format!("resumes after round {}", round - 1);
+        assert_eq!(process.says(), if round == 1 { "starts" } else { &resumption });
         assert_eq!(process.says(), format!("round {round} saved"));
         process.kill();
         if let Some(halfway) = halfway.take_if(|_| round == ROUNDS / 2) {
@@ -403,6 +403,6 @@ fn goes_on(url: &str, halfway: impl FnOnce()) {
         }
     }
     let mut process = Loop::start(url, ROUNDS);
-    assert_eq!(process.says(), format!("goes on behind round {ROUNDS}"));
+    assert_eq!(process.says(), format!("resumes after round {ROUNDS}"));
     assert_eq!(process.says(), format!("done with {} messages", 1 + 2 * ROUNDS));
 }

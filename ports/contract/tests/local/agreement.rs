@@ -259,7 +259,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
     let folder = tempfile::tempdir()?;
     let (blocking, journal) = journal(folder.path())?;
     let (seed, threads) = (Random::seed(), 8);
-    let found = thread::scope(|scope| {
+    let results = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let (blocking, journal) = (&blocking, &journal);
@@ -279,7 +279,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
         workers.into_iter().map(|worker| worker.join().expect("a thread")).collect::<anyhow::Result<Vec<_>>>()
     })?;
     let (mut differ, mut refused) = (Differences::default(), 0);
-    for (of_thread, refused_there) in found {
+    for (of_thread, refused_there) in results {
         differ.unknown += of_thread.unknown;
         differ.marker += of_thread.marker;
         differ.key += of_thread.key;
@@ -296,7 +296,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
 /// The records among the fixtures that the SDK publishes.
 fn fixtures() -> anyhow::Result<Vec<(String, JournalRecord)>> {
     let mut folders = vec![Path::new(env!("AGENT_SDK_CORE_SOURCES")).join("tests/fixtures")];
-    let mut found = Vec::new();
+    let mut records = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -304,22 +304,22 @@ fn fixtures() -> anyhow::Result<Vec<(String, JournalRecord)>> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "json") {
                 let json: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
-                collect(&path.display().to_string(), json, &mut found);
+                collect(&path.display().to_string(), json, &mut records);
             }
         }
     }
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(found)
+    records.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(records)
 }
 
-fn collect(path: &str, json: Value, found: &mut Vec<(String, JournalRecord)>) {
+fn collect(path: &str, json: Value, records: &mut Vec<(String, JournalRecord)>) {
     if let Ok(record) = serde_json::from_value::<JournalRecord>(json.clone()) {
-        found.push((path.to_owned(), record));
+        records.push((path.to_owned(), record));
         return;
     }
     match json {
-        Value::Array(items) => items.into_iter().for_each(|item| collect(path, item, found)),
-        Value::Object(members) => members.into_iter().for_each(|(_, item)| collect(path, item, found)),
+        Value::Array(items) => items.into_iter().for_each(|item| collect(path, item, records)),
+        Value::Object(members) => members.into_iter().for_each(|(_, item)| collect(path, item, records)),
         _ => {}
     }
 }

@@ -27,28 +27,28 @@ fn start(arguments: &str) -> anyhow::Result<Child> {
     Ok(example.stdout(Stdio::piped()).spawn()?)
 }
 
-fn said(arguments: &str) -> anyhow::Result<String> {
+fn run_example(arguments: &str) -> anyhow::Result<String> {
     let mut example = start(arguments)?;
-    let mut said = String::new();
-    example.stdout.take().context("its output")?.read_to_string(&mut said)?;
-    ensure!(example.wait()?.success(), "{said}");
-    Ok(said)
+    let mut output = String::new();
+    example.stdout.take().context("its output")?.read_to_string(&mut output)?;
+    ensure!(example.wait()?.success(), "{output}");
+    Ok(output)
 }
 
 #[test]
 fn a_kernel_run_killed_during_its_effect_is_resumed_and_ends() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let arguments = format!("local:{} run-1", folder.path().display());
-    let mut held = start(&format!("{arguments} hold"))?;
-    let lines = BufReader::new(held.stdout.take().context("its output")?).lines();
-    let asked = lines.map_while(Result::ok).any(|line| line.ends_with("the provider is asked"));
-    held.kill()?;
-    held.wait()?;
-    ensure!(asked, "the effect began");
-    let resumed = said(&arguments)?;
+    let mut example = start(&format!("{arguments} hold"))?;
+    let lines = BufReader::new(example.stdout.take().context("its output")?).lines();
+    let reached_provider = lines.map_while(Result::ok).any(|line| line.ends_with("the provider is asked"));
+    example.kill()?;
+    example.wait()?;
+    ensure!(reached_provider, "the effect began");
+    let resumed = run_example(&arguments)?;
     ensure!(resumed.contains("5 records, 1 effects pending"), "where it was killed: {resumed}");
     ensure!(resumed.contains("forty-two, 10 records"), "as if it had never been: {resumed}");
-    let again = said(&arguments)?;
+    let again = run_example(&arguments)?;
     ensure!(
         again.contains("the run is completed") && !again.contains("the provider is asked"),
         "nothing twice: {again}"

@@ -153,7 +153,7 @@ fn a_marker_follows_a_failed_result_and_is_refused_if_the_result_is_in_the_log()
 fn calls_work_inside_current_thread_and_multi_thread_runtimes() -> anyhow::Result<()> {
     on_each(|config| {
         let connect = config();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let mut one = tokio::runtime::Builder::new_current_thread();
             let mut several = tokio::runtime::Builder::new_multi_thread();
@@ -166,12 +166,12 @@ fn calls_work_inside_current_thread_and_multi_thread_runtimes() -> anyhow::Resul
                         journal.append(intent(2 * nth + 2, &format!("{nth}.b"))).unwrap();
                         journal.records_for_run(&run()).unwrap().len()
                     });
-                    tell.send(inside.await.unwrap()).unwrap();
+                    sender.send(inside.await.unwrap()).unwrap();
                 });
             }
         });
         for read in [2, 4] {
-            ensure!(told.recv_timeout(Duration::from_secs(120))? == read, "all of them are read");
+            ensure!(receiver.recv_timeout(Duration::from_secs(120))? == read, "all of them are read");
         }
         Ok(())
     })
@@ -252,17 +252,17 @@ fn writer((journal, server): &(String, String)) -> anyhow::Result<std::process::
 }
 
 /// Checks that what a killed writer printed is in the journal: its records and its last checkpoint.
-fn kept(journal: &Journal, said: &[String]) -> anyhow::Result<()> {
+fn check_journal(journal: &Journal, lines: &[String]) -> anyhow::Result<()> {
     let records = journal.records_for_run(&run())?;
-    for line in said {
+    for line in lines {
         if let Some((cursor, effect)) = line.strip_prefix("took ").and_then(|line| line.split_once(' ')) {
             let id = format!("intent.{effect}");
-            let found =
+            let record =
                 records.iter().find(|record| record.record_id == id).with_context(|| format!("{id} is lost"))?;
-            ensure!(journal_cursor_for_seq(found.journal_seq).as_str() == cursor, "{line}");
+            ensure!(journal_cursor_for_seq(record.journal_seq).as_str() == cursor, "{line}");
         }
     }
-    if let Some(saved) = said.iter().rev().find_map(|line| line.strip_prefix("saved ")) {
+    if let Some(saved) = lines.iter().rev().find_map(|line| line.strip_prefix("saved ")) {
         let latest = journal.load_latest(&run())?.context("a checkpoint")?;
         ensure!(latest.checkpoint_id == saved, "{saved} was saved, and {} is the latest", latest.checkpoint_id);
     }
@@ -278,16 +278,16 @@ fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Re
     let journals = if on_kafka() { vec![urls(&deployment)] } else { vec![local, urls(&deployment)] };
     for at in journals {
         let mut all = Vec::new();
-        for lines in [1_usize, 2, 3, 5, 8, 13] {
+        for count in [1_usize, 2, 3, 5, 8, 13] {
             let mut writer = writer(&at)?;
             let mut reader = BufReader::new(writer.stdout.take().context("its answers")?).lines();
-            let mut said = Vec::new();
+            let mut lines = Vec::new();
             for line in reader.by_ref() {
                 let line = line?;
                 if line.starts_with("took") || line.starts_with("saved") {
-                    said.push(line);
+                    lines.push(line);
                 }
-                if said.len() == lines {
+                if lines.len() == count {
                     break;
                 }
             }
@@ -295,10 +295,10 @@ fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Re
             writer.wait()?;
             // Includes the remaining lines that it printed.
             let rest: Result<Vec<_>, _> = reader.collect();
-            said.extend(rest.unwrap_or_default().into_iter().filter(|line| line.split(' ').count() > 1));
-            ensure!(said.len() >= lines, "it said {said:?}");
-            all.extend(said);
-            kept(&Journal::connect(config(&at.0, &at.1)?)?, &all)?;
+            lines.extend(rest.unwrap_or_default().into_iter().filter(|line| line.split(' ').count() > 1));
+            ensure!(lines.len() >= count, "it printed {lines:?}");
+            all.extend(lines);
+            check_journal(&Journal::connect(config(&at.0, &at.1)?)?, &all)?;
         }
     }
     Ok(())
@@ -308,34 +308,34 @@ fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Re
 fn one_of_eight_processes_has_the_run_and_the_others_get_an_error() -> anyhow::Result<()> {
     let deployment = deployment()?;
     let mut writers = (0..8).map(|_| writer(&urls(&deployment))).collect::<anyhow::Result<Vec<_>>>()?;
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     for (nth, writer) in writers.iter_mut().enumerate() {
-        let (tell, out) = (tell.clone(), writer.stdout.take().context("its answers")?);
+        let (sender, out) = (sender.clone(), writer.stdout.take().context("its answers")?);
         thread::spawn(move || {
-            let said = |line: &String| ["took", "saved", "lost"].iter().any(|word| line.starts_with(word));
-            for line in BufReader::new(out).lines().map_while(Result::ok).filter(said) {
-                let _ = tell.send((nth, line));
+            let is_report = |line: &String| ["took", "saved", "lost"].iter().any(|word| line.starts_with(word));
+            for line in BufReader::new(out).lines().map_while(Result::ok).filter(is_report) {
+                let _ = sender.send((nth, line));
             }
         });
     }
-    let (mut said, mut lost) = (Vec::new(), Vec::new());
+    let (mut lines, mut lost) = (Vec::new(), Vec::new());
     while lost.len() < 7 {
-        let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
+        let (nth, line) = receiver.recv_timeout(Duration::from_secs(120))?;
         if line == "lost" {
             lost.push(nth);
         }
-        said.push(line);
+        lines.push(line);
     }
     let winner = (0..8).find(|nth| !lost.contains(nth)).context("one has it")?;
     // It can still append.
     for _ in 0..5 {
-        let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
+        let (nth, line) = receiver.recv_timeout(Duration::from_secs(120))?;
         ensure!(nth == winner, "{nth} continues, and {winner} has the run");
-        said.push(line);
+        lines.push(line);
     }
     writers.iter_mut().try_for_each(|writer| writer.kill().and_then(|()| writer.wait().map(drop)))?;
-    said.retain(|line| line.starts_with("took"));
-    kept(&Journal::connect(deployment.config(&deployment.server.url)?)?, &said)
+    lines.retain(|line| line.starts_with("took"));
+    check_journal(&Journal::connect(deployment.config(&deployment.server.url)?)?, &lines)
 }
 
 fn checkpoint(id: &str, covers: u64, seq: u64) -> RunCheckpoint {
@@ -399,10 +399,10 @@ fn the_checkpoint_store_answers_as_the_sdks_after_any_restart() -> anyhow::Resul
         ours.save(grown.clone(), 7)?;
         drop(ours);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let found = runtime.block_on(async { Runlog::connect(config()).await?.checkpoint(RUN, None).await })?;
-        let found = found.context("a checkpoint")?;
-        ensure!(found.checkpoint_id == "checkpoint.last" && found.covers_journal_seq.get() == 7, "{found:?}");
-        ensure!(found.state.map(|state| state.to_value()) == Some(serde_json::to_value(&grown)?), "its state");
+        let answer = runtime.block_on(async { Runlog::connect(config()).await?.checkpoint(RUN, None).await })?;
+        let latest = answer.context("a checkpoint")?;
+        ensure!(latest.checkpoint_id == "checkpoint.last" && latest.covers_journal_seq.get() == 7, "{latest:?}");
+        ensure!(latest.state.map(|state| state.to_value()) == Some(serde_json::to_value(&grown)?), "its state");
         Ok(())
     })
 }
@@ -413,11 +413,11 @@ fn large(id: &str, covers: u64) -> RunCheckpoint {
     RunCheckpoint { loop_state, ..checkpoint(id, covers, covers) }
 }
 
-/// Runlog's own answer.
-fn answered(config: Config, at_or_before: u32) -> anyhow::Result<Option<serde_json::Value>> {
+/// Returns the state of the checkpoint in Runlog's own answer.
+fn answered_state(config: Config, at_or_before: u32) -> anyhow::Result<Option<serde_json::Value>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let asked = async { Runlog::connect(config).await?.checkpoint(RUN, Some(at_or_before.into())).await };
-    Ok(runtime.block_on(asked)?.and_then(|found| found.state).map(|state| state.to_value()))
+    let checkpoint = async { Runlog::connect(config).await?.checkpoint(RUN, Some(at_or_before.into())).await };
+    Ok(runtime.block_on(checkpoint)?.and_then(|checkpoint| checkpoint.state).map(|state| state.to_value()))
 }
 
 /// Saves two small checkpoints, and between them a terminal one, which prunes keep.
@@ -445,7 +445,10 @@ fn a_prune_keeps_a_terminal_checkpoint_that_is_too_large_for_a_batch() -> anyhow
         ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
         ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "nothing more");
         drop(journal);
-        ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and Runlog itself answers with it");
+        ensure!(
+            answered_state(config(), 3)? == Some(serde_json::to_value(&large)?),
+            "and Runlog itself answers with it"
+        );
         Ok(())
     })
 }
@@ -462,8 +465,8 @@ fn the_next_prune_completes_an_interrupted_one() -> anyhow::Result<()> {
     journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");
     ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
     let config = || deployment.config(&deployment.server.url).expect("a journal's URL");
-    ensure!(answered(config(), 3)?.is_none(), "Runlog itself does not know that yet");
+    ensure!(answered_state(config(), 3)?.is_none(), "Runlog itself does not know that yet");
     ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "all that was to be is pruned");
-    ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");
+    ensure!(answered_state(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");
     Ok(())
 }

@@ -7,15 +7,15 @@ use std::{env, process::Command};
 pub(crate) fn run(log: &str, journal: &str, server: &str, which: &[&str], tests: usize) -> anyhow::Result<()> {
     let mut theirs = Command::new(env::current_exe()?);
     theirs.args(["--ignored", "--color", "never"]).args(which).env(JOURNAL, journal).env(SERVER, server);
-    let ran = theirs.output()?;
-    let told = String::from_utf8_lossy(&ran.stdout);
-    let lines = told.lines().filter_map(|line| line.strip_prefix("test theirs::")?.split_once(" ... "));
+    let output = theirs.output()?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix("test theirs::")?.split_once(" ... "));
     let mut passed = 0;
     for (test, result) in lines {
         passed += usize::from(result == "ok");
         eprintln!("{test}\trunlog_ports::agent_sdk_core::Journal\t{log}\t{result}");
     }
-    ensure!(ran.status.success(), "{told}\n{}", String::from_utf8_lossy(&ran.stderr));
+    ensure!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
     ensure!(passed == tests, "{passed} of {tests} tests passed on {log}");
     Ok(())
 }

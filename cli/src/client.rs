@@ -73,12 +73,12 @@ impl Client {
         let request = self.http.get(&url).header(reqwest::header::ACCEPT, "text/event-stream").send();
         let opened = tokio::time::timeout(STREAM_WAIT, request).await;
         let response =
-            opened.map_err(|_| self.no_answer(STREAM_WAIT))?.map_err(|error| self.failed(error, STREAM_WAIT))?;
+            opened.map_err(|_| self.no_answer(STREAM_WAIT))?.map_err(|error| self.request_error(error, STREAM_WAIT))?;
         let status = response.status().as_u16();
         if response.status().is_success() {
             return Ok(Events::new(response, url));
         }
-        let body = response.bytes().await.map_err(|error| self.failed(error, STREAM_WAIT))?;
+        let body = response.bytes().await.map_err(|error| self.request_error(error, STREAM_WAIT))?;
         Err(refusal(&url, status, &body))
     }
 
@@ -94,14 +94,14 @@ impl Client {
             // The body is text, which can be sent twice.
             let again = request.try_clone();
             let again = again.ok_or_else(|| Error::new(ErrorKind::Internal, "a request cannot be sent twice"))?;
-            let response = again.send().await.map_err(|error| self.failed(error, wait))?;
+            let response = again.send().await.map_err(|error| self.request_error(error, wait))?;
             match retry_after(&response).filter(|pause| Instant::now() + *pause < until) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => break response,
             }
         };
         let status = response.status();
-        let body = response.bytes().await.map_err(|error| self.failed(error, wait))?;
+        let body = response.bytes().await.map_err(|error| self.request_error(error, wait))?;
         if !status.is_success() {
             return Err(refusal(url, status.as_u16(), &body));
         }
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    fn failed(&self, error: reqwest::Error, wait: Duration) -> Error {
+    fn request_error(&self, error: reqwest::Error, wait: Duration) -> Error {
         if let Some(what) = tls_failure(&error) {
             return Error::new(ErrorKind::Unavailable, format!("no TLS connection to {}: {what}", self.base));
         }

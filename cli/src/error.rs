@@ -157,9 +157,9 @@ impl From<crate::import::Error> for Error {
         use crate::import::Error as E;
         let error = match &source {
             E::Empty { folder: file } | E::TooDeep { folder: file } | E::Unreadable { file, .. } => {
-                refused(file.display().to_string())
+                import_error(file.display().to_string())
             }
-            E::Malformed { file, path, .. } => refused(file.display().to_string()).with("path", path.as_str()),
+            E::Malformed { file, path, .. } => import_error(file.display().to_string()).with("path", path.as_str()),
             E::Collision { run_id, .. } | E::TooLarge { run_id, .. } | E::NoRecord { run_id, .. } => {
                 Self::new(ErrorKind::Invalid, "nothing was imported").with("run_id", run_id.as_str())
             }
@@ -168,7 +168,7 @@ impl From<crate::import::Error> for Error {
     }
 }
 
-fn refused(file: String) -> Error {
+fn import_error(file: String) -> Error {
     Error::new(ErrorKind::Invalid, "nothing was imported").with("file", file)
 }
 

@@ -150,7 +150,7 @@ impl Since {
 }
 
 /// Parses an RFC 3339 time, or a duration with its unit.
-pub(crate) fn since(text: &str) -> Result<Since, String> {
+pub(crate) fn parse_since(text: &str) -> Result<Since, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
         return Ok(Since::Ago(ago));
     }
@@ -202,20 +202,20 @@ fn segment<T: FromStr<Err = Illegal>>(text: &str, what: &str) -> Result<T, Strin
 
 /// Parses the JSON value of `flag` and returns it compact.
 pub(crate) fn json(flag: &str, text: &str) -> Result<Json, Error> {
-    Json::parse(text).map_err(|error| refused(flag, error))
+    Json::parse(text).map_err(|error| value_error(flag, error))
 }
 
 /// Parses the JSON value of `flag` and returns its canonical form (RFC 8785), for a fingerprint. Refuses duplicate keys.
 pub(crate) fn arguments(flag: &str, text: &str) -> Result<String, Error> {
-    canonical::canonicalize(text).map_err(|error| refused(flag, error))
+    canonical::canonicalize(text).map_err(|error| value_error(flag, error))
 }
 
 /// Computes the fingerprint of a call. Its arguments are the JSON value of `flag` and must have a canonical form.
 pub(crate) fn fingerprint(flag: &str, tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
-    Fingerprint::of_call(tool, arguments).map_err(|error| refused(flag, error))
+    Fingerprint::of_call(tool, arguments).map_err(|error| value_error(flag, error))
 }
 
-fn refused(flag: &str, error: canonical::Error) -> Error {
+fn value_error(flag: &str, error: canonical::Error) -> Error {
     let pointer = error.pointer.clone();
     Error::new(ErrorKind::Invalid, format!("the value of {flag} is not accepted"))
         .with("flag", flag)
@@ -268,11 +268,11 @@ mod tests {
 
     #[test]
     fn since_is_a_time_or_a_duration_before_now() {
-        assert_eq!(since("2h").map(|since| since.millis(10_000_000)), Ok(2_800_000));
-        assert_eq!(since("1970-01-01T00:00:07Z").map(|since| since.millis(10_000_000)), Ok(7000));
-        assert_eq!(since("1d").map(|since| since.millis(5)), Ok(0));
+        assert_eq!(parse_since("2h").map(|since| since.millis(10_000_000)), Ok(2_800_000));
+        assert_eq!(parse_since("1970-01-01T00:00:07Z").map(|since| since.millis(10_000_000)), Ok(7000));
+        assert_eq!(parse_since("1d").map(|since| since.millis(5)), Ok(0));
         for text in ["", "soon", "10", "2026"] {
-            assert!(since(text).is_err(), "{text}");
+            assert!(parse_since(text).is_err(), "{text}");
         }
     }
 

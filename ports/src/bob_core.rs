@@ -54,17 +54,18 @@ impl ToolJournalPort for ToolJournal {
     async fn append(&self, entry: JournalEntry) -> Result<(), StoreError> {
         let run_id = session(&entry.session_id)?;
         let payload = payload(&entry)?;
-        let writer = self.writers.writer(&run_id).await.map_err(failed)?;
-        let mut record = writer.draft(None, payload).map_err(failed)?;
+        let writer = self.writers.writer(&run_id).await.map_err(store_error)?;
+        let mut record = writer.draft(None, payload).map_err(store_error)?;
         add_to_lists(&mut record, &entry);
-        confirmed_write::write(&writer, record).await.map(drop).map_err(failed)
+        confirmed_write::write(&writer, record).await.map(drop).map_err(store_error)
     }
 
     async fn lookup(&self, session_id: &SessionId, fingerprint: &str) -> Result<Option<JournalEntry>, StoreError> {
-        let mut reader = Reader::first(self.writers.runlog(), &session(session_id)?, of_call(session_id, fingerprint));
-        while let Some(page) = reader.page().await.map_err(failed)? {
+        let mut reader =
+            Reader::first(self.writers.runlog(), &session(session_id)?, call_list(session_id, fingerprint));
+        while let Some(page) = reader.page().await.map_err(store_error)? {
             for read in page {
-                let record = read.record.map_err(failed)?;
+                let record = read.record.map_err(store_error)?;
                 // A redaction may have changed the fingerprint; the index contains the original's hash.
                 let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
                 // Another process may have added other records under this hash.
@@ -79,10 +80,10 @@ impl ToolJournalPort for ToolJournal {
 
     async fn entries(&self, session_id: &SessionId) -> Result<Vec<JournalEntry>, StoreError> {
         let mut entries = Vec::new();
-        let mut reader = Reader::all(self.writers.runlog(), &session(session_id)?, of_session(session_id));
-        while let Some(page) = reader.page().await.map_err(failed)? {
+        let mut reader = Reader::all(self.writers.runlog(), &session(session_id)?, session_list(session_id));
+        while let Some(page) = reader.page().await.map_err(store_error)? {
             for read in page {
-                let entry = entry(read.record.map_err(failed)?)?;
+                let entry = entry(read.record.map_err(store_error)?)?;
                 entries.extend(entry.filter(|entry| is(entry, session_id)));
             }
         }
@@ -91,28 +92,28 @@ impl ToolJournalPort for ToolJournal {
 }
 
 fn session(session_id: &SessionId) -> Result<RunId, StoreError> {
-    RunId::try_from(session_id).map_err(|illegal| failed(illegal.into()))
+    RunId::try_from(session_id).map_err(|illegal| store_error(illegal.into()))
 }
 
 fn is(entry: &JournalEntry, session_id: &SessionId) -> bool {
     entry.session_id == *session_id
 }
 
-fn failed(error: Error) -> StoreError {
+fn store_error(error: Error) -> StoreError {
     StoreError::Other(Box::new(error))
 }
 
-fn of_session(session_id: &str) -> List {
+fn session_list(session_id: &str) -> List {
     List::new("bob-core.session", &[session_id])
 }
 
-fn of_call(session_id: &str, fingerprint: &str) -> List {
+fn call_list(session_id: &str, fingerprint: &str) -> List {
     List::new("bob-core.call", &[session_id, fingerprint])
 }
 
 /// Adds an entry's record to the lists of its session and of its call.
 fn add_to_lists(record: &mut JournalRecord, entry: &JournalEntry) {
-    let lists = [of_call(&entry.session_id, &entry.call_fingerprint), of_session(&entry.session_id)];
+    let lists = [call_list(&entry.session_id, &entry.call_fingerprint), session_list(&entry.session_id)];
     record_list::add(record, &lists);
     record.body.session_id = Some(entry.session_id.clone());
     record.body.event_index.session_id.clone_from(&record.body.session_id);

@@ -90,7 +90,7 @@ impl WritebackJournal {
         let mut state = self.state();
         let txn = TxnId(state.next);
         let at = types::rfc3339((self.clock)());
-        let record = self.listed(convert::staged(txn, &at, &op))?;
+        let record = self.draft_listed(convert::staged(txn, &at, &op))?;
         state.next += 1;
         self.write(vec![record])?;
         state.pending.insert(txn, Pending::new(op, at));
@@ -99,7 +99,7 @@ impl WritebackJournal {
 
     /// Runs the checks on a staged transaction. The first that fails rejects it, which is recorded.
     pub fn validate(&self, txn: TxnId) -> Result<(), CommitError> {
-        self.checked(&mut self.state(), txn)
+        self.check(&mut self.state(), txn)
     }
 
     /// Commits a staged transaction that passes its checks.
@@ -112,7 +112,7 @@ impl WritebackJournal {
         let mut state = self.state();
         let unsettled = state.pending.get(&txn).is_some_and(|pending| pending.committing.is_some());
         if !unsettled {
-            self.checked(&mut state, txn)?;
+            self.check(&mut state, txn)?;
         }
         let mut tried = self.try_commit(&mut state, txn);
         if matches!(&tried, Err(error) if conflicts(error)) {
@@ -132,7 +132,7 @@ impl WritebackJournal {
     /// records the rejection. Errors: [`Error::Committed`], without a record, if that commit was applied.
     /// [`Error::Journal`] if its outcome cannot be found out; the transaction is unchanged.
     pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
-        self.rejected(&mut self.state(), txn, &reason)
+        self.reject(&mut self.state(), txn, &reason)
     }
 
     /// Transactions that earlier processes staged and did not end, by number. Their operations may have happened.
@@ -167,17 +167,17 @@ impl WritebackJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn checked(&self, state: &mut State, txn: TxnId) -> Result<(), CommitError> {
+    fn check(&self, state: &mut State, txn: TxnId) -> Result<(), CommitError> {
         let pending = state.pending.get(&txn).ok_or_else(|| CommitError::Rejected(not_pending(txn)))?;
         let Err(reason) = self.checks.run(&pending.op) else { return Ok(()) };
-        self.rejected(state, txn, &reason).map_err(CommitError::Journal)?;
+        self.reject(state, txn, &reason).map_err(CommitError::Journal)?;
         Err(CommitError::Rejected(reason))
     }
 
-    fn rejected(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
+    fn reject(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
         self.not_committed(state, txn)?;
         let at = types::rfc3339((self.clock)());
-        let record = self.listed(convert::rejected(txn, &at, reason))?;
+        let record = self.draft_listed(convert::rejected(txn, &at, reason))?;
         self.write(vec![record])?;
         state.pending.remove(&txn);
         state.left.remove(&txn);
@@ -220,7 +220,7 @@ impl WritebackJournal {
     /// The records that commit a transaction. One that was staged in an earlier epoch is ended there and staged again in this
     /// one; these two records are in no list, because it is the same transaction.
     fn commits(&self, txn: TxnId, pending: &Pending) -> Result<Vec<JournalRecord>, Error> {
-        let committed = self.listed(convert::committed(txn, &types::rfc3339((self.clock)())))?;
+        let committed = self.draft_listed(convert::committed(txn, &types::rfc3339((self.clock)())))?;
         if !pending.earlier {
             return Ok(vec![committed]);
         }
@@ -230,7 +230,7 @@ impl WritebackJournal {
         Ok(vec![ended, staged, committed])
     }
 
-    fn listed(&self, payload: Payload) -> Result<JournalRecord, Error> {
+    fn draft_listed(&self, payload: Payload) -> Result<JournalRecord, Error> {
         let mut record = self.writer.draft(None, payload)?;
         record_list::add(&mut record, std::slice::from_ref(&self.list));
         record.body.session_id = Some(self.session_id().to_owned());

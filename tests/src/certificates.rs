@@ -41,7 +41,7 @@ impl Authority {
     /// A certificate for these names and addresses, until the first of January of a year.
     pub fn sign(&self, names: &[&str], until: i32) -> anyhow::Result<Pair> {
         let params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
-        self.signed(params, names.first().context("a name")?, until)
+        self.sign_params(params, names.first().context("a name")?, until)
     }
 
     /// A certificate with a common name, and with these URIs for its subject.
@@ -50,10 +50,10 @@ impl Authority {
         for uri in uris {
             params.subject_alt_names.push(SanType::URI((*uri).try_into()?));
         }
-        self.signed(params, common_name, until)
+        self.sign_params(params, common_name, until)
     }
 
-    fn signed(&self, mut params: CertificateParams, common_name: &str, until: i32) -> anyhow::Result<Pair> {
+    fn sign_params(&self, mut params: CertificateParams, common_name: &str, until: i32) -> anyhow::Result<Pair> {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);

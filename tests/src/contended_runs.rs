@@ -66,13 +66,13 @@ impl History {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn certain(&self, operation: Operation, invoked: u64) {
+    fn push_certain(&self, operation: Operation, invoked: u64) {
         self.push(Event { operation, invoked, returned: Some(self.now()), certain: true });
     }
 
     /// A failed operation. If another writer has the run, no record of the operation can be appended later: it takes effect
     /// now or never.
-    fn failed(&self, operation: Operation, invoked: u64, error: &Error) {
+    fn push_failed(&self, operation: Operation, invoked: u64, error: &Error) {
         // The error of a failed open does not report whether its claim was appended.
         let is_claim = matches!(operation, Operation::Claim(_));
         if !is_claim && error.action() == Action::Retry && error.side_effect() == SideEffect::None {
@@ -126,11 +126,11 @@ impl Group<'_> {
             let run = match runlog.open_with(run_id, options).await {
                 Ok(run) => run,
                 Err(error) => {
-                    history.failed(Operation::Claim(None), invoked, &error);
+                    history.push_failed(Operation::Claim(None), invoked, &error);
                     continue;
                 }
             };
-            history.certain(Operation::Claim(Some(run.recovery().epoch.get())), invoked);
+            history.push_certain(Operation::Claim(Some(run.recovery().epoch.get())), invoked);
             for _ in 0..CALLS {
                 pause(&mut random).await;
                 if !self.call(&run, history).await? {
@@ -151,7 +151,7 @@ impl Group<'_> {
         // The time at which the append of the result began: the intent was read back just before.
         let (invoked, ran) = (history.now(), AtomicU64::new(0));
         let effect = async |request: Call| {
-            history.certain(intent, invoked);
+            history.push_certain(intent, invoked);
             let booked = self.desk.book(id, "contended", &args, &request);
             ran.store(history.now(), Ordering::SeqCst);
             booked
@@ -163,15 +163,15 @@ impl Group<'_> {
         match outcome {
             Ok(answer) => {
                 ensure!(!answer.recorded && ran > 0, "call {call} of {id} was recorded by another client");
-                history.certain(result, ran);
+                history.push_certain(result, ran);
                 Ok(true)
             }
             Err(error) if ran == 0 => {
-                history.failed(intent, invoked, &error);
+                history.push_failed(intent, invoked, &error);
                 Ok(false)
             }
             Err(error) => {
-                history.failed(result, ran, &error);
+                history.push_failed(result, ran, &error);
                 Ok(false)
             }
         }
@@ -192,7 +192,7 @@ impl Group<'_> {
             url.query_pairs_mut().extend_pairs(query);
             let invoked = history.now();
             if let Some(found) = status(self.http.get(url)).await? {
-                history.certain(Operation::Lookup { call, found }, invoked);
+                history.push_certain(Operation::Lookup { call, found }, invoked);
             }
         }
         Ok(())

@@ -179,7 +179,7 @@ impl GateWorker<'_> {
         };
         ensure!(answer.error.is_none(), "{tool} of step {step} in {id}: {:?}", answer.error);
         self.answered.fetch_add(1, Ordering::Relaxed);
-        self.acked.note(id, "answer", answered(&answer)).map(Some)
+        self.acked.note(id, "answer", answer_json(&answer)).map(Some)
     }
 
     /// The effect. Lists the intent as acknowledged first, because it was read back as applied.
@@ -218,7 +218,7 @@ impl GateWorker<'_> {
     }
 }
 
-fn answered(answer: &Answer) -> Value {
+fn answer_json(answer: &Answer) -> Value {
     let result = answer.result.as_ref().map(Json::to_value);
     json!({ "result": result, "recorded": answer.recorded, "position": answer.position })
 }

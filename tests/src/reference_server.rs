@@ -148,11 +148,11 @@ struct Asked {
 impl Asked {
     async fn read(request: Request) -> anyhow::Result<Self> {
         let (parts, body) = request.into_parts();
-        let path = parts.uri.path().trim_start_matches('/').split('/').map(decoded).collect::<Result<_, _>>()?;
+        let path = parts.uri.path().trim_start_matches('/').split('/').map(percent_decode).collect::<Result<_, _>>()?;
         let mut query = BTreeMap::new();
         for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            query.insert(decoded(name)?, decoded(value)?);
+            query.insert(percent_decode(name)?, percent_decode(value)?);
         }
         let body = String::from_utf8(to_bytes(body, BODY_BYTES_MAX).await?.into())?;
         Ok(Self { post: parts.method == "POST", path, query, body })
@@ -167,7 +167,7 @@ impl Asked {
     }
 }
 
-fn decoded(text: &str) -> anyhow::Result<String> {
+fn percent_decode(text: &str) -> anyhow::Result<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
         let digits = (*first == b'%').then(|| after.get(..2)).flatten();
@@ -287,7 +287,7 @@ impl State {
 
     fn answer(&mut self, asked: &Asked) -> Answer {
         let mut asked_path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-        let twice = decoded(asked_path.get(2).unwrap_or(&"")).unwrap_or_default();
+        let twice = percent_decode(asked_path.get(2).unwrap_or(&"")).unwrap_or_default();
         if self.is_wrong("run_ids_encoded") && asked_path.len() > 2 {
             asked_path[2] = &twice;
         }

@@ -48,11 +48,11 @@ pub fn fill(server: &Server, dir: &Path) -> anyhow::Result<()> {
     let file = dir.join("trajectory.json");
     std::fs::write(&file, TRAJECTORY)?;
     server.runlog().json(&["import", "tau-bench", file.to_str().context("a path")?])?.exits(0)?;
-    claimed(server)
+    write_claimed_run(server)
 }
 
 /// A run that two writers claimed. The result of the first writer is too late, and is evidence.
-fn claimed(server: &Server) -> anyhow::Result<()> {
+fn write_claimed_run(server: &Server) -> anyhow::Result<()> {
     let (records, claims) = (format!("/v1/runs/{CLAIMED}/records"), format!("/v1/runs/{CLAIMED}/claims"));
     let claim = post(server, &claims, &json!({ "claimed_by": "one" }))?;
     let by_one = |id: &str, payload: Value| {

@@ -23,7 +23,7 @@ pub(crate) struct Runs {
     #[arg(long)]
     pub(crate) newest: bool,
     /// Only runs with a record since a time (RFC 3339) or within a duration, such as 2h
-    #[arg(long, value_name = "TIME|DURATION", value_parser = value::since)]
+    #[arg(long, value_name = "TIME|DURATION", value_parser = value::parse_since)]
     pub(crate) since: Option<value::Since>,
     /// Only open runs that wait for a decision: see `runlog effects --pending --unsafe`
     #[arg(long, conflicts_with = "status")]

@@ -48,7 +48,7 @@ pub(super) async fn run(session: &Session, args: args::Tail) -> Result<Answer, E
     if args.index.is_some() {
         return tail
             .follow(|change: Change| {
-                session.output.item(&change, changed)?;
+                session.output.item(&change, print_change)?;
                 Ok(change.cursor)
             })
             .await;
@@ -133,7 +133,7 @@ fn received<T: DeserializeOwned>(event: &Event) -> Result<T, Error> {
     }
 }
 
-fn changed(change: &Change, text: &mut Text) {
+fn print_change(change: &Change, text: &mut Text) {
     let operation = Cell::from(change.operation.as_str());
     let operation = match change.operation.known() {
         Some(Operation::Insert) => operation.good(),

@@ -45,12 +45,16 @@ pub(super) struct Takeover {
 }
 
 /// Runs the trip in one process.
-pub(super) async fn in_one_process(site: &Site, trip: &Trip) -> Result<Life, Error> {
+pub(super) async fn run_in_one_process(site: &Site, trip: &Trip) -> Result<Life, Error> {
     site.agent(trip.number, trip.keyed)?.answer(LIFE_WAIT).await
 }
 
 /// Kills the trip's process at `moment` of its flight's booking, and lets other processes finish the run.
-pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Moment) -> Result<(Life, Takeover), Error> {
+pub(super) async fn run_in_several_processes(
+    site: &Site,
+    trip: &Trip,
+    moment: Moment,
+) -> Result<(Life, Takeover), Error> {
     let pending = kill_while_booking(site, trip, moment).await?;
     let before = booking_at_desk(site, trip, &pending).await?;
     if before.is_some() != (moment == Moment::AfterBooking) {
@@ -59,7 +63,7 @@ pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Momen
     if !trip.keyed {
         reconcile(site, trip, &pending, before.as_ref()).await?;
     }
-    let life = in_one_process(site, trip).await?;
+    let life = run_in_one_process(site, trip).await?;
     let after = booking_at_desk(site, trip, &pending).await?;
     let confirmed = confirmed_booking(&life);
     if after.is_none() || confirmed != after || before.is_some_and(|before| Some(before) != confirmed) {
@@ -124,7 +128,7 @@ async fn booking_at_desk(site: &Site, trip: &Trip, pending: &Pending) -> Result<
 
 /// Checks that a new process refuses to continue. Then an operator queries the desk and decides.
 async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
-    match in_one_process(site, trip).await {
+    match run_in_one_process(site, trip).await {
         Err(error) if error.kind() == ErrorKind::ReconcileRequired => {}
         other => return Err(unexpected(trip, format!("did not get reconcile_required: {other:?}"))),
     }

@@ -53,7 +53,7 @@ impl Fleet {
         let at_once = (files.saturating_sub(FILES_OTHERWISE) / FILES_PER_TASK).clamp(1, TASKS_AT_ONCE);
         let mut fleet = JoinSet::new();
         for number in 1..=agents.min(PROCESSES) {
-            fleet.spawn(in_processes(Arc::clone(site), number));
+            fleet.spawn(run_in_processes(Arc::clone(site), number));
         }
         let runlog = agent::connect(&site.url).await?;
         let places = Arc::new(Semaphore::new(at_once as usize));
@@ -93,16 +93,16 @@ async fn as_task(site: &Site, runlog: &Runlog, places: &Semaphore, number: u32) 
     Ok(Ended { life, takeover: None })
 }
 
-async fn in_processes(site: Arc<Site>, number: u32) -> Result<Ended, Error> {
+async fn run_in_processes(site: Arc<Site>, number: u32) -> Result<Ended, Error> {
     match DEATHS.get(number as usize - 1) {
         Some((moment, keyed)) => {
             let trip = Trip::new(site.seed, number, Some(*keyed));
-            let (life, takeover) = crash::in_several_processes(&site, &trip, *moment).await?;
+            let (life, takeover) = crash::run_in_several_processes(&site, &trip, *moment).await?;
             Ok(Ended { life, takeover: Some(takeover) })
         }
         None => {
             let trip = Trip::new(site.seed, number, Some(number.is_multiple_of(2)));
-            let life = crash::in_one_process(&site, &trip).await?;
+            let life = crash::run_in_one_process(&site, &trip).await?;
             Ok(Ended { life, takeover: None })
         }
     }

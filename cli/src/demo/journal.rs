@@ -35,7 +35,7 @@ pub(super) struct Journal {
 impl Journal {
     /// Opens or creates the journal in `dir`, and serves it.
     pub(super) async fn start(dir: &Path, listener: TcpListener) -> Result<Self, Error> {
-        let address = listener.local_addr().map_err(|error| failed("the listener has no address", error))?;
+        let address = listener.local_addr().map_err(|error| internal_error("the listener has no address", error))?;
         let projector = open::local(Config::new(dir, crate::now_millis, crate::random_id)).await?;
         let projector = Arc::new(projector);
         let (end, ended) = oneshot::channel();
@@ -67,7 +67,7 @@ impl Journal {
     pub(super) async fn verify(&self) -> Result<Verification, Error> {
         let (projector, begun) = (Arc::clone(&self.projector), Instant::now());
         let verified = tokio::task::spawn_blocking(move || projector.verify()).await;
-        let mut verified = verified.map_err(|error| failed("the verification panicked", error))??;
+        let mut verified = verified.map_err(|error| internal_error("the verification panicked", error))??;
         verified.seconds = begun.elapsed().as_secs_f64();
         Ok(verified)
     }
@@ -76,13 +76,13 @@ impl Journal {
     pub(super) async fn end(self) -> Result<(), Error> {
         // An error means that the server has ended already.
         let _ = self.end.send(());
-        self.server.await.map_err(|error| failed("the server panicked", error))?;
+        self.server.await.map_err(|error| internal_error("the server panicked", error))?;
         let projector = self.projector;
         let closed = tokio::task::spawn_blocking(move || {
             projector.end();
             Arc::into_inner(projector).is_some()
         });
-        match closed.await.map_err(|error| failed("the projector panicked", error))? {
+        match closed.await.map_err(|error| internal_error("the projector panicked", error))? {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Internal, "cannot close the journal: a request is still in flight")),
         }
@@ -93,16 +93,16 @@ impl Journal {
         let index = self.dir.join("index");
         self.end().await?;
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(index)).await;
-        let removed = removed.map_err(|error| failed("removing the index panicked", error))?;
-        removed.map_err(|error| failed("the index cannot be removed", error))
+        let removed = removed.map_err(|error| internal_error("removing the index panicked", error))?;
+        removed.map_err(|error| internal_error("the index cannot be removed", error))
     }
 }
 
 /// Listens at a free port.
 pub(super) async fn any_port() -> Result<TcpListener, Error> {
-    TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed("no port to listen at", error))
+    TcpListener::bind("127.0.0.1:0").await.map_err(|error| internal_error("no port to listen at", error))
 }
 
-fn failed(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+fn internal_error(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::Internal, what).because(error)
 }

@@ -17,7 +17,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn imported(folder: &Path, server: &Server, runs: &[(u32, &str)]) {
+fn import_runs(folder: &Path, server: &Server, runs: &[(u32, &str)]) {
     let runs: Vec<_> = runs.iter().map(|(task, said)| trajectory(*task, said)).collect();
     let path = file(folder, "runs.json", &format!("[{}]", runs.join(",")));
     import(server, &path, &[]).is(0);
@@ -26,7 +26,7 @@ fn imported(folder: &Path, server: &Server, runs: &[(u32, &str)]) {
 #[test]
 fn a_folder_and_stdout_have_the_same_trajectories() {
     let (folder, server) = server();
-    imported(folder.path(), &server, &[(1, "no"), (2, "never")]);
+    import_runs(folder.path(), &server, &[(1, "no"), (2, "never")]);
     let printed = export(&server, &[]).lines();
     let out = folder.path().join("new/out");
     let report = export(&server, &["--out", out.to_str().unwrap(), "--prefix", "tau-bench:2"]).is(0);
@@ -46,7 +46,7 @@ fn a_folder_and_stdout_have_the_same_trajectories() {
 #[test]
 fn an_export_that_fails_leaves_nothing_and_replaces_nothing() {
     let (folder, server) = server();
-    imported(folder.path(), &server, &[(1, "no")]);
+    import_runs(folder.path(), &server, &[(1, "no")]);
     let place = folder.path().join("exports");
     std::fs::create_dir(&place).unwrap();
     let out = place.join("out");
@@ -66,7 +66,7 @@ fn an_export_that_fails_leaves_nothing_and_replaces_nothing() {
 fn content_of_the_store_is_fetched_and_hidden_content_stays_hidden() {
     let (folder, server) = server();
     let large = "x".repeat(3 << 20);
-    imported(folder.path(), &server, &[(1, &large)]);
+    import_runs(folder.path(), &server, &[(1, &large)]);
     let document = export(&server, &["tau-bench:1:0"]).is(0);
     assert_eq!(document["steps"][3]["message"], json!(large));
 

@@ -18,7 +18,7 @@ fn call_and_refusal(server: &Server) {
 
 /// Samples by name and labels as they are written. Checks the format: each family has HELP and TYPE before its samples, its
 /// samples are together, and their names have the suffixes of its type.
-fn parsed(text: &str) -> BTreeMap<String, f64> {
+fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut families) = (BTreeMap::new(), BTreeSet::new());
     let (mut family, mut kind) = (String::new(), String::new());
     let mut lines = text.lines();
@@ -59,7 +59,7 @@ fn metrics_are_in_the_exposition_format_and_count_what_happened() {
     let position = server.ask(&["show", "r"]).lines()[0]["position"].clone();
     let (status, text) = get(&server.url, "/metrics");
     assert_eq!(status, 200, "{text}");
-    let samples = parsed(&text);
+    let samples = parse_metrics(&text);
     let value = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in\n{text}"));
     let partition = position["partition"].as_u64().unwrap();
     let of_partition = |name: &str| value(&format!("{name}{{partition=\"{partition}\"}}"));

@@ -39,7 +39,7 @@ fn a_signal_ends_the_server_with_0_although_a_client_tails_and_nothing_is_lost()
 }
 
 /// The answer to a request that waits, and the time at which it came.
-fn waiting(url: &str, method: &str, path: &str, body: &str) -> JoinHandle<String> {
+fn send_waiting_request(url: &str, method: &str, path: &str, body: &str) -> JoinHandle<String> {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     let length = body.len();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
@@ -59,8 +59,8 @@ fn a_shutdown_answers_what_is_in_flight() {
         "payload": { "type": "run_lifecycle", "status": "started" } });
     let path = "/v1/runs/r?consistency=at-least=0:1000000&deadline_ms=60000";
     let (read, appended) = (
-        waiting(&server.url, "GET", path, ""),
-        waiting(&server.url, "POST", "/v1/runs/r/records?deadline_ms=60000", &record.to_string()),
+        send_waiting_request(&server.url, "GET", path, ""),
+        send_waiting_request(&server.url, "POST", "/v1/runs/r/records?deadline_ms=60000", &record.to_string()),
     );
     // Both were accepted before this one is answered.
     server.ask(&["runs"]).is(0);

@@ -38,7 +38,7 @@ pub(crate) fn table(before: &Report, after: &Report) -> String {
             Change::Lower => "**lower**",
             Change::WithinSpread => "within the spread",
         };
-        _ = writeln!(text, "| {name} | {} | {} | {verdict} |", shown(row), shown(other));
+        _ = writeln!(text, "| {name} | {} | {} | {verdict} |", format_row(row), format_row(other));
     }
     for (name, row) in ratios(after).filter(|(name, _)| !ratios(before).any(|(other, _)| other == *name)) {
         _ = writeln!(text, "| {name} | – | {} | only after |", number(row.median()));
@@ -46,7 +46,7 @@ pub(crate) fn table(before: &Report, after: &Report) -> String {
     text
 }
 
-fn shown(row: &Row) -> String {
+fn format_row(row: &Row) -> String {
     let (least, most) = row.spread();
     format!("{} ({} to {})", number(row.median()), number(least), number(most))
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
 }
 
 /// The records of both ways.
-fn made(count: u32) -> anyhow::Result<Vec<(runlog_log::PartitionId, runlog_log::Entry)>> {
+fn make_records(count: u32) -> anyhow::Result<Vec<(runlog_log::PartitionId, runlog_log::Entry)>> {
     let mut journal = Journal::new(3, crate::RECORDS_PER_RUN);
     (0..WARM_UP + count).map(|_| records::entry(&journal.record()?, PARTITIONS)).collect()
 }
@@ -67,7 +67,7 @@ async fn visible(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {
     let dir = tempfile::tempdir()?;
     let config = Config { partitions: Some(PARTITIONS), ..Config::new(dir.path(), clock, id) };
     let projector = Arc::new(open::kafka(config, broker.unique_topic()).await?);
-    let entries = Arc::new(made(count)?);
+    let entries = Arc::new(make_records(count)?);
     let work = |from: u32| {
         let (projector, entries) = (projector.clone(), entries.clone());
         move |nth: u32| {
@@ -126,7 +126,7 @@ async fn consumed(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {
             }
         }
     });
-    let (producer, entries, topic) = (Arc::new(producer), Arc::new(made(count)?), Arc::new(config.topic.clone()));
+    let (producer, entries, topic) = (Arc::new(producer), Arc::new(make_records(count)?), Arc::new(config.topic.clone()));
     let work = |from: u32| {
         let (producer, entries, arrivals, topic) = (producer.clone(), entries.clone(), arrivals.clone(), topic.clone());
         move |nth: u32| {

@@ -48,7 +48,7 @@ impl Seen<'_> {
     }
 
     /// Names the record that removed a record's content; `None` while the content is kept.
-    fn dropped(&self, entry: &Entry, record: &Value, index: u32) -> Option<Value> {
+    fn dropped_content(&self, entry: &Entry, record: &Value, index: u32) -> Option<Value> {
         let (how, offset) = self.partition.taken_from(&self.model.rules, entry, record)?;
         Some(json!({
             "record_id": text(record, "/record_id"),
@@ -58,12 +58,12 @@ impl Seen<'_> {
         }))
     }
 
-    fn gone(&self, at: usize) -> bool {
+    fn is_dropped(&self, at: usize) -> bool {
         self.partition.taken_by(&self.model.rules, &self.run.entries[at]).is_some()
     }
 
     pub(crate) fn latest(&self, covers: u64) -> Option<Checkpoint> {
-        checkpoints::latest(&self.model.rules, self.run, covers, |at| self.gone(at))
+        checkpoints::latest(&self.model.rules, self.run, covers, |at| self.is_dropped(at))
     }
 
     pub(crate) fn effects(&self) -> Arc<Vec<Effect>> {
@@ -111,7 +111,7 @@ impl Model {
     }
 
     /// Every run with at least one applied record, by id.
-    fn seen(&self) -> Vec<Seen<'_>> {
+    fn runs_with_records(&self) -> Vec<Seen<'_>> {
         let mut seen = Vec::new();
         for (number, partition) in (0..).zip(&self.partitions) {
             let runs = partition.runs.iter().filter(|(_, run)| run.applied_entries().next().is_some());
@@ -131,7 +131,7 @@ impl Model {
 
     /// `runs`: the heads, by run id.
     pub fn runs(&self) -> Value {
-        json!({"runs": self.seen().iter().map(Seen::head).collect::<Vec<_>>()})
+        json!({"runs": self.runs_with_records().iter().map(Seen::head).collect::<Vec<_>>()})
     }
 
     /// A run's head; null where the run is unknown.
@@ -156,14 +156,14 @@ impl Model {
         let (mut result, mut error) = effects::outcome(seen.run, call);
         let mut arguments = payload_member(&request.record, "arguments");
         let mut dropped: Vec<Value> = Vec::new();
-        if let Some(row) = seen.dropped(request, &request.record, request.index) {
+        if let Some(row) = seen.dropped_content(request, &request.record, request.index) {
             arguments = Value::Null;
             dropped.push(row);
         }
         let adopted = call.adopted.map(|adopted| &call.evidence[adopted]);
         if let Some(entry) = call.content.map(|at| &seen.run.entries[at]) {
             let (record, index) = adopted.map_or((&*entry.record, entry.index), |one| (&one.result, one.index));
-            if let Some(row) = seen.dropped(entry, record, index) {
+            if let Some(row) = seen.dropped_content(entry, record, index) {
                 (result, error) = (Value::Null, Value::Null);
                 dropped.push(row);
             }
@@ -225,7 +225,7 @@ impl Model {
             let effects = seen.effects();
             effects.iter().filter(|effect| !only_pending || effect.pending()).map(|effect| row(seen, effect)).collect()
         };
-        json!({"effects": self.seen().iter().flat_map(of_run).collect::<Vec<_>>()})
+        json!({"effects": self.runs_with_records().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
 
     /// `standing`: returns the open or ended items of a family (`approval`, `wake`, `run_message`, `write_back`,
@@ -404,7 +404,7 @@ impl Model {
     /// Every answer, for comparing whole models.
     pub fn everything(&self) -> Value {
         let mut runs = Vec::new();
-        for seen in self.seen() {
+        for seen in self.runs_with_records() {
             let lookups = self.fingerprints(seen.run_id).into_iter().flat_map(|(fingerprint, occurrences)| {
                 (1..=occurrences)
                     .map(|occurrence| self.lookup(seen.run_id, &fingerprint, Some(occurrence)))
@@ -420,7 +420,7 @@ impl Model {
                 "facts": self.times(seen.run_id).into_iter().map(|at| self.facts(seen.run_id, at)).collect::<Vec<_>>(),
             }));
         }
-        let run_ids: Vec<String> = self.seen().iter().map(|seen| seen.run_id.to_owned()).collect();
+        let run_ids: Vec<String> = self.runs_with_records().iter().map(|seen| seen.run_id.to_owned()).collect();
         let events = Self::event_questions(&run_ids).iter().map(|filter| self.events(filter)).collect::<Vec<_>>();
         let offsets = self.partitions.iter().flat_map(|partition| &partition.log);
         let outcomes: Vec<Value> =

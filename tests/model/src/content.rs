@@ -11,8 +11,8 @@ use serde_json::Value;
 /// Why the content of a record is refused; none where it is applied.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     sequence(rules, run, record)
-        .or_else(|| ended(rules, run, record))
-        .or_else(|| started(rules, run, record))
+        .or_else(|| check_end(rules, run, record))
+        .or_else(|| check_start(rules, run, record))
         .or_else(|| effects::refusal(rules, run, record))
         .or_else(|| checkpoints::refusal(rules, run, record))
         .or_else(|| lifecycles::refusal(rules, run, record))
@@ -28,14 +28,14 @@ fn sequence(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     wrong.then_some(Reason::Sequence)
 }
 
-fn started(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
+fn check_start(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let starts =
         |record: &Value| payload_type(record) == "run_lifecycle" && text(record, "/payload/status") == "started";
     let again = starts(record) && run.applied_entries().any(|entry| starts(&entry.record));
     rules.fires(Rule::StartedOnce, again).then_some(Reason::Transition)
 }
 
-fn ended(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
+fn check_end(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     if !numbered(record) || run.end(rules).is_none() {
         return None;
     }

@@ -143,7 +143,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
     let entry = &run.entries[at];
     let record = &entry.record;
     match entry.kind.as_str() {
-        "tool_call_requested" => effects.push(requested(effects, at, entry)),
+        "tool_call_requested" => effects.push(effect_of_request(effects, at, entry)),
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
@@ -232,7 +232,7 @@ fn key(record: &Value, name: &str) -> Option<String> {
     value_at(record, &payload).and_then(Value::as_str).filter(|_| !payload.is_empty()).map(str::to_owned)
 }
 
-fn requested(effects: &[Effect], at: usize, entry: &Entry) -> Effect {
+fn effect_of_request(effects: &[Effect], at: usize, entry: &Entry) -> Effect {
     let record = &entry.record;
     let (tool_name, fingerprint) = tool(record);
     let before = effects.iter().filter(|other| other.fingerprint.as_ref() == Some(&fingerprint)).count();
@@ -305,14 +305,14 @@ fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
 }
 
 /// Which effect a record answers: a decision names it by any id, and the first kind that knows it has it.
-fn answered(effects: &[Effect], record: &Value) -> Option<usize> {
+fn answered_effect(effects: &[Effect], record: &Value) -> Option<usize> {
     let id = answers(record);
     let kinds = if payload_type(record) == "effect_resolution" { &KINDS[..] } else { &KINDS[..1] };
     kinds.iter().find_map(|kind| effects.iter().position(|effect| effect.kind == *kind && effect.id == id))
 }
 
 fn pending<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
-    let at = answered(effects, record)?;
+    let at = answered_effect(effects, record)?;
     Some(&mut effects[at]).filter(|effect| effect.pending())
 }
 
@@ -333,7 +333,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
         _ => return None,
     };
     let effects = run_effects(rules, run);
-    let effect = answered(&effects, record).map(|at| &effects[at]);
+    let effect = answered_effect(&effects, record).map(|at| &effects[at]);
     let ended_by = effect.filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
     let result = matches!(kind, "tool_call_completed" | "tool_call_failed");
     let again = result && ended_by.is_some_and(|first| same_payload(first, record));

@@ -52,7 +52,7 @@ impl Model {
         !self.rules.fires(Rule::EventEach, place >= EACH_MAX)
     }
 
-    fn takes(&self, filter: &EventFilter, entry: &Entry) -> bool {
+    fn matches(&self, filter: &EventFilter, entry: &Entry) -> bool {
         let record = &*entry.record;
         let Some(event) = value_at(record, "/event_index") else {
             let EventFilter { run_id: _, family, kind, subject, related, correlation, tag } = filter;
@@ -92,7 +92,7 @@ impl Model {
             let runs =
                 runs.filter(|(id, _)| !self.leaves_out(Rule::EventRun, filter.run_id.as_ref(), |run| run == *id));
             for (run_id, entry) in runs.flat_map(|(id, run)| run.applied_entries().map(move |entry| (id, entry))) {
-                if self.takes(filter, entry) {
+                if self.matches(filter, entry) {
                     let place = (partition, entry.offset, entry.index);
                     events.push((
                         place,

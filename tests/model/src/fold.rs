@@ -192,8 +192,10 @@ impl Model {
         }
         if !voided {
             match &delivery.what {
-                What::Record { record, .. } if of_partition(record) => own(partition, delivery, record),
-                What::Record { .. } => of_run(rules, journal, partition, delivery),
+                What::Record { record, .. } if of_partition(record) => {
+                    fold_partition_record(partition, delivery, record)
+                }
+                What::Record { .. } => fold_run_record(rules, journal, partition, delivery),
                 What::Unreadable { .. } => {
                     if rules.fires(Rule::DeadLetter, true) {
                         partition.dead.push(Row { delivery: delivery.clone() });
@@ -227,7 +229,7 @@ fn is_genesis(journal: &Journal, what: &What) -> bool {
 }
 
 /// Folds a record of the partition itself. Skips are collected beforehand, and a later genesis changes nothing.
-fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
+fn fold_partition_record(partition: &mut Partition, delivery: &Delivery, record: &Value) {
     if payload_type(record) == "retention_horizon" {
         partition.taken.push(Taken::Horizon {
             family: text(record, "/payload/family").to_owned(),
@@ -237,7 +239,7 @@ fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
     }
 }
 
-fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
+fn fold_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
     let What::Record { record, version, datums, contents } = &delivery.what else { return };
     let run_id = text(record, "/run_id");
     let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;

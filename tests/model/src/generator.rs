@@ -221,16 +221,26 @@ impl Event {
 
 /// A record that is numbered again, as something to append.
 pub(crate) fn renumbered(record: serde_json::Value) -> What {
-    What::Record { version: since(&record).max(2), record: Arc::new(record), datums: Vec::new(), contents: Vec::new() }
+    What::Record {
+        version: lowest_version(&record).max(2),
+        record: Arc::new(record),
+        datums: Vec::new(),
+        contents: Vec::new(),
+    }
 }
 
 /// A record as something to append, in the lowest version that expresses it.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    What::Record { version: since(&record), record: Arc::new(record), datums: Vec::new(), contents: Vec::new() }
+    What::Record {
+        version: lowest_version(&record),
+        record: Arc::new(record),
+        datums: Vec::new(),
+        contents: Vec::new(),
+    }
 }
 
 /// The lowest version that expresses a record: for a batch, its records.
-fn since(record: &serde_json::Value) -> u16 {
+fn lowest_version(record: &serde_json::Value) -> u16 {
     let says = |facts: &[&str]| facts.iter().any(|fact| !record["facts"][fact].is_null());
     let own = if says(&["basis", "unresolved", "repeatable"]) {
         3
@@ -239,5 +249,5 @@ fn since(record: &serde_json::Value) -> u16 {
     } else {
         1
     };
-    inner(record).iter().map(since).max().unwrap_or(1).max(own)
+    inner(record).iter().map(lowest_version).max().unwrap_or(1).max(own)
 }

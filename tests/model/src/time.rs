@@ -30,7 +30,7 @@ fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String
         // A decision that ends a call. Decisions about other effects state no fact.
         "effect_resolution" if matches!(text(record, "/payload/decision"), "done" | "adopt" | "give_up") => {
             let requests = |other: &Entry| other.kind == "tool_call_requested" && other.id == answers(record);
-            let of_call = before(run, entry).any(requests);
+            let of_call = records_before(run, entry).any(requests);
             rules.fires(Rule::DecisionStates, of_call).then(|| ("tool_call", answers(record).to_owned()))?
         }
         "conversation_turn" => ("conversation_turn", key("/payload/message_id")?),
@@ -40,7 +40,7 @@ fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String
 }
 
 /// The applied records before an entry.
-fn before<'a>(run: &'a Run, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+fn records_before<'a>(run: &'a Run, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
     let place = (entry.offset, entry.index);
     run.applied_entries().take_while(move |other| (other.offset, other.index) < place)
 }
@@ -51,7 +51,7 @@ fn statement<'a>(model: &Model, run: &Run, entry: &'a Entry) -> Option<Statement
     let (family, key) = if retraction {
         let id = text(record, "/payload/retracted_record_id");
         let named = |other: &&Entry| other.id == id && fact(rules, run, other).is_some();
-        let retracted = before(run, entry).find(named);
+        let retracted = records_before(run, entry).find(named);
         let later = run.applied_entries().find(named).filter(|_| retracted.is_none());
         // With the rule off, it holds for later records, too.
         let retracted = if rules.fires(Rule::RetractionOfLater, later.is_some()) { None } else { retracted.or(later) };

@@ -383,11 +383,11 @@ impl Ledger {
             }
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if applied => {
                 if let Some(id) = &record.body.facts.answers {
-                    self.resolved(id.as_str());
+                    self.close_call(id.as_str());
                 }
             }
             Payload::EffectResolution(resolution) if applied => {
-                self.resolved(resolution.request_record_id.as_str());
+                self.close_call(resolution.request_record_id.as_str());
                 let facts = &record.body.facts;
                 if facts.revision.is_none() && facts.epoch.is_none() {
                     self.fail(format!("the decision at {partition}:{offset} has no basis"));
@@ -432,7 +432,7 @@ impl Ledger {
     }
 
     /// A call was decided, or it ended.
-    fn resolved(&mut self, request: &str) {
+    fn close_call(&mut self, request: &str) {
         for found in self.unresolved.values_mut() {
             found.remove(request);
         }

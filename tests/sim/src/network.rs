@@ -32,7 +32,7 @@ pub(crate) struct Network {
     mixed: u64,
 }
 
-fn gone(sent: bool, why: &str) -> NoResponse {
+fn no_response(sent: bool, why: &str) -> NoResponse {
     NoResponse { sent, why: why.to_owned() }
 }
 
@@ -133,12 +133,12 @@ impl Network {
             Some(RequestFault::Refused) => {
                 self.stage.count("request: no connection");
                 sleep(there).await;
-                return Err(gone(false, "connection refused"));
+                return Err(no_response(false, "connection refused"));
             }
             Some(RequestFault::Lost { after }) => {
                 self.stage.count("request lost");
                 sleep(Duration::from_millis(after)).await;
-                return Err(gone(true, "connection reset"));
+                return Err(no_response(true, "connection reset"));
             }
             _ => {}
         }
@@ -149,34 +149,34 @@ impl Network {
             return Ok(refusal);
         }
         let request = Request::builder().method(method).uri(path).body(Body::from(body));
-        let request = request.map_err(|error| gone(false, &error.to_string()))?;
+        let request = request.map_err(|error| no_response(false, &error.to_string()))?;
         let server = self.servers.get(at as usize);
         let Some(answering) = server.and_then(|server| server.answer(request)) else {
             self.stage.count("request to a server that is down");
-            return Err(gone(false, "connection refused"));
+            return Err(no_response(false, "connection refused"));
         };
         match fault {
             Some(RequestFault::AnswerLost) => {
                 self.stage.count("answer lost");
                 drop(answering.whole().await);
                 sleep(back).await;
-                Err(gone(true, "connection reset"))
+                Err(no_response(true, "connection reset"))
             }
             Some(RequestFault::Dropped { after }) => {
                 self.stage.count("disconnected in mid-request");
                 sleep(Duration::from_millis(after)).await;
                 drop(answering);
-                Err(gone(true, "connection reset"))
+                Err(no_response(true, "connection reset"))
             }
             Some(RequestFault::Silent) => {
                 self.stage.count("answer never came");
                 answering.detach();
                 // The client does not wait that long.
                 sleep(Duration::from_secs(3600)).await;
-                Err(gone(true, "connection reset"))
+                Err(no_response(true, "connection reset"))
             }
             _ => {
-                let answer = answering.whole().await.ok_or_else(|| gone(true, "connection reset"))?;
+                let answer = answering.whole().await.ok_or_else(|| no_response(true, "connection reset"))?;
                 sleep(back).await;
                 Ok(answer)
             }

@@ -119,14 +119,14 @@ impl Scribe {
                         break;
                     }
                     Err(error) if matches!(write, Write::Checkpoint) && error.action() != Action::Stop => break,
-                    Err(error) => self.failed(&error).await?,
+                    Err(error) => self.handle_error(&error).await?,
                 }
             }
         }
         Some(())
     }
 
-    async fn failed(&self, error: &Error) -> Option<()> {
+    async fn handle_error(&self, error: &Error) -> Option<()> {
         self.stage.tell(|| format!("life {}: its writer: {:?} {:?}: {error}", self.life, error.kind(), error.action()));
         match error.action() {
             Action::Stop => {

@@ -35,9 +35,9 @@ pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &His
     let then = model.as_of(at, offset);
     let mut answers = 0;
     for run_id in runs(history, at) {
-        let failed = |error: &dyn std::fmt::Display| failed(&format!("{run_id} as of {at}:{offset}"), error);
-        let to = Offset::new(offset).map_err(|error| failed(&error))?;
-        let past = past(product, history, at, run_id, to).map_err(|error| failed(&error))?;
+        let failure = |error: &dyn std::fmt::Display| failure(&format!("{run_id} as of {at}:{offset}"), error);
+        let to = Offset::new(offset).map_err(|error| failure(&error))?;
+        let past = past(product, history, at, run_id, to).map_err(|error| failure(&error))?;
         let rows = vec![past.rows(); product.rows.len()];
         let queries = InProcess { topic: product.topic, rows, parts: Vec::new() };
         let both = Both { model: &then, product: &queries, history, answers: 0 };
@@ -52,7 +52,7 @@ pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
     for at in 0..history.journal.partitions {
         let mut folded = BTreeMap::new();
         for run_id in runs(history, at) {
-            let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failed(run_id, &error))?;
+            let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failure(run_id, &error))?;
             folded.extend(all(past.rows()).into_iter().filter(|(key, _)| key[0] != horizons::INDEX.byte));
         }
         let there = keep_run_rows(all(product.rows[at as usize]));
@@ -87,7 +87,7 @@ fn past<R: Rows>(
     Ok(past)
 }
 
-fn failed(question: &str, error: &dyn std::fmt::Display) -> Found {
+fn failure(question: &str, error: &dyn std::fmt::Display) -> Found {
     let product = format!("failed: {error:#}").into();
     Found { question: question.to_owned(), path: String::new(), model: serde_json::Value::Null, product }
 }

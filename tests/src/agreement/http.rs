@@ -132,7 +132,7 @@ impl<'a> Http<'a> {
 }
 
 /// Percent-encodes text for a path or a query.
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         // Writing to a String cannot fail.
         let _ = match byte {
@@ -143,8 +143,8 @@ fn encoded(text: &str) -> String {
     })
 }
 
-fn of_run(run_id: RunId<&str>, rest: &str) -> String {
-    format!("/v1/runs/{}/{rest}", encoded(run_id.as_str()))
+fn run_path(run_id: RunId<&str>, rest: &str) -> String {
+    format!("/v1/runs/{}/{rest}", percent_encode(run_id.as_str()))
 }
 
 impl Answers for Http<'_> {
@@ -173,25 +173,28 @@ impl Answers for Http<'_> {
     }
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
-        let path = of_run(run_id, &format!("recovery?full=true&limit={limit}&{}", self.consistency_of(run_id)));
+        let path = run_path(run_id, &format!("recovery?full=true&limit={limit}&{}", self.consistency_of(run_id)));
         recovered(|cursor| self.get_if_exists(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}"))))
     }
 
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
         let occurrence = occurrence.map(|occurrence| format!("&occurrence={occurrence}")).unwrap_or_default();
-        let path =
-            format!("lookup?tool=any&fingerprint={}{occurrence}&{}", encoded(fingerprint), self.consistency_of(run_id));
-        Ok(self.get_if_exists(&of_run(run_id, &path))?.unwrap_or_default())
+        let path = format!(
+            "lookup?tool=any&fingerprint={}{occurrence}&{}",
+            percent_encode(fingerprint),
+            self.consistency_of(run_id)
+        );
+        Ok(self.get_if_exists(&run_path(run_id, &path))?.unwrap_or_default())
     }
 
     fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
         let covers = at_or_before.map(|covers| format!("&at_or_before={covers}")).unwrap_or_default();
-        let path = of_run(run_id, &format!("checkpoints/latest?{}{covers}", self.consistency_of(run_id)));
+        let path = run_path(run_id, &format!("checkpoints/latest?{}{covers}", self.consistency_of(run_id)));
         Ok(self.get_if_exists(&path)?.unwrap_or_default())
     }
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
-        self.all(&of_run(run_id, &format!("records?raw=true&{}", self.consistency_of(run_id))), "records", limit)
+        self.all(&run_path(run_id, &format!("records?raw=true&{}", self.consistency_of(run_id))), "records", limit)
     }
 
     fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
@@ -211,28 +214,28 @@ impl Answers for Http<'_> {
             ("tag", filter.tag.clone()),
         ] {
             if let Some(value) = value {
-                write!(path, "&{name}={}", encoded(&value))?;
+                write!(path, "&{name}={}", percent_encode(&value))?;
             }
         }
         for (key, value) in &filter.correlation {
-            write!(path, "&correlation={}", encoded(&format!("{key}={value}")))?;
+            write!(path, "&correlation={}", percent_encode(&format!("{key}={value}")))?;
         }
         self.all(&path, "events", limit)
     }
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = format!("facts?at={}&{}", time(at_millis)?, self.consistency_of(run_id));
-        self.all(&of_run(run_id, &path), "facts", limit)
+        self.all(&run_path(run_id, &path), "facts", limit)
     }
 
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = format!("records?raw=true&at={}&{}", time(at_millis)?, self.consistency_of(run_id));
-        self.all(&of_run(run_id, &path), "records", limit)
+        self.all(&run_path(run_id, &path), "records", limit)
     }
 
     fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = format!("standing/{}?ended={ended}&{}", index.name, self.consistency_of(run_id));
-        self.all(&of_run(run_id, &path), "standing", limit)
+        self.all(&run_path(run_id, &path), "standing", limit)
     }
 
     /// The server has no such list, so this queries each run.
@@ -260,7 +263,9 @@ impl Answers for Http<'_> {
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = match run_id {
             // Refused records of a run may be in other partitions; the caller has awaited their state.
-            Some(run_id) => format!("/v1/anomalies?run={}&{}", encoded(run_id.as_str()), self.consistency_of(run_id)),
+            Some(run_id) => {
+                format!("/v1/anomalies?run={}&{}", percent_encode(run_id.as_str()), self.consistency_of(run_id))
+            }
             None => format!("/v1/anomalies?{}", self.consistency_everywhere()),
         };
         self.all(&path, "anomalies", limit)
@@ -282,15 +287,15 @@ impl Answers for Http<'_> {
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value> {
-        let place = format!("position={partition}:{offset}:{index}&record_id={}", encoded(record_id.as_str()));
+        let place = format!("position={partition}:{offset}:{index}&record_id={}", percent_encode(record_id.as_str()));
         let answer =
-            self.get_if_exists(&of_run(run_id, &format!("outcome?{place}&{}", self.consistency_of(run_id))))?;
+            self.get_if_exists(&run_path(run_id, &format!("outcome?{place}&{}", self.consistency_of(run_id))))?;
         Ok(answer.map(without_writer).unwrap_or_default())
     }
 
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
-        let path = format!("outcome?record_id={}&{}", encoded(record_id.as_str()), self.consistency_of(run_id));
-        Ok(self.get_if_exists(&of_run(run_id, &path))?.map(without_writer).unwrap_or_default())
+        let path = format!("outcome?record_id={}&{}", percent_encode(record_id.as_str()), self.consistency_of(run_id));
+        Ok(self.get_if_exists(&run_path(run_id, &path))?.map(without_writer).unwrap_or_default())
     }
 }
 

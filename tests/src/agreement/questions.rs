@@ -54,11 +54,11 @@ pub(super) type Checked<T = ()> = Result<T, Found>;
 impl<A: Answers> Both<'_, A> {
     /// Compares the answers to all questions; returns how many were compared.
     pub fn everything(mut self) -> Checked<u64> {
-        self.of_all()?;
+        self.compare_lists()?;
         let mut runs = self.history.runs.clone();
         runs.push("nobody's".to_owned());
         for run_id in &runs {
-            self.of_run(run_id)?;
+            self.compare_run(run_id)?;
         }
         self.events()?;
         self.outcomes()?;
@@ -80,18 +80,20 @@ impl<A: Answers> Both<'_, A> {
         Err(Found { question: question.to_owned(), path, model, product })
     }
 
-    fn of_all(&mut self) -> Checked {
+    fn compare_lists(&mut self) -> Checked {
         let limit = self.limit();
         let mut partitions = self.model.partitions()["partitions"].clone();
         let answer = self.product.partitions();
-        for (row, answer) in each(&mut partitions).zip(answer.iter().flat_map(|answer| answer.as_array()).flatten()) {
+        for (row, answer) in
+            list_items(&mut partitions).zip(answer.iter().flat_map(|answer| answer.as_array()).flatten())
+        {
             if answer["applied"].is_null() {
                 row["applied"] = Value::Null;
             }
         }
         self.equal("partitions", &partitions, answer)?;
         let mut runs = self.model.runs()["runs"].clone();
-        each(&mut runs).for_each(dated);
+        list_items(&mut runs).for_each(dated);
         let answer = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
         self.equal("runs", &runs, answer)?;
         let all = without_payloads(by_kind(self.model.effects(false)["effects"].clone()));
@@ -144,22 +146,22 @@ impl<A: Answers> Both<'_, A> {
         shown: impl Fn(RunId<&str>, usize) -> anyhow::Result<Vec<Value>>,
     ) -> Checked<u64> {
         let id = RunId::new(run_id).expect("a run of the history has an id");
-        self.of_its_own(run_id, id)?;
+        self.compare_own_rows(run_id, id)?;
         self.records(run_id, shown(id, self.limit()))?;
         Ok(self.answers)
     }
 
-    fn of_run(&mut self, run_id: &str) -> Checked {
+    fn compare_run(&mut self, run_id: &str) -> Checked {
         let limit = self.limit();
         let id = RunId::new(run_id).expect("a run of the history has an id");
-        self.of_its_own(run_id, id)?;
+        self.compare_own_rows(run_id, id)?;
         self.records(run_id, self.product.show(id, limit))?;
         let answer = self.product.anomalies(Some(id), limit).map(Value::from);
         self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], answer)
     }
 
     /// The answers that depend only on the run's own rows.
-    fn of_its_own(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+    fn compare_own_rows(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
         let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
         let head = recovery["next_journal_seq"].as_u64().unwrap_or(1);
@@ -173,7 +175,7 @@ impl<A: Answers> Both<'_, A> {
             if let Some(members) = answer.as_object_mut() {
                 members.remove("next_cursor");
                 members.insert("reason".to_owned(), word(&resumes));
-                members.get_mut("pending").into_iter().flat_map(each).for_each(|row| {
+                members.get_mut("pending").into_iter().flat_map(list_items).for_each(|row| {
                     row["reason"] = word(&row["reason"]);
                     row.as_object_mut().and_then(|members| members.remove("state"));
                 });
@@ -219,7 +221,7 @@ impl<A: Answers> Both<'_, A> {
 
     fn records(&mut self, run_id: &str, answer: anyhow::Result<Vec<Value>>) -> Checked {
         let mut model = self.model.show(run_id)["records"].clone();
-        for line in each(&mut model) {
+        for line in list_items(&mut model) {
             let millis = line["timestamp_millis"].take().as_u64().unwrap_or(0);
             line["timestamp"] = query::time(millis).into();
             if let Some(members) = line.as_object_mut() {
@@ -229,7 +231,7 @@ impl<A: Answers> Both<'_, A> {
         let answer = answer.map(|lines| {
             let mut lines = without(lines, &["cursor", "record_kind", "logged_at"]);
             // The product adds defaults to a payload; it must contain all that its writer gave.
-            for (line, model) in each(&mut lines).zip(model.as_array().into_iter().flatten()) {
+            for (line, model) in list_items(&mut lines).zip(model.as_array().into_iter().flatten()) {
                 line["payload"] = as_given(&model["payload"], &line["payload"]);
             }
             lines
@@ -248,7 +250,7 @@ impl<A: Answers> Both<'_, A> {
             let answer = self.product.events(&filter, limit).map(|events| {
                 let mut events = by_place(without(events, &["timestamp"]));
                 // The product fills in an absent summary; a given summary must be complete.
-                for (event, model) in each(&mut events).zip(model.as_array().into_iter().flatten()) {
+                for (event, model) in list_items(&mut events).zip(model.as_array().into_iter().flatten()) {
                     let given = &model["event"];
                     event["event"] = if given.is_null() { Value::Null } else { as_given(given, &event["event"]) };
                 }
@@ -345,7 +347,7 @@ fn by_place(mut events: Value) -> Value {
 }
 
 /// The items of a list.
-fn each(list: &mut Value) -> impl Iterator<Item = &mut Value> {
+fn list_items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
     list.as_array_mut().into_iter().flatten()
 }
 
@@ -394,9 +396,9 @@ fn worded(mut effects: Vec<Value>) -> Value {
 
 /// The refused results of all effects of a list: evidence, and contradictions of their outcomes.
 fn each_evidence(effects: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let members = each(effects).flat_map(|effect| effect.as_object_mut()).flatten();
+    let members = list_items(effects).flat_map(|effect| effect.as_object_mut()).flatten();
     let refused = members.filter(|(name, _)| matches!(name.as_str(), "evidence" | "contradicting"));
-    refused.flat_map(|(_, results)| each(results))
+    refused.flat_map(|(_, results)| list_items(results))
 }
 
 /// The model's time of evidence as the product writes it.
@@ -408,7 +410,7 @@ fn logged(evidence: &mut Value) {
 
 /// Effects with the product's times, without the payloads of their evidence, which lists mask.
 fn without_payloads(mut effects: Value) -> Value {
-    for effect in each(&mut effects) {
+    for effect in list_items(&mut effects) {
         if let Some(millis) = effect.as_object_mut().and_then(|members| members.remove("since_millis")) {
             let since = millis.as_i64().filter(|millis| *millis > 0);
             effect["since"] = since.map(|millis| query::time(millis.cast_unsigned())).into();

@@ -27,7 +27,7 @@ impl Desk {
         answer.map(|answer| answer.result.expect("a result").to_value()).map_err(|error| error.kind())
     }
 
-    fn ran(&self) -> u32 {
+    fn effect_count(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -73,7 +73,7 @@ pub async fn a_call_after_the_checkpoint_is_answered_from_the_journal_after_ever
         let run = open(runlog, &id).await;
         assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(1)));
         assert_eq!(desk.call(&run, None, &meal).await, Ok(json!(2)));
-        assert_eq!(desk.ran(), 2);
+        assert_eq!(desk.effect_count(), 2);
     }
 }
 
@@ -101,7 +101,7 @@ pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &R
     let run = open(runlog, "key").await;
     assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
     assert_eq!(desk.call(&run, Some("k"), &json!({"seat": 2})).await, Err(ErrorKind::Conflict));
-    assert_eq!(desk.ran(), 1);
+    assert_eq!(desk.effect_count(), 1);
 }
 
 /// Covers the same process and the next one.
@@ -115,7 +115,7 @@ pub async fn a_pending_call_blocks_new_calls_without_a_key_and_runs_again_with_a
     assert_eq!((pending.len(), pending[0].class.as_str()), (1, "reconcile_required"));
     assert_eq!(desk.call(&run, None, &seat).await, Err(ErrorKind::ReconcileRequired));
     assert_eq!(desk.call(&run, None, &meal).await, Err(ErrorKind::ReconcileRequired));
-    assert_eq!(desk.ran(), 0);
+    assert_eq!(desk.effect_count(), 0);
     let run = open(runlog, "keyed").await;
     abandon(&run, Some("k"), &seat).await;
     let run = open(runlog, "keyed").await;
@@ -130,7 +130,7 @@ pub async fn a_writer_that_was_taken_over_runs_no_effect(runlog: &Runlog) {
     let b = open(runlog, "taken").await;
     assert_eq!(desk.call(&a, None, &json!({"seat": 1})).await, Err(ErrorKind::Fenced));
     assert_eq!(desk.call(&b, None, &json!({"seat": 1})).await, Ok(json!(1)));
-    assert_eq!(desk.ran(), 1);
+    assert_eq!(desk.effect_count(), 1);
 }
 
 /// The claims above, each as a test on the journal that `$journal` makes: a value to keep alive, and a `Runlog`.
@@ -198,7 +198,7 @@ pub async fn a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_no
     let runlog = deployment.connect_by(&proxy.url).await.expect("a journal");
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));
     for (run, key) in [("cut", None), ("cut-keyed", Some("k"))] {
-        let before = desk.ran();
+        let before = desk.effect_count();
         let expected = Ok(json!(before + 1));
         assert_eq!(desk.call(&open(&runlog, run).await, key, &seat).await, expected);
         let run = open(&runlog, run).await;
@@ -207,7 +207,7 @@ pub async fn a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_no
         assert_eq!(desk.call(&run, key, &seat).await, Err(ErrorKind::Unavailable));
         assert_eq!(proxy.truncated(), cut + 1, "the answer was truncated");
         assert_eq!(desk.call(&run, key, &seat).await, expected);
-        assert_eq!(desk.ran(), before + 1);
+        assert_eq!(desk.effect_count(), before + 1);
     }
 }
 
@@ -223,5 +223,5 @@ pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(deploym
     let done = ["effects", "resolve", "given-up", id, "--done", "42", "--who", "test", "--why", "it happened"];
     deployment.server.runlog().answer(&[&done[..], &["--yes", "--force"]].concat()).expect("a decision");
     assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(42)));
-    assert_eq!(desk.ran(), 0);
+    assert_eq!(desk.effect_count(), 0);
 }

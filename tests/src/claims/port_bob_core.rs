@@ -33,7 +33,7 @@ fn whole(entry: &JournalEntry) -> String {
     format!("{entry:?}")
 }
 
-fn same(found: &[JournalEntry], appended: &[JournalEntry]) -> anyhow::Result<()> {
+fn check_same(found: &[JournalEntry], appended: &[JournalEntry]) -> anyhow::Result<()> {
     let (found, appended): (Vec<_>, Vec<_>) = (found.iter().map(whole).collect(), appended.iter().map(whole).collect());
     ensure!(found == appended, "appended: {appended:#?}\nfound: {found:#?}");
     Ok(())
@@ -74,10 +74,10 @@ pub fn entries_equal_the_appended_ones_and_a_lookup_returns_the_first(backend: &
         for entry in &hard {
             journal.append(entry.clone()).await?;
         }
-        same(&journal.entries(&"hard".into()).await?, &hard)?;
+        check_same(&journal.entries(&"hard".into()).await?, &hard)?;
         for entry in &hard {
             let read = journal.lookup(&entry.session_id, &entry.call_fingerprint).await?;
-            same(&[read.context("it was appended")?], std::slice::from_ref(entry))?;
+            check_same(&[read.context("it was appended")?], std::slice::from_ref(entry))?;
         }
         // The same call in many sessions, twice in each, with different results.
         let call = |session: usize, nth: u64| {
@@ -91,18 +91,18 @@ pub fn entries_equal_the_appended_ones_and_a_lookup_returns_the_first(backend: &
         let fingerprint = call(0, 0).call_fingerprint;
         for session in 0..12 {
             let read = journal.lookup(&format!("s{session}"), &fingerprint).await?.context("it was appended")?;
-            same(&[read], &[call(session, 0)])?;
-            same(&journal.entries(&format!("s{session}")).await?, &[call(session, 0), call(session, 1)])?;
+            check_same(&[read], &[call(session, 0)])?;
+            check_same(&journal.entries(&format!("s{session}")).await?, &[call(session, 0), call(session, 1)])?;
         }
         ensure!(journal.lookup(&"s1".into(), "search:{}").await?.is_none(), "another fingerprint");
         ensure!(journal.lookup(&"nobody".into(), &fingerprint).await?.is_none(), "another session");
         ensure!(journal.entries(&"nobody".into()).await?.is_empty(), "another session");
-        refused(&journal).await
+        check_refusals(&journal).await
     })
 }
 
 /// Entries that no record can hold are refused, and no record is appended.
-async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
+async fn check_refusals(journal: &ToolJournal) -> anyhow::Result<()> {
     let kind = |error: &StoreError| match error {
         StoreError::Other(error) => error.downcast_ref::<Error>().map(Error::kind),
         _ => None,
@@ -184,7 +184,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
             let own: Vec<_> = entries.iter().filter(|entry| entry.arguments[0] == writer).cloned().collect();
             let wrote: Vec<_> =
                 (0..ENTRIES_EACH).map(|nth| entry("shared", "t", json!([writer, nth]), json!(nth), 0)).collect();
-            same(&own, &wrote)?;
+            check_same(&own, &wrote)?;
         }
         ensure!(entries.len() == WRITERS * ENTRIES_EACH, "{} entries", entries.len());
         Ok(())
@@ -201,7 +201,7 @@ pub fn an_append_with_an_unknown_outcome_is_stored_once(backend: &PortBackend) -
         journal.append(all[1].clone()).await?;
         ensure!(append_was_delayed(), "the append was in time");
         journal.append(all[2].clone()).await?;
-        same(&journal.entries(&"late".into()).await?, &all)
+        check_same(&journal.entries(&"late".into()).await?, &all)
     })
 }
 

@@ -42,7 +42,7 @@ fn still() -> u64 {
     GOLDEN_MILLIS
 }
 
-fn opened(
+fn open_journal(
     backend: &PortBackend,
     session: &str,
     clock: fn() -> u64,
@@ -58,7 +58,7 @@ fn detail(text: &str) -> String {
 /// The claim.
 pub fn the_export_is_the_crates_byte_for_byte(backend: &PortBackend) -> anyhow::Result<()> {
     TIME.store(GOLDEN_MILLIS, Ordering::Relaxed);
-    let journal = opened(backend, "golden", stepping, Checks::default())?;
+    let journal = open_journal(backend, "golden", stepping, Checks::default())?;
     let (bucket, key) = ("b\"ücket".to_owned(), "history/a b.jsonl".to_owned());
     let ops = [
         Op::Compaction { before: 120, after: 24 },
@@ -93,7 +93,7 @@ pub fn only_a_staged_change_that_passes_its_checks_is_committed(backend: &PortBa
     };
     let reset = |op: &Op| if *op == Op::Reset { Err(detail("no leave")) } else { Ok(()) };
     let checks = Checks::default().with(Phase::Schema, big).with(Phase::Destructive, reset);
-    let journal = opened(backend, "checked", still, checks)?;
+    let journal = open_journal(backend, "checked", still, checks)?;
     let refused = |done: Result<(), CommitError>| match done {
         Err(CommitError::Rejected(reason)) => Ok(reason),
         other => Err(anyhow::anyhow!("{other:?}")),
@@ -156,7 +156,7 @@ fn assert_none_open(
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
 pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
-    let journal = Arc::new(opened(backend, "shared", still, Checks::default())?);
+    let journal = Arc::new(open_journal(backend, "shared", still, Checks::default())?);
     let write = |journal: Arc<WritebackJournal>| -> anyhow::Result<Vec<u64>> {
         let staged = (0..STAGED_EACH).map(|_| Ok(journal.stage(Op::Save)?));
         let staged: Vec<TxnId> = staged.collect::<anyhow::Result<_>>()?;
@@ -200,7 +200,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
     ensure!(phases.len() as u64 == 2 * count && journal.entries()?.len() == phases.len(), "{phases:?}");
     // A journal can also be opened and dropped inside a runtime.
     drop(journal);
-    single.block_on(async { opened(backend, "shared", still, Checks::default()).map(drop) })
+    single.block_on(async { open_journal(backend, "shared", still, Checks::default()).map(drop) })
 }
 
 /// The claim.
@@ -305,7 +305,7 @@ pub fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned(backend
     ensure!(process.run(&stage)? == 2, "a number is given once");
     process.run(&order(&json!({ "commit": 2 })))?;
     process.kill()?;
-    let journal = opened(backend, "killed", still, Checks::default())?;
+    let journal = open_journal(backend, "killed", still, Checks::default())?;
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     let expected =
         json!([["staged", 0], ["staged", 1], ["committed", 0], ["rejected", 1], ["staged", 2], ["committed", 2]]);

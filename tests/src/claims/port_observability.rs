@@ -25,18 +25,18 @@ const CALLBACK_WAIT: Duration = Duration::from_secs(30);
 
 const WHOLE: Config = Config { content: true };
 
-fn opened(backend: &PortBackend, config: Config) -> anyhow::Result<Store> {
+fn open_store(backend: &PortBackend, config: Config) -> anyhow::Result<Store> {
     Ok(Store::open(Blocking::connect(backend.config()?)?, "workspace", config)?)
 }
 
-fn failed(n: u8, at: i64) -> ToolCallDone {
+fn failed_end(n: u8, at: i64) -> ToolCallDone {
     let (error_kind, error_msg) = (Some("timeout".to_owned()), Some("late".to_owned()));
     ToolCallDone { outcome_json: None, error_kind, error_msg, status: ToolStatus::Failed, ..done(n, at) }
 }
 
 /// The claim.
 pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     for n in [3, 1, 2] {
         store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
         store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
@@ -55,8 +55,8 @@ pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::
     }
     store.record_tool_call_done(done(0, 20))?;
     store.record_tool_call_done(done(0, 20))?;
-    store.record_tool_call_done(failed(1, 20))?;
-    for other in [failed(0, 30), ToolCallDone { latency_ms: 8, ..done(0, 20) }, done(1, 30)] {
+    store.record_tool_call_done(failed_end(1, 20))?;
+    for other in [failed_end(0, 30), ToolCallDone { latency_ms: 8, ..done(0, 20) }, done(1, 30)] {
         let refused = store.record_tool_call_done(other);
         ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
     }
@@ -65,10 +65,10 @@ pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::
     (moved.vendor, moved.parent_id) = ("anthropic".into(), row(40));
     store.record_tool_call_requested(moved.clone())?;
     ensure!(store.get_tool_call(row(0), "call")? == Some((moved.clone(), Some(done(0, 20)))), "updated, and ended");
-    ensure!(store.get_tool_call(row(1), "call")? == Some((request(1, 11), Some(failed(1, 20)))), "it failed");
+    ensure!(store.get_tool_call(row(1), "call")? == Some((request(1, 11), Some(failed_end(1, 20)))), "it failed");
     ensure!(store.get_tool_call(row(1), "other")?.is_none(), "another call of the request");
     let of = |parent: u8, limit: usize| store.list_tool_calls_by_parent(row(parent), limit);
-    let first = [(request(3, 13), None), (request(2, 12), None), (request(1, 11), Some(failed(1, 20)))];
+    let first = [(request(3, 13), None), (request(2, 12), None), (request(1, 11), Some(failed_end(1, 20)))];
     ensure!(of(0, 9)? == first && of(0, 2)? == first[..2], "the latest first: {:?}", of(0, 9)?);
     ensure!(of(40, 9)? == [(moved, Some(done(0, 20)))], "where it went: {:?}", of(40, 9)?);
     let invalid = store.record_tool_call_requested(request(9, 10)).and_then(|()| {
@@ -90,7 +90,7 @@ fn records(backend: &PortBackend, _store: &Store) -> anyhow::Result<Option<u64>>
 
 /// The claim.
 pub fn content_is_stored_if_the_store_is_configured_to(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, Config::default())?;
+    let store = open_store(backend, Config::default())?;
     store.record_tool_call_requested(request(0, 10))?;
     store.record_tool_call_done(done(0, 20))?;
     let (req, ended) = store.get_tool_call(row(0), "call")?.context("it was requested")?;
@@ -105,7 +105,7 @@ pub fn content_is_stored_if_the_store_is_configured_to(backend: &PortBackend) ->
 
 /// The claim.
 pub fn a_row_as_of_a_time_has_the_statements_up_to_it(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.record_tool_call_done(done(1, 20))?;
     store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
@@ -146,7 +146,7 @@ pub fn a_row_as_of_a_time_has_the_statements_up_to_it(backend: &PortBackend) -> 
 
 /// The claim.
 pub fn corrections_of_past_rows_are_stored(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     let says = |content: &str, at: i64| ConversationTurn { content: content.into(), ..turn(1, at) };
     let from = |vendor: &str, at: i64| ToolCallReq { vendor: vendor.into(), ..request(1, at) };
     // The last statement repeats the first. It changes the row as of 10, but not as of 20.
@@ -167,7 +167,7 @@ pub fn corrections_of_past_rows_are_stored(backend: &PortBackend) -> anyhow::Res
 
 /// The claim.
 pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
     let revived = store.record_tool_call_done(done(1, 40));
@@ -203,14 +203,17 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend)
 
 /// The claim.
 pub fn a_group_takes_effect_together_or_not_at_all(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
     ensure!(
         store.get_tool_call(row(0), "call")? == Some((request(0, 10), Some(done(0, 20)))),
         "applied in their order"
     );
-    let refused =
-        store.atomically(vec![Write::Turn(turn(1, 10)), Write::Requested(request(1, 10)), Write::Done(failed(0, 30))]);
+    let refused = store.atomically(vec![
+        Write::Turn(turn(1, 10)),
+        Write::Requested(request(1, 10)),
+        Write::Done(failed_end(0, 30)),
+    ]);
     ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
     ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10)], "the turn of the refused group is absent");
     ensure!(store.get_tool_call(row(1), "call")?.is_none(), "the request of the refused group is absent");
@@ -227,7 +230,7 @@ pub fn a_group_takes_effect_together_or_not_at_all(backend: &PortBackend) -> any
 
 /// The claim.
 pub fn callbacks_run_in_order_and_block_no_writer(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = opened(backend, WHOLE)?;
+    let store = open_store(backend, WHOLE)?;
     let (tell, told) = mpsc::channel::<Change>();
     let calls = store.register_callback(Relation::ToolCalls, 16, move |change| {
         let broken = change.old.is_none();
@@ -279,7 +282,7 @@ pub fn callbacks_run_in_order_and_block_no_writer(backend: &PortBackend) -> anyh
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
 pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
-    let store = Arc::new(opened(backend, WHOLE)?);
+    let store = Arc::new(open_store(backend, WHOLE)?);
     // All writers write all calls: each call is stored once.
     let write = |store: Arc<Store>, first: u8| -> anyhow::Result<()> {
         for n in first..first + CALLS_EACH {

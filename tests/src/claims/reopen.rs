@@ -31,7 +31,7 @@ impl Desk {
         Self { ran: AtomicU32::new(0), began: Semaphore::new(0), let_go: Semaphore::new(0) }
     }
 
-    fn ran(&self) -> u32 {
+    fn effect_count(&self) -> u32 {
         self.ran.load(Ordering::SeqCst)
     }
 
@@ -68,7 +68,7 @@ impl Desk {
             bookings.push(result["booking"].as_u64().expect("a booking"));
         }
         bookings.sort_unstable();
-        assert_eq!((bookings, self.ran()), ((0..CALLS as u64).collect(), CALLS as u32));
+        assert_eq!((bookings, self.effect_count()), ((0..CALLS as u64).collect(), CALLS as u32));
     }
 }
 
@@ -131,7 +131,7 @@ pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(back
             (vec![1; CALLS], 3),
             "evidence for each call, and no claim of the loser"
         );
-        assert_eq!(desk.ran(), CALLS as u32);
+        assert_eq!(desk.effect_count(), CALLS as u32);
         let (turns, not_done) =
             (backend.count(&id, "conversation_turn").await, backend.count(&id, "effect_resolution").await);
         assert!(turns <= most && not_done == 0, "{turns} turns, {not_done} decisions");
@@ -143,7 +143,7 @@ async fn all_evidence(backend: &Backend, desk: &Desk, run: &Run) {
     assert_eq!(run.held(), (0, 0));
     let next = backend.open(run.id().as_str()).await;
     let recovery = next.recovery();
-    assert_eq!((recovery.status.clone(), desk.ran()), (RunStatus::Completed.into(), CALLS as u32));
+    assert_eq!((recovery.status.clone(), desk.effect_count()), (RunStatus::Completed.into(), CALLS as u32));
     let evidence: Vec<usize> = recovery.pending.iter().map(|pending| pending.evidence.len()).collect();
     assert_eq!(evidence, [1; CALLS], "evidence for each call");
 }

@@ -25,7 +25,7 @@ use crate::backend::{Backend, FaultOutcome};
 /// The deadline of a write whose record is held back.
 const SOON: Duration = Duration::from_millis(500);
 
-fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
+fn draft_record(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
     let content = Json::from(json!({ "id": id, "big": 12_345_678_901_234_567_890_u64, "list": [null, 1.5, "ü"] }));
     let turn =
         ConversationTurn { message_id: id.into(), parent_id: None, thread_id: None, kind: "user".into(), content };
@@ -56,12 +56,16 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(backend:
     for fault in backend.faults {
         let run = format!("again-{fault:?}");
         let writer = backend.runlog.writer(run.as_str()).await.expect("a writer");
-        writer.write(named(&writer, "a", 1)).await.expect("written");
-        let came = backend.run_with_fault(*fault, writer.write(named(&writer, "b", 2))).await;
-        let again = writer.write(named(&writer, "b", 2)).await;
+        writer.write(draft_record(&writer, "a", 1)).await.expect("written");
+        let came = backend.run_with_fault(*fault, writer.write(draft_record(&writer, "b", 2))).await;
+        let again = writer.write(draft_record(&writer, "b", 2)).await;
         let wrote = again.unwrap_or_else(|error| panic!("{fault:?}, {came:?}: {error}"));
         assert_eq!(wrote.journal_seq.get(), 2, "now or before: {wrote:?}");
-        assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fault:?}");
+        assert_eq!(
+            writer.write(draft_record(&writer, "c", 3)).await.expect("written").journal_seq.get(),
+            3,
+            "{fault:?}"
+        );
         assert_eq!(turns(backend, &run).await, ["a", "b", "c"], "{fault:?}, {came:?}");
     }
 }
@@ -72,16 +76,16 @@ pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
     let writer = runlog.writer("held").await.expect("a writer");
     backend.hold("held");
     for _ in 0..2 {
-        let error = writer.write(named(&writer, "a", 1)).await.expect_err("the outcome is unknown");
+        let error = writer.write(draft_record(&writer, "a", 1)).await.expect_err("the outcome is unknown");
         assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}");
     }
-    let error = writer.write(named(&writer, "b", 0)).await.expect_err("the earlier write is unknown");
+    let error = writer.write(draft_record(&writer, "b", 0)).await.expect_err("the earlier write is unknown");
     assert_eq!(error.side_effect(), SideEffect::None, "{error}");
     backend.release("held");
-    let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
+    let wrote = writer.write(draft_record(&writer, "a", 1)).await.expect("found");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "the number of the first write");
     assert_eq!(turns(backend, "held").await, ["a"]);
-    assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
+    assert_eq!(writer.write(draft_record(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
 /// If two records have one number, one record is applied, and the writer of the other gets an error.
@@ -89,8 +93,8 @@ pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &B
     for fault in backend.faults {
         let run = format!("instead-{fault:?}");
         let writer = backend.runlog.writer(run.as_str()).await.expect("a writer");
-        let came = backend.run_with_fault(*fault, writer.write(named(&writer, "result", 1))).await;
-        let first = match writer.write(named(&writer, "marker", 1)).await {
+        let came = backend.run_with_fault(*fault, writer.write(draft_record(&writer, "result", 1))).await;
+        let first = match writer.write(draft_record(&writer, "marker", 1)).await {
             Ok(wrote) => {
                 assert!(!matches!(came, FaultOutcome::Completed), "{fault:?}: one number, two records");
                 assert_eq!(wrote.journal_seq.get(), 1);
@@ -101,7 +105,7 @@ pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &B
                 "result"
             }
         };
-        writer.write(named(&writer, "next", 2)).await.expect("the writer stays ready");
+        writer.write(draft_record(&writer, "next", 2)).await.expect("the writer stays ready");
         assert_eq!(turns(backend, &run).await, [first, "next"], "{fault:?}, {came:?}");
     }
 }
@@ -109,25 +113,28 @@ pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &B
 /// The position of a repeat is the position of the first record.
 pub async fn records_of_an_earlier_process_are_found(backend: &Backend) {
     let first = backend.runlog.writer("before").await.expect("a writer");
-    let there = first.write(named(&first, "a", 1)).await.expect("written").position;
-    first.write(named(&first, "b", 0)).await.expect("written");
+    let there = first.write(draft_record(&first, "a", 1)).await.expect("written").position;
+    first.write(draft_record(&first, "b", 0)).await.expect("written");
     let second = backend.connect(|_| {}).await.writer("before").await.expect("a writer");
     assert_eq!(second.next().await.expect("numbers").0.get(), 3);
-    let repeat = second.write(named(&second, "a", 1)).await.expect("found");
+    let repeat = second.write(draft_record(&second, "a", 1)).await.expect("found");
     assert_eq!((repeat.position, repeat.journal_seq.get(), repeat.repeat), (there, 1, true));
     assert_eq!((first.epoch().get(), second.epoch().get()), (1, 2));
-    assert_eq!(second.write(named(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
-    let other = named(&second, "a", 1);
+    assert_eq!(second.write(draft_record(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
+    let other = draft_record(&second, "a", 1);
     let other = JournalRecord { body: runlog_schemas::record::Body { tags: vec!["x".into()], ..other.body }, ..other };
     let error = second.write(other).await.expect_err("one id, two contents");
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     // A record that is refused for its content uses its number, so that the following records are not refused as a gap.
     let next = second.next().await.expect("numbers").0.get();
     assert_eq!(next, 5);
-    assert_eq!(second.write(named(&second, "d", next)).await.expect("the writer stays ready").journal_seq.get(), next);
+    assert_eq!(
+        second.write(draft_record(&second, "d", next)).await.expect("the writer stays ready").journal_seq.get(),
+        next
+    );
     assert_eq!(second.epoch().get(), 3, "after the refusal it claimed the run again");
     for _ in 0..2 {
-        let error = first.write(named(&first, "late", 0)).await.expect_err("another writer has the run");
+        let error = first.write(draft_record(&first, "late", 0)).await.expect_err("another writer has the run");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
     }
     assert_eq!(turns(backend, "before").await, ["a", "b", "c", "d"]);
@@ -136,11 +143,11 @@ pub async fn records_of_an_earlier_process_are_found(backend: &Backend) {
 /// Records that were already written alone are repeats in a batch, and take no number of the run.
 pub async fn a_record_after_a_batch_of_known_ones_gets_the_next_number(backend: &Backend) {
     let writer = backend.runlog.writer("known").await.expect("a writer");
-    let there = writer.write(named(&writer, "a", 1)).await.expect("written").position;
-    let records = vec![named(&writer, "b", 0), named(&writer, "a", 0)];
+    let there = writer.write(draft_record(&writer, "a", 1)).await.expect("written").position;
+    let records = vec![draft_record(&writer, "b", 0), draft_record(&writer, "a", 0)];
     let positions = writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
     assert_eq!(positions[1], there, "the position of the first write");
-    let wrote = writer.write(named(&writer, "c", 3)).await.expect("written");
+    let wrote = writer.write(draft_record(&writer, "c", 3)).await.expect("written");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (3, false));
     assert_eq!((writer.epoch().get(), turns(backend, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
 }
@@ -149,11 +156,11 @@ pub async fn a_record_after_a_batch_of_known_ones_gets_the_next_number(backend: 
 pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
     let writer = backend.runlog.writer("numbers").await.expect("a writer");
     for wrong in [2, 3, 1 << 40] {
-        let error = writer.write(named(&writer, "a", wrong)).await.expect_err("it is not the next");
+        let error = writer.write(draft_record(&writer, "a", wrong)).await.expect_err("it is not the next");
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     }
-    writer.write(named(&writer, "a", 1)).await.expect("written");
-    let error = writer.write(named(&writer, "b", 1)).await.expect_err("the number is in use");
+    writer.write(draft_record(&writer, "a", 1)).await.expect("written");
+    let error = writer.write(draft_record(&writer, "b", 1)).await.expect_err("the number is in use");
     assert!(error.to_string().contains("the next one is 2"), "{error}");
     let records = backend.records("numbers").await;
     let kinds: Vec<_> = records.iter().map(|(kind, _)| kind.as_str()).collect();
@@ -163,15 +170,15 @@ pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
 /// After its end a run accepts a checkpoint, but no numbered record. Records before the end, and the end, are repeats.
 pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Backend) {
     let writer = backend.runlog.writer("over").await.expect("a writer");
-    writer.write(named(&writer, "a", 1)).await.expect("written");
+    writer.write(draft_record(&writer, "a", 1)).await.expect("written");
     let end = RunLifecycle { status: "completed".into(), reason: String::new() };
     let end = writer.draft(Some(RecordId::new("end".to_owned()).expect("an id")), end).expect("a draft");
     let ended = writer.write(end.clone()).await.expect("ended");
     writer.write(checkpoint(&writer, "terminal", 2, 1)).await.expect("taken");
     let later = backend.runlog.writer("over").await.expect("a writer");
-    assert!(later.write(named(&later, "a", 1)).await.expect("it is there").repeat);
+    assert!(later.write(draft_record(&later, "a", 1)).await.expect("it is there").repeat);
     assert_eq!(later.write(end).await.expect("it is there").position, ended.position, "the same end");
-    let error = later.write(named(&later, "b", 3)).await.expect_err("it ended");
+    let error = later.write(draft_record(&later, "b", 3)).await.expect_err("it ended");
     assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("ended"), "{error}");
     assert_eq!(later.next().await.expect("numbers").1, 2);
     later.write(checkpoint(&later, "later", 2, 2)).await.expect("taken");
@@ -189,7 +196,7 @@ pub async fn records_are_read_as_they_were_written(backend: &Backend) {
     let writer = backend.runlog.writer("read").await.expect("a writer");
     let mut wrote = Vec::new();
     for (nth, key) in (1..).zip(["x=1", "y", "x=1", "ü ?&", "x=1"]) {
-        let mut record = named(&writer, &format!("r{nth}"), nth);
+        let mut record = draft_record(&writer, &format!("r{nth}"), nth);
         let entry = CorrelationEntry { key: "port".into(), value: key.into() };
         record.body.event_index.correlation_keys = vec![entry];
         let position = writer.write(record.clone()).await.expect("written").position;
@@ -233,7 +240,7 @@ fn nested(levels: usize) -> Json {
 pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Backend) {
     let writer = backend.runlog.writer("deep").await.expect("a writer");
     let turn = |levels| {
-        let mut record = named(&writer, &format!("t{levels}"), 0);
+        let mut record = draft_record(&writer, &format!("t{levels}"), 0);
         if let Payload::ConversationTurn(turn) = &mut record.payload {
             turn.content = nested(levels);
         }

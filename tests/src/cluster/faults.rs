@@ -85,10 +85,10 @@ pub fn inject(cluster: &Cluster, topic: &str, fault: Fault, random: &mut Random)
     let (leader, follower) = leader_and_follower(cluster, topic, random)?;
     let hold = Duration::from_millis(random.between(HOLD_MS.start, HOLD_MS.end));
     match fault {
-        Fault::LeaderKilled => killed(cluster, leader, hold),
-        Fault::FollowerKilled => killed(cluster, follower, hold),
-        Fault::LeaderPaused => paused(cluster, leader, hold),
-        Fault::FollowerPaused => paused(cluster, follower, hold),
+        Fault::LeaderKilled => kill_broker(cluster, leader, hold),
+        Fault::FollowerKilled => kill_broker(cluster, follower, hold),
+        Fault::LeaderPaused => pause_broker(cluster, leader, hold),
+        Fault::FollowerPaused => pause_broker(cluster, follower, hold),
         Fault::LeaderCutFromBrokers => cut(cluster, leader, Cut::Brokers, hold),
         Fault::LeaderCutOneWay => cut(cluster, leader, Cut::OneWay, hold),
         Fault::LeaderCutFromClients => cut(cluster, leader, Cut::Clients, hold),
@@ -97,13 +97,13 @@ pub fn inject(cluster: &Cluster, topic: &str, fault: Fault, random: &mut Random)
     }
 }
 
-fn killed(cluster: &Cluster, broker: BrokerId, hold: Duration) -> anyhow::Result<()> {
+fn kill_broker(cluster: &Cluster, broker: BrokerId, hold: Duration) -> anyhow::Result<()> {
     cluster.kill(broker)?;
     thread::sleep(hold);
     cluster.restart(broker)
 }
 
-fn paused(cluster: &Cluster, broker: BrokerId, hold: Duration) -> anyhow::Result<()> {
+fn pause_broker(cluster: &Cluster, broker: BrokerId, hold: Duration) -> anyhow::Result<()> {
     cluster.pause(broker)?;
     thread::sleep(hold);
     cluster.unpause(broker)

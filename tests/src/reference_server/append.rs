@@ -251,7 +251,7 @@ impl State {
     }
 
     /// A record of the server's own.
-    fn own(&mut self, run_id: &str, payload: Value) -> Value {
+    fn append_own(&mut self, run_id: &str, payload: Value) -> Value {
         let record = json!({"run_id": run_id, "record_id": format!("own-{}", self.appended), "writer_id": "reference",
             "writer_epoch": 0, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": payload});
         self.take(run_id, record)
@@ -263,7 +263,7 @@ impl State {
         let landed = named.map(|id| self.outcome_by_id(&self.model, run_id, id)).unwrap_or_default();
         if !landed.is_null() {
             let (writer, epoch) = (&landed["record_writer"]["writer_id"], &landed["record_writer"]["epoch"]);
-            return self.claimed(run_id, writer, epoch, &landed["position"]);
+            return self.claim_answer(run_id, writer, epoch, &landed["position"]);
         }
         let head = self.head(run_id);
         let read = &body["only_if"]["hash"];
@@ -279,11 +279,11 @@ impl State {
         let record = json!({"run_id": run_id, "record_id": id, "writer_id": writer,
             "writer_epoch": epoch, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": claim});
         let outcome = self.take(run_id, record);
-        self.claimed(run_id, &writer.into(), &epoch.into(), &outcome["position"])
+        self.claim_answer(run_id, &writer.into(), &epoch.into(), &outcome["position"])
     }
 
     /// The answer to a claim, if its writer has the run.
-    fn claimed(&self, run_id: &str, writer: &Value, epoch: &Value, position: &Value) -> Answer {
+    fn claim_answer(&self, run_id: &str, writer: &Value, epoch: &Value, position: &Value) -> Answer {
         let head = self.head(run_id);
         if (&head["writer_id"], &head["epoch"]) != (writer, epoch) {
             return Err(problem(409, "claim_lost", "another writer has it"));
@@ -304,7 +304,7 @@ impl State {
         let mut payload = body;
         payload["type"] = "effect_resolution".into();
         payload["request_record_id"] = id.into();
-        let outcome = self.own(run_id, payload);
+        let outcome = self.append_own(run_id, payload);
         if outcome["outcome"] == "refused" && !self.is_wrong("resolution_served") {
             return Err(problem(409, "conflict", "it is not pending"));
         }

@@ -28,7 +28,7 @@ const CALLS: usize = 16;
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_calls_share_the_appends_of_their_intents() {
     let deployment = Deployment::kafka().unwrap();
-    let (run, counter) = counted(&deployment, &deployment.server.url, "few").await;
+    let (run, counter) = open_counted(&deployment, &deployment.server.url, "few").await;
     let (before, all_run) = (counter.appends().sent, Barrier::new(CALLS));
     let calls = (0..CALLS).map(|seat| {
         let (run, counter, all_run) = (&run, &counter, &all_run);
@@ -52,7 +52,7 @@ async fn an_intent_that_is_not_read_back_stops_later_effects() {
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
     // The first intent has its own append and read-back. The others wait for its acknowledgement and share an append.
     for (run_id, read_back) in [("first", 0), ("second", 1)] {
-        let (run, counter) = counted(&deployment, &proxy.url, run_id).await;
+        let (run, counter) = open_counted(&deployment, &proxy.url, run_id).await;
         let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
         proxy.skip(u32::try_from(read_back).unwrap());
         proxy.drop_next_request();
@@ -81,7 +81,7 @@ async fn an_intent_that_is_not_read_back_stops_later_effects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unpolled_call_stops_the_later_calls_once() {
     let deployment = Deployment::kafka().unwrap();
-    let (run, counter) = counted(&deployment, &deployment.server.url, "unpolled").await;
+    let (run, counter) = open_counted(&deployment, &deployment.server.url, "unpolled").await;
     let ran: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
     let mut unpolled = pin!(book(&run, 0, &ran));
     // Held acknowledgements stop the call at the append of its intent, not at a later step.
@@ -98,7 +98,7 @@ async fn an_unpolled_call_stops_the_later_calls_once() {
 }
 
 /// Opens a run through `server`; returns it with the counter of its appends.
-async fn counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, Arc<Counter>) {
+async fn open_counted(deployment: &Deployment, server: &str, run_id: &str) -> (Run, Arc<Counter>) {
     let counter = Arc::new(Counter::default());
     let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
     let mut config = deployment.config(server).unwrap();

@@ -75,7 +75,7 @@ fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
 }
 
 /// The records that our own reader decodes, by partition and offset.
-fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
+fn decode_with_runlog(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
     let log = KafkaLog::connect(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut records = BTreeMap::new();
@@ -145,7 +145,7 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
     let appended = |tag: &&&str| !["retention_horizon", "erasure"].contains(*tag);
     let expected = Payload::TYPES.iter().filter(appended).map(|tag| (*tag).to_owned()).collect();
     ensure!(types == expected, "payload types are missing: {types:?}");
-    let ours = ours(config)?;
+    let ours = decode_with_runlog(config)?;
     for (place, record) in &ours {
         let decoded = theirs.remove(place).with_context(|| format!("Python did not see {record}"))?;
         ensure!(&decoded == record, "Python: {decoded}\nours:   {record}");

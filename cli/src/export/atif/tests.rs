@@ -31,7 +31,7 @@ fn entry(number: u64, payload: Value) -> Entry {
     Entry { line, envelope: None, payload: Some(payload), hidden: None }
 }
 
-fn exported(payloads: &[Value]) -> Value {
+fn export(payloads: &[Value]) -> Value {
     let mut out = Vec::new();
     let run_id = RunId::new("r".to_owned()).unwrap();
     let mut trajectory = Trajectory::begin(&mut out, &run_id).unwrap();
@@ -70,7 +70,7 @@ fn step_summaries(trajectory: &Value) -> Vec<(Value, Value, Vec<Value>, Vec<Valu
 
 #[test]
 fn a_response_is_a_step_with_its_calls_and_their_results_once() {
-    let trajectory = exported(&[
+    let trajectory = export(&[
         json!({"type": "run_lifecycle", "status": "started"}),
         turn("user", "book"),
         turn("assistant", "I look"),
@@ -102,7 +102,7 @@ fn a_response_is_a_step_with_its_calls_and_their_results_once() {
 
 #[test]
 fn a_result_that_comes_after_its_step_is_not_lost() {
-    let trajectory = exported(&[
+    let trajectory = export(&[
         turn("assistant", "I book"),
         request("r1", "book"),
         request("r1", "pay"),
@@ -117,7 +117,7 @@ fn a_result_that_comes_after_its_step_is_not_lost() {
 
 #[test]
 fn what_a_tool_says_without_a_recorded_call_is_an_observation() {
-    let trajectory = exported(&[turn("assistant", "I look"), turn("tool", "found"), turn("user", "thanks")]);
+    let trajectory = export(&[turn("assistant", "I look"), turn("tool", "found"), turn("user", "thanks")]);
     assert_eq!(step_summaries(&trajectory)[0], (json!("agent"), json!("I look"), vec![], vec![json!("found")]));
 }
 
@@ -125,7 +125,7 @@ fn what_a_tool_says_without_a_recorded_call_is_an_observation() {
 fn calls_of_two_responses_are_two_steps_and_a_step_is_bounded() {
     let mut payloads = vec![request("r1", "a"), request("r2", "b")];
     payloads.extend((0..300).map(|_| request("r3", "c")));
-    let trajectory = exported(&payloads);
+    let trajectory = export(&payloads);
     let calls: Vec<usize> = step_summaries(&trajectory).iter().map(|step| step.2.len()).collect();
     assert_eq!(calls, [1, 1, CALLS_MAX, 300 - CALLS_MAX]);
 }
@@ -142,7 +142,7 @@ fn a_run_without_turns_tells_the_messages_of_its_checkpoints_once() {
         json!({"role": "tool", "content": "x"}),
         json!({"role": "assistant", "content": [{"type": "text", "text": "done"}]}),
     );
-    let trajectory = exported(&[
+    let trajectory = export(&[
         checkpoint(1, None, json!([ask])),
         request("r1", "find"),
         completed("e2", json!("x")),

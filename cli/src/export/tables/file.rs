@@ -127,7 +127,7 @@ impl Table {
             let _ = write!(text, "OPTIONAL {physical} {column}{logical};");
         }
         text.push('}');
-        let schema = parse_message_type(&text).map_err(|error| failed(name, error))?;
+        let schema = parse_message_type(&text).map_err(|error| table_error(name, error))?;
         let properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
             .set_compression(Compression::UNCOMPRESSED)
@@ -140,7 +140,7 @@ impl Table {
             name,
             columns: kinds.iter().map(|_| Column::new()).collect(),
             kinds,
-            writer: writer.map_err(|error| failed(name, error))?,
+            writer: writer.map_err(|error| table_error(name, error))?,
             rows: 0,
             bytes: 0,
             written: 0,
@@ -160,7 +160,7 @@ impl Table {
 
     fn flush(&mut self) -> Result<(), Error> {
         let name = self.name;
-        self.write_group().map_err(|error| failed(name, error))?;
+        self.write_group().map_err(|error| table_error(name, error))?;
         (self.rows, self.bytes) = (0, 0);
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Table {
         if self.rows > 0 {
             self.flush()?;
         }
-        let file = self.writer.into_inner().map_err(|error| failed(self.name, error))?;
+        let file = self.writer.into_inner().map_err(|error| table_error(self.name, error))?;
         super::super::staging::sync(&file, self.name)?;
         Ok(self.written)
     }
@@ -222,6 +222,6 @@ impl Column {
     }
 }
 
-fn failed(name: &str, error: ParquetError) -> Error {
+fn table_error(name: &str, error: ParquetError) -> Error {
     Error::new(ErrorKind::Internal, format!("cannot write the table {name}")).because(error)
 }

@@ -26,7 +26,7 @@ fn line(spans: &[Value]) -> String {
     json!({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": spans}]}]}).to_string()
 }
 
-fn planned(lines: &[String]) -> Vec<ImportedRun> {
+fn plan(lines: &[String]) -> Vec<ImportedRun> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), lines.join("\n")).unwrap();
     plan_files(&[file.path().to_owned()], "").unwrap()
@@ -81,7 +81,7 @@ fn agent() -> Vec<Value> {
 
 #[test]
 fn an_invocation_is_a_run_with_each_message_once_and_its_calls_observed() {
-    let runs = planned(&[line(&agent()[..2]), line(&agent()[2..])]);
+    let runs = plan(&[line(&agent()[..2]), line(&agent()[2..])]);
     let [run] = runs.as_slice() else { panic!("{runs:?}") };
     assert_eq!(run.run_id.as_str(), "otlp:0af7651916cd43dd8448eb211c80319c:00f067aa0ba90201");
     assert_eq!((run.agent_id.as_ref(), run.tool_calls()), ("clerk", 1));
@@ -114,10 +114,10 @@ fn an_invocation_is_a_run_with_each_message_once_and_its_calls_observed() {
 
 #[test]
 fn the_order_of_lines_and_a_span_that_is_there_twice_change_nothing() {
-    let one = planned(&[line(&agent())]);
+    let one = plan(&[line(&agent())]);
     let mut reversed = agent();
     reversed.reverse();
-    let other = planned(&[line(&reversed), line(&agent())]);
+    let other = plan(&[line(&reversed), line(&agent())]);
     assert!(one[0].same_content(&other[0]));
 }
 
@@ -133,7 +133,7 @@ fn a_repeated_message_of_a_conversation_that_goes_on_is_kept() {
             &[("gen_ai.input.messages", input), ("gen_ai.output.messages", json!([output]))],
         )
     };
-    let runs = planned(&[line(&[
+    let runs = plan(&[line(&[
         chat(2, 1, json!([yes]), &ok),
         chat(3, 3, json!([yes, ok, yes]), &ok),
         span(1, 0, "invoke_agent", (1, 5), &[]),
@@ -144,7 +144,7 @@ fn a_repeated_message_of_a_conversation_that_goes_on_is_kept() {
 #[test]
 fn spans_belong_to_the_nearest_agent_or_to_their_trace() {
     let tool = |id, parent| span(id, parent, "execute_tool", (2, 3), &[]);
-    let runs = planned(&[line(&[
+    let runs = plan(&[line(&[
         span(1, 0, "invoke_agent", (1, 9), &[]),
         span(2, 1, "something", (1, 9), &[]),
         span(3, 2, "invoke_agent", (1, 9), &[]),
@@ -164,7 +164,7 @@ fn a_failure_is_told_and_a_file_that_is_no_trace_is_refused() {
     failed["status"] = json!({"code": 2, "message": "out of money"});
     let mut broken = span(2, 1, "execute_tool", (1, 2), &[("error.type", json!("timeout"))]);
     broken["status"] = json!({"code": "STATUS_CODE_ERROR"});
-    let run = planned(&[line(&[failed, broken])]).remove(0);
+    let run = plan(&[line(&[failed, broken])]).remove(0);
     assert!(
         matches!(&run.events[1], Event::CallObserved(call) if call.is_error && call.result.as_str() == "\"timeout\"")
     );

@@ -103,14 +103,14 @@ fn run() -> ImportedRun {
     tau_bench::plan(&Value::whole(FILE)).unwrap().remove(0)
 }
 
-fn written() -> Vec<JournalRecord> {
+fn run_records() -> Vec<JournalRecord> {
     records(&run()).collect()
 }
 
 #[test]
 fn the_records_of_a_run_are_the_same_every_time_and_importing_again_changes_nothing() {
-    let first = written();
-    assert_eq!(first, written());
+    let first = run_records();
+    assert_eq!(first, run_records());
     let mut journal = Journal::default();
     for record in &first {
         assert!(matches!(journal.take(record), Verdict::Applied { no_op: false, .. }), "{:?}", record.body.facts);
@@ -123,7 +123,7 @@ fn the_records_of_a_run_are_the_same_every_time_and_importing_again_changes_noth
 
 #[test]
 fn an_import_killed_halfway_and_repeated_completes() {
-    let all = written();
+    let all = run_records();
     let mut journal = Journal::default();
     all[..7].iter().for_each(|record| drop(journal.take(record)));
     let verdicts: Vec<_> = all.iter().map(|record| matches!(journal.take(record), Verdict::Applied { .. })).collect();
@@ -132,7 +132,7 @@ fn an_import_killed_halfway_and_repeated_completes() {
 
 #[test]
 fn ids_are_uuid_v5_of_run_id_and_index() {
-    let records = written();
+    let records = run_records();
     let namespace = Uuid::new_v5(&Uuid::NAMESPACE_URL, b"urn:runlog:import");
     let writer = Uuid::new_v5(&namespace, b"tau-bench:0:1");
     for (index, record) in records.iter().enumerate() {
@@ -145,7 +145,7 @@ fn ids_are_uuid_v5_of_run_id_and_index() {
 
 #[test]
 fn each_record_carries_the_hash_of_the_one_before() {
-    let records = written();
+    let records = run_records();
     assert_eq!(records[0].place.prev_hash, None);
     for pair in records.windows(2) {
         assert_eq!(pair[1].place.prev_hash, Some(pair[0].content_hash().into()));
@@ -154,7 +154,7 @@ fn each_record_carries_the_hash_of_the_one_before() {
 
 #[test]
 fn calls_keep_their_arguments_and_results_to_the_letter() {
-    let records = written();
+    let records = run_records();
     let Payload::ToolCallRequested(call) = &records[3].payload else { panic!("{:?}", records[3].payload) };
     assert_eq!((call.request_id.as_str(), call.call_id.as_str(), call.tool_name.as_str()), ("message-1", "c", "find"));
     assert_eq!(call.parent_id.as_deref(), Some("message-1"));

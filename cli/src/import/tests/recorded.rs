@@ -20,7 +20,7 @@ fn samples(format: &str) -> Vec<PathBuf> {
     files
 }
 
-fn parsed(file: &Path) -> Value {
+fn parse(file: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn check_shape(run: &ImportedRun) {
 #[test]
 fn every_tau_bench_run_is_planned_with_all_its_messages_calls_and_results() {
     for file in samples("tau-bench") {
-        let source = parsed(&file);
+        let source = parse(&file);
         let runs = plan_files(Format::TauBench, &[file], None).unwrap();
         assert_eq!(runs.len(), source.as_array().unwrap().len());
         for (run, source) in runs.iter().zip(source.as_array().unwrap()) {
@@ -124,7 +124,7 @@ fn the_tau_bench_sample_has_a_hundred_runs_and_577_calls_of_which_21_failed() {
 #[test]
 fn every_swe_agent_run_is_planned_with_all_its_messages_calls_and_results() {
     for file in samples("swe-agent") {
-        let source = parsed(&file);
+        let source = parse(&file);
         let run = plan_files(Format::SweAgent, std::slice::from_ref(&file), None).unwrap().remove(0);
         check_shape(&run);
         assert_eq!(&messages(&run), source["history"].as_array().unwrap(), "{}", run.run_id);

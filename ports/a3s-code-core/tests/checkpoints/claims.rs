@@ -70,7 +70,7 @@ fn text(checkpoint: &LoopCheckpoint) -> String {
     serde_json::to_string(checkpoint).unwrap()
 }
 
-fn saved(found: Result<Option<LoopCheckpoint>, LoadError>) -> LoopCheckpoint {
+fn expect_checkpoint(found: Result<Option<LoopCheckpoint>, LoadError>) -> LoopCheckpoint {
     found.unwrap().expect("a checkpoint")
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn a_saved_checkpoint_is_loaded_complete_by_another_process(ser
     sink.try_save(&rich).await.unwrap();
 
     let other = server.sink().await;
-    assert_eq!(text(&saved(other.try_load(RUN).await)), text(&rich));
+    assert_eq!(text(&expect_checkpoint(other.try_load(RUN).await)), text(&rich));
     assert_eq!(text(&other.load_latest(RUN).await.unwrap()), text(&rich));
     // The journal has them for everybody, as messages.
     let answered = other.runlog().checkpoint(RUN, None).await.unwrap().unwrap();
@@ -115,7 +115,7 @@ pub(crate) async fn none_is_answered_only_where_the_log_has_none(server: &mut Se
 
     sink.resume(RUN).await.unwrap_err();
     sink.try_save(&checkpoint(RUN, 2)).await.unwrap();
-    assert_eq!(saved(sink.try_load(RUN).await).turn, 2);
+    assert_eq!(expect_checkpoint(sink.try_load(RUN).await).turn, 2);
 }
 
 /// Whether the trait's load panics, which has no room for an error.
@@ -137,7 +137,7 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server:
     let first = json!({ "run_id": RUN, "session_id": "s", "turn": 1, "messages": [], "total_usage": usage,
                         "tool_calls_count": 0, "checkpoint_ms": 0 });
     write(&sink, RUN, first).await;
-    let first_version = saved(sink.try_load(RUN).await);
+    let first_version = expect_checkpoint(sink.try_load(RUN).await);
     assert_eq!((first_version.schema_version, first_version.turn), (0, 1));
 
     // A checkpoint of the next version, with any members. The previous checkpoint must not be returned instead.
@@ -153,7 +153,7 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server:
     later.schema_version = 3;
     later.turn = 2;
     assert!(matches!(sink.try_save(&later).await, Err(SaveError::NotLoadable(_))));
-    assert_eq!(saved(sink.try_load("run-2").await).turn, 1);
+    assert_eq!(expect_checkpoint(sink.try_load("run-2").await).turn, 1);
 }
 
 pub(crate) async fn checkpoints_of_another_run_session_or_agent_are_refused(server: &mut Server) {
@@ -184,7 +184,7 @@ pub(crate) async fn a_lost_checkpoint_stops_nothing_and_the_next_save_repairs_it
     server.restart();
     sink.save_checkpoint(&checkpoint(RUN, 3)).await;
     assert!(sink.last_error().is_none(), "{:?}", sink.last_error());
-    assert_eq!(text(&saved(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
+    assert_eq!(text(&expect_checkpoint(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
 }
 
 pub(crate) async fn a_timed_out_save_is_settled_by_the_next(server: &mut Server) {
@@ -200,7 +200,7 @@ pub(crate) async fn a_timed_out_save_is_settled_by_the_next(server: &mut Server)
     let sink = sink.save_wait(Duration::from_secs(60));
     for turn in 3..=5 {
         sink.try_save(&checkpoint(RUN, turn)).await.unwrap();
-        assert_eq!(text(&saved(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, turn)));
+        assert_eq!(text(&expect_checkpoint(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, turn)));
     }
 }
 
@@ -236,7 +236,7 @@ pub(crate) async fn eight_concurrent_savers_lose_no_save(server: &mut Server) {
     assert_eq!(sink.lost(), 0, "{:?}", sink.last_error());
     let run = sink.runlog().run(RUN).await.unwrap().unwrap();
     assert_eq!(run.next_checkpoint_seq, (SAVERS * ROUNDS + 1) as u64, "each has a number of its own");
-    let last = saved(sink.try_load(RUN).await);
+    let last = expect_checkpoint(sink.try_load(RUN).await);
     assert_eq!(last.turn % 10, ROUNDS, "what was saved last is some saver's last");
     assert_eq!(text(&last), text(&checkpoint(RUN, last.turn)));
 }
@@ -264,24 +264,24 @@ pub(crate) async fn with_eight_processes_on_a_run_the_last_save_is_loaded(server
         }
     }
     let last = last.expect("one of them has the run");
-    assert_eq!(text(&saved(sinks[0].try_load(RUN).await)), text(&checkpoint(RUN, last)));
+    assert_eq!(text(&expect_checkpoint(sinks[0].try_load(RUN).await)), text(&checkpoint(RUN, last)));
 }
 
 pub(crate) async fn a_process_that_was_taken_over_saves_nothing(server: &mut Server) {
     let (old, new) = (server.sink().await, server.sink().await);
     old.try_save(&checkpoint(RUN, 1)).await.unwrap();
-    assert_eq!(saved(new.resume(RUN).await).turn, 1);
+    assert_eq!(expect_checkpoint(new.resume(RUN).await).turn, 1);
     for turn in 2..=3 {
         let refused = old.try_save(&checkpoint(RUN, turn)).await;
         let Err(SaveError::Journal(error)) = refused else { panic!("{refused:?}") };
         assert!(matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced), "{error}");
     }
-    assert_eq!(saved(old.try_load(RUN).await).turn, 1);
+    assert_eq!(expect_checkpoint(old.try_load(RUN).await).turn, 1);
     new.try_save(&checkpoint(RUN, 4)).await.unwrap();
     // Back by decision.
-    assert_eq!(saved(old.resume(RUN).await).turn, 4);
+    assert_eq!(expect_checkpoint(old.resume(RUN).await).turn, 4);
     old.try_save(&checkpoint(RUN, 5)).await.unwrap();
-    assert_eq!(saved(new.try_load(RUN).await).turn, 5);
+    assert_eq!(expect_checkpoint(new.try_load(RUN).await).turn, 5);
 }
 
 pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
@@ -291,16 +291,16 @@ pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
         sink.try_save(&checkpoint(RUN, turn)).await.unwrap();
     }
     let whole = text(&checkpoint(RUN, ROUNDS)).len();
-    let (written, _) = written(&sink).await;
+    let (written, _) = record_bytes(&sink).await;
     // Each checkpoint has its state, its envelope and the name of its base. Whole lists would take eight times as much.
     assert!(written < whole + ROUNDS * 4096, "{written} bytes for a last checkpoint of {whole}");
 
     // Another process builds on the list that it loads.
     let other = server.sink().await;
     other.try_save(&checkpoint(RUN, ROUNDS + 1)).await.unwrap();
-    let (_, last) = self::written(&other).await;
+    let (_, last) = record_bytes(&other).await;
     assert!(last < 8192, "{last} bytes for another round");
-    assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, ROUNDS + 1)));
+    assert_eq!(text(&expect_checkpoint(sink.try_load(RUN).await)), text(&checkpoint(RUN, ROUNDS + 1)));
 }
 
 pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(server: &mut Server) {
@@ -316,20 +316,20 @@ pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(se
     assert_eq!(rest.load_trace_events("session-1").await.unwrap(), Some(Vec::new()));
 
     let sink = server.sink().await;
-    assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, 1)));
+    assert_eq!(text(&expect_checkpoint(sink.try_load(RUN).await)), text(&checkpoint(RUN, 1)));
     // A run that came to its end has none to resume from, and can have one again.
     store.delete_loop_checkpoint(RUN).await.unwrap();
     assert!(sink.try_load(RUN).await.unwrap().is_none());
     assert!(store.load_loop_checkpoint(RUN).await.unwrap().is_none());
     store.save_loop_checkpoint(RUN, &checkpoint(RUN, 3)).await.unwrap();
-    assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
+    assert_eq!(text(&expect_checkpoint(sink.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
     server.kill();
     store.load_loop_checkpoint(RUN).await.expect_err("the journal did not answer that there is none");
     store.health_check().await.expect_err("the journal does not answer");
 }
 
 /// Bytes of the run's records as JSON, and of the last one.
-async fn written(sink: &CheckpointSink) -> (usize, usize) {
+async fn record_bytes(sink: &CheckpointSink) -> (usize, usize) {
     let page = sink.runlog().records(RUN, &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.iter().map(|read| serde_json::to_string(read.record.as_ref().unwrap()).unwrap().len());
     let records: Vec<usize> = records.collect();

@@ -134,7 +134,7 @@ impl History<'_> {
     }
 
     /// A record that the journal refuses, because it contradicts an ended effect, uses no number: the next record gets it.
-    fn say(&mut self, record: JournalRecord) -> Result<bool, AgentError> {
+    fn append(&mut self, record: JournalRecord) -> Result<bool, AgentError> {
         match self.journal.append(record) {
             Ok(_) => self.number += 1,
             Err(error) if error.kind() == AgentErrorKind::InvalidStateTransition => {
@@ -189,13 +189,13 @@ impl History<'_> {
             }
             _ => {
                 let saved = self.checkpoint(seq);
-                if self.say(JournalRecord::checkpoint(base, saved.clone()))? {
+                if self.append(JournalRecord::checkpoint(base, saved.clone()))? {
                     self.journal.save(saved, self.number - 1)?;
                 }
                 return Ok(());
             }
         };
-        self.say(record).map(drop)
+        self.append(record).map(drop)
     }
 
     fn checkpoint(&mut self, seq: u64) -> RunCheckpoint {
@@ -235,7 +235,7 @@ impl History<'_> {
 }
 
 /// Writes a random history, and returns how many of its records the journal refused.
-fn written(journal: &Journal, run: &RunId, random: Random) -> anyhow::Result<usize> {
+fn write_history(journal: &Journal, run: &RunId, random: Random) -> anyhow::Result<usize> {
     let mut history = History { journal, run: run.clone(), random, number: 1, refused: 0 };
     let steps = history.random.between(1, 16);
     for step in 0..steps {
@@ -244,7 +244,7 @@ fn written(journal: &Journal, run: &RunId, random: Random) -> anyhow::Result<usi
     if history.random.between(0, 2) == 0 {
         let words = ["completed", "failed", "cancelled", "run_completed", "run_failed", "run_cancelled"];
         let word = words[usize::try_from(history.random.between(0, 6))?];
-        history.say(history.lifecycle(word))?;
+        history.append(history.lifecycle(word))?;
         // After the end only checkpoints and markers are accepted.
         for step in 0..3 {
             history.step(steps + step)?;
@@ -268,7 +268,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
                     for run in (0..runs).filter(|run| run % threads == thread) {
                         // A journal value per run, because each run has its own counter.
                         let (random, journal) = (Random::new(seed.wrapping_add(run)), journal.with_run_prefix(""));
-                        refused += written(&journal, &RunId::new(format!("run.{run}")), random)?;
+                        refused += write_history(&journal, &RunId::new(format!("run.{run}")), random)?;
                         agree(blocking, &journal, &RunId::new(format!("run.{run}")), &mut differ)
                             .with_context(|| format!("seed {seed}, run {run}"))?;
                     }

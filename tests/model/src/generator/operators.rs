@@ -227,7 +227,7 @@ impl World {
     }
 
     /// A partition's own record.
-    fn own(&mut self, partition: u32, payload: Value) {
+    fn append_partition_record(&mut self, partition: u32, payload: Value) {
         let value = json!({"record_id": self.id("own"), "timestamp_millis": self.tick(), "payload": payload});
         self.append(partition, record(value), AppendFault::None);
     }
@@ -255,7 +255,7 @@ impl World {
         let until = self.now + 20 - i64::try_from(self.random.below(60)).unwrap_or(0);
         let payload =
             json!({"type": "retention_horizon", "family": family, "until_millis": until, "who": "jo", "why": "policy"});
-        self.own(partition, payload);
+        self.append_partition_record(partition, payload);
     }
 
     /// Skips the record at which a partition stopped, a dead letter, or an applied record. Sometimes the log's start
@@ -283,7 +283,7 @@ impl World {
             }
         };
         let payload = json!({"type": "skip", "offset": offset, "who": "jo", "why": "poison"});
-        self.own(partition, payload);
+        self.append_partition_record(partition, payload);
     }
 
     /// The offset of the record that a partition stopped at; none where a skip would not help.

@@ -90,7 +90,7 @@ impl Process {
                 Next::Again
             }
             Some(Ok(answer)) => {
-                self.tell(|| format!("step {}: {}", step.id, shown(&answer)));
+                self.tell(|| format!("step {}: {}", step.id, format_answer(&answer)));
                 self.stage.ledger().answered(self.life.id, self.life.run, step.id, effect, &answer);
                 self.holds(run);
                 Next::Done
@@ -116,7 +116,7 @@ impl Process {
                     let again = again.map(|again| fixed_record(run, again)).transpose()?;
                     run.batch(std::iter::once(fixed_record(run, id)?).chain(again).collect()).await
                 }
-                What::Spoiled { of } => run.batch(vec![fixed_record(run, id)?, other(run, id, of)?]).await,
+                What::Spoiled { of } => run.batch(vec![fixed_record(run, id)?, record_with_id_of(run, id, of)?]).await,
                 What::Prune => {
                     let covered = run.recovery().next_journal_seq;
                     run.prune_checkpoints(covered, false).await.map(|position| vec![position])
@@ -214,7 +214,7 @@ impl Process {
             }
             Err(error) => Err(error),
             Ok(answer) => {
-                self.fail(format!("step {step} has the key of step {of}, and is answered: {}", shown(&answer)));
+                self.fail(format!("step {step} has the key of step {of}, and is answered: {}", format_answer(&answer)));
                 Ok(())
             }
         }
@@ -245,13 +245,13 @@ fn known_id(id: u32) -> String {
 }
 
 /// A record of step `id` under the id of the record of step `of`.
-fn other(run: &Run, id: u32, of: u32) -> Result<JournalRecord, Error> {
+fn record_with_id_of(run: &Run, id: u32, of: u32) -> Result<JournalRecord, Error> {
     let mut record = fixed_record(run, id)?;
     record.body.record_id = RecordId::new(known_id(of))?;
     Ok(record)
 }
 
-fn shown(answer: &Answer) -> String {
+fn format_answer(answer: &Answer) -> String {
     let value = match (&answer.result, &answer.error) {
         (_, Some(error)) => failure(&error.kind, &error.message),
         (Some(result), None) => result.as_str().to_owned(),

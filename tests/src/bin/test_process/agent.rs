@@ -125,7 +125,7 @@ async fn serve(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()>
             },
             (Command::Call { tool, args, key, hold }, Some(run)) => {
                 match book(run, desk, &tool, &args, key.as_deref(), hold).await {
-                    Ok(answer) => answered(&answer),
+                    Ok(answer) => answer_json(&answer),
                     Err(failed) => error(&failed),
                 }
             }
@@ -157,7 +157,7 @@ fn error(error: &Error) -> Value {
     json!({ "error": error.kind(), "message": error.to_string() })
 }
 
-fn answered(answer: &runlog_producer::Answer) -> Value {
+fn answer_json(answer: &runlog_producer::Answer) -> Value {
     let result = answer.result.as_ref().map(Json::to_value);
     let failure = answer.error.as_ref().map(|error| error.kind.clone());
     json!({ "result": result, "failure": failure, "recorded": answer.recorded, "position": answer.position })
@@ -293,7 +293,7 @@ impl Worker<'_> {
         };
         let answer = call.once(effect).await?;
         ensure!(answer.error.is_none(), "{tool} of step {step} in {}: {:?}", run.id().as_str(), answer.error);
-        self.list.note(run.id().as_str(), "answer", answered(&answer))
+        self.list.note(run.id().as_str(), "answer", answer_json(&answer))
     }
 
     /// Decides a pending call by the desk's ledger, as an operator would: the process that made the call is dead.

@@ -42,19 +42,20 @@ impl Ports {
     fn run(&mut self, config: &Config, command: Command) -> anyhow::Result<Done> {
         Ok(match command {
             Command::BobCore(command) => {
-                opened(&mut self.bob_core, || bob_core::Port::open(config.clone()))?.run(command)
+                open_once(&mut self.bob_core, || bob_core::Port::open(config.clone()))?.run(command)
             }
             Command::Codetether(session, command) => {
-                opened(&mut self.codetether, || codetether::Port::open(config.clone(), &session))?.run(command)
+                open_once(&mut self.codetether, || codetether::Port::open(config.clone(), &session))?.run(command)
             }
             Command::Observability(workspace, command) => {
-                opened(&mut self.observability, || observability::Port::open(config.clone(), &workspace))?.run(command)
+                open_once(&mut self.observability, || observability::Port::open(config.clone(), &workspace))?
+                    .run(command)
             }
         })
     }
 }
 
-fn opened<T>(port: &mut Option<T>, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+fn open_once<T>(port: &mut Option<T>, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
     if port.is_none() {
         *port = Some(open()?);
     }

@@ -1,6 +1,6 @@
-//! The demo as somebody runs it: what it proves, that it can fail, and that nothing of it outlives it.
+//! Runs the demo as a user does: it proves its claims, it can fail, and no process outlives it.
 
-#![allow(clippy::unwrap_used, reason = "a test: what it cannot do, it fails by")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use serde_json::Value;
 use std::{
@@ -78,7 +78,7 @@ fn the_audit_reports_a_booking_that_the_journal_lacks() {
     let mut command = runlog(&["demo", "--agents", "20", "--json", "--data", data.to_str().unwrap()]);
     let demo = command.stdout(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
-    // The file is there before the first agent is: what is appended to it now is a booking behind the desk's back.
+    // The file exists before the first agent starts. A line that is appended now is a booking that the desk did not make.
     let mut file = loop {
         assert!(start.elapsed() < WAIT, "no ledger");
         match fs::OpenOptions::new().append(true).open(&ledger) {
@@ -105,7 +105,7 @@ fn no_process_outlives_a_demo_that_is_killed() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     let journal = lines.find_map(|line| line.unwrap().split_once("http://")?.1.split(',').next().map(str::to_owned));
     let (journal, data) = (journal.unwrap(), data.display().to_string());
-    // One was taken over already: at that moment others are at work.
+    // One run was taken over already. Other agents still run at that time.
     assert!(lines.any(|line| line.unwrap().contains("killed, ")));
     let remaining_processes = || [processes_of("demo-desk", &data), processes_of("demo-agent", &journal)];
     assert!(remaining_processes().iter().all(|processes| !processes.is_empty()), "{:?}", remaining_processes());
@@ -113,7 +113,7 @@ fn no_process_outlives_a_demo_that_is_killed() {
     demo.wait().unwrap();
     let start = Instant::now();
     while remaining_processes().iter().any(|processes| !processes.is_empty()) {
-        assert!(start.elapsed() < WAIT, "left behind: {:?}", remaining_processes());
+        assert!(start.elapsed() < WAIT, "still running: {:?}", remaining_processes());
         std::thread::sleep(PAUSE);
     }
 }

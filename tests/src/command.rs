@@ -35,7 +35,8 @@ const ENVIRONMENT: [&str; 13] = [
     "RUST_LOG",
 ];
 
-/// The binary: `RUNLOG_BIN`, else `bin/runlog` of the repository, else the one that cargo built next to this test.
+/// Returns the path of the binary: `RUNLOG_BIN`, else `bin/runlog` of the repository, else the binary that cargo built next to
+/// this test.
 pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(named) = env::var_os("RUNLOG_BIN") {
         let named = PathBuf::from(named);

@@ -9,7 +9,7 @@ fn completed(request: &str, result: &str) -> String {
     format!(r#"{{"type":"tool_call_completed","request_record_id":"{request}","result":{result}}}"#)
 }
 
-/// A run whose id needs encoding, with a call that ended, one that is pending, and a checkpoint.
+/// Publishes a run whose id needs encoding, with an ended call, a pending call, and a checkpoint.
 fn run_with_calls(server: &Server) {
     let checkpoint = r#"{"type":"loop_checkpoint","checkpoint_id":"c1","checkpoint_seq":1,"covers_journal_seq":1,"messages":[{"role":"user","content":null,"n":1.0}]}"#;
     let done = completed("q1", r#"{"seat":"1A","price":10.00}"#);

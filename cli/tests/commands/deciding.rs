@@ -33,7 +33,7 @@ fn without_a_terminal_and_without_yes_nothing_happens() {
         let refused = ask(&server, words, &[]);
         assert_eq!(refused.error(2), "usage", "{words:?}");
         assert!(refused.stdout.contains("--yes") && refused.stdout.contains("Nothing happened"), "{refused:?}");
-        assert!(!refused.stderr.is_empty(), "{words:?} shows what it would do");
+        assert!(!refused.stderr.is_empty(), "{words:?} shows the consequences");
     }
     assert_eq!(server.ask(&["show", "r"]).stdout, before);
     assert_eq!(server.ask(&["retention"]).is(0)["horizons"], json!([]));
@@ -58,7 +58,7 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
     let plan = ask(&server, &["dead-letter", "skip", &healthy], &["--dry-run"]).is(0);
     assert_eq!((&plan["dry_run"], &plan["target"], &plan["run_id"]), (&json!(true), &json!("readable"), &json!("r")));
     assert_eq!((&plan["record_id"], &plan["payload_type"]), (&json!("q"), &json!("tool_call_requested")));
-    // The server refuses it, whoever asks.
+    // The server refuses it for every client.
     let (partition, offset) = healthy.split_once(':').unwrap();
     let line =
         format!(r#"{{"partition":{partition},"payload":{{"type":"skip","offset":{offset},"who":"w","why":"t"}}}}"#);

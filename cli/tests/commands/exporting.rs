@@ -114,7 +114,7 @@ fn the_same_position_gives_the_same_bytes_whatever_came_after_it() {
     assert_eq!(export(&server, &["r", "--at", &last]).stdout, then.stdout);
     assert_ne!(export(&server, &["r"]).stdout, then.stdout);
     assert_eq!(export(&server, &["--at", &first]).is(0)["steps"].as_array().unwrap().len(), 1);
-    // A run that had not begun is none of all, and an error where it was named.
+    // An export of all runs omits a run that had not begun. An export of that run is an error.
     let before = first.split(':').next().unwrap().to_owned() + ":0";
     assert_eq!(export(&server, &["--at", &before]).stdout, "");
     assert_eq!(export(&server, &["r", "--at", &before]).error(1), "not_found");

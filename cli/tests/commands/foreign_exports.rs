@@ -62,7 +62,7 @@ fn recorded_runs_are_trajectories_with_every_message_call_and_result() {
             .map(|payload| &payload["content"])
             .collect();
         let messages = trajectory["messages"].as_array().unwrap();
-        // Parts are the same list; what is none is an empty text.
+        // The export keeps parts as a list, and content without text as an empty text.
         let matching = messages.iter().filter(|message| contents.contains(message) || **message == "").count();
         assert!(
             matching == messages.len() && messages.len() >= contents.len(),
@@ -148,7 +148,7 @@ fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_by
     resolve("p2", &["--adopt"]);
     resolve("p3", &["--give-up"]);
 
-    // Effects of the run-journal contract: one that ended, one that is pending, and whatever the examples say.
+    // Effects of the run-journal contract: an ended effect, a pending effect, and the effects of the examples.
     let example = |id: &str, text: &str, effect: Option<&str>| {
         let mut record: Value = serde_json::from_str(text).unwrap();
         (record["run_id"], record["record_id"]) = (json!("contract"), json!(id));

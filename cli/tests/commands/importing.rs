@@ -101,7 +101,7 @@ fn an_import_checks_every_record_before_it_writes_any() {
         assert!(error["path"].as_str().unwrap().contains(path) && error["file"].is_string(), "{error}");
         assert_eq!(server.ask(&["runs"]).is(0)["runs"], json!([]), "{late}");
     }
-    // As some editors leave a file, and as some terminals leave what they saw.
+    // Some editors write a byte order mark, and some terminals leave a lone surrogate.
     let run = trajectory(1, "no").replace("hello", r"\ud83d");
     let odd = file(folder.path(), "odd.json", &format!("\u{feff}[{run}]"));
     assert_eq!(import(&server, &odd, &[]).code, 0);
@@ -141,7 +141,7 @@ fn an_import_that_was_killed_halfway_completes_unless_the_run_was_claimed_since(
             let [_, _, records, duplicates] = figures(&import(&server, &path, &[]).is(0));
             assert_eq!((records, duplicates), (json!(lines.len() - 7), json!(7)));
             server.publish_applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
-            // Claimed, but complete: nothing is left to write.
+            // The run is claimed but complete, so the import has no record to write.
             assert_eq!(figures(&import(&server, &path, &[]).is(0))[2..], [json!(0), json!(lines.len())]);
         }
     }

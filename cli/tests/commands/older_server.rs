@@ -13,8 +13,8 @@ use std::{
 /// The answer to `GET /v1/journal` of commit 696bf14, recorded: there is no list of features.
 const JOURNAL: &str = r#"{"topic":"runlog.journal","journal_id":"a-journal","partitions":4,"schemas":["1cc1e7c4cb2c1db8"],"schema_ids":{},"payload_bytes_max":786432}"#;
 
-/// A server that ignores what it does not know, and carries out everything else. Returns its URL and the first lines of the
-/// requests to it.
+/// Starts a server that ignores unknown parameters and members, and carries out the rest of a request. Returns its URL and
+/// the first lines of the requests to it.
 fn older() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -58,7 +58,7 @@ fn both_framings_are_read_and_a_rebuild_needs_no_registry() {
     end_without_index(server, &data);
     assert_eq!(framings(2), [0xc3, 0x00, 0x00]);
 
-    // Without a registry nobody can say what an id names: that partition stops, the others are served.
+    // Without a registry the id of a schema is unknown: the partition stops, and the others are served.
     let server = Server::start(&data, &[]);
     assert_eq!(server.ask(&["show", &confluent]).error(4), "partition_stopped");
     assert_eq!(server.ask(&["show", &single]).lines().len(), 1);
@@ -96,7 +96,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
         std::thread::sleep(Duration::from_millis(100));
         shown = server.ask(&["show", &waiting]);
     }
-    assert_eq!(shown.lines().len(), 1, "it goes on by itself");
+    assert_eq!(shown.lines().len(), 1, "it resumes by itself");
     assert_eq!(server.ask(&["show", &stopped]).error(4), "partition_stopped");
     let place = format!("3:{offset}");
     server.ask(&["dead-letter", "skip", &place, "--who", "me", "--why", "not ours", "--yes"]).is(0);

@@ -33,9 +33,9 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
     let token = run(&create).is(0)["token"].as_str().unwrap().to_owned();
     let key = serde_json::from_slice::<Value>(&std::fs::read(&tokens).unwrap()).unwrap()["receipt_key"].clone();
     let secret = |what: &str| format!("{CANARY}-{what}");
-    // A journal that is there needs no registry to be served.
+    // An existing journal can be served without a registry.
     assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
-    // Neither the store nor the registry is there, so that errors are told about both.
+    // Neither the store nor the registry exists, so that errors about both are logged.
     let config = json!({
         "content": { "url": "s3://bucket/prefix", "inline_bytes_max": 1024, "deadline": "1s", "options": {
             "endpoint": "http://127.0.0.1:1", "region": "r", "access_key_id": "id", "secret_access_key": secret("s3"),

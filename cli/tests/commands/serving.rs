@@ -29,7 +29,7 @@ fn a_signal_ends_the_server_with_0_although_a_client_tails_and_nothing_is_lost()
     let server = Server::start(&data, &[]);
     assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
     assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
-    // No server comes back where they were tailing: each says where to go on.
+    // The server of these tails does not return. Each tail prints the cursor to resume from.
     for (mut tail, mut tailed) in tails {
         let mut rest = String::new();
         tailed.read_to_string(&mut rest).unwrap();
@@ -53,7 +53,7 @@ fn send_waiting_request(url: &str, method: &str, path: &str, body: &str) -> Join
 #[test]
 fn a_shutdown_answers_what_is_in_flight() {
     let folder = tempfile::tempdir().unwrap();
-    // Paused: whatever waits for a record to be applied waits for as long as it may.
+    // A paused server applies no record, so a request that waits for one waits until its deadline.
     let server = Server::start(&folder.path().join("data"), &["--paused"]);
     let record = json!({ "run_id": "r", "record_id": "s", "journal_seq": 1, "writer_seq": 1, "writer_id": "w",
         "payload": { "type": "run_lifecycle", "status": "started" } });
@@ -244,7 +244,7 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     std::fs::remove_dir_all(data.join("log")).unwrap();
     let missing = run(&["--json", "serve", "--local", "--data", data.to_str().unwrap()]);
     assert_eq!(missing.error(3), "invalid", "no new log beside the index of another one");
-    // Another log, which is shorter: all that it has is behind what the index knows.
+    // Another, shorter log: it ends before the position of the index.
     let other = folder.path().join("other");
     drop(Server::start(&other, &[]));
     std::fs::rename(other.join("log"), data.join("log")).unwrap();
@@ -262,7 +262,7 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     };
     assert!(
         ends(&server.ask(&["doctor"]).is(1)).iter().all(|end| *end == 1),
-        "nothing was appended behind the genesis"
+        "the log contains only the genesis"
     );
 }
 

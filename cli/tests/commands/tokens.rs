@@ -55,7 +55,7 @@ fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
     let last: Value = serde_json::from_str(audited.lines().last().unwrap()).unwrap();
     assert_eq!((&last["principal"], &last["action"]), (&json!("desk@acme"), &json!("resolve")), "{audited}");
 
-    // Without a terminal nothing is revoked without --yes.
+    // Without a terminal, a revocation needs --yes.
     let revoke = ["token", "revoke", "--tokens", tokens_path, agent["id"].as_str().unwrap(), "--json"];
     assert_eq!(run(&revoke).error(2), "usage");
     assert_eq!(run(&[&revoke[..], &["--yes"]].concat()).is(0)["revoked"], json!([agent["id"]]));

@@ -54,7 +54,7 @@ pub(crate) fn state(checkpoint: &LoopCheckpoint) -> Result<LoopState, serde_json
 struct Head {
     #[serde(default)]
     schema_version: u32,
-    #[allow(dead_code, reason = "that it is there tells a checkpoint of theirs from another agent's state")]
+    #[allow(dead_code, reason = "its presence distinguishes a checkpoint of a3s-code-core from another agent's state")]
     run_id: String,
     /// It is [`deleted`].
     #[serde(default)]

@@ -180,7 +180,7 @@ impl CheckpointSink {
         }
     }
 
-    /// The checkpoint that was lost last. `None` if none was lost, or if a later one of the same run was saved.
+    /// Returns the last lost checkpoint. `None` without a lost checkpoint, or after a later save of the same run.
     pub fn last_error(&self) -> Option<Lost> {
         self.last().clone()
     }

@@ -142,7 +142,7 @@ impl Inner {
         let pruning = report(&sdk_run_id, &store, policy);
         let covers = |checkpoint: &RunCheckpoint| numbers.ours(checkpoint.covers_journal_seq);
         let by_number = |checkpoint: &&RunCheckpoint| checkpoint.covers_journal_seq >= policy.prune_covered_before;
-        // Runlog hides checkpoints that cover less than this. Terminal ones that the SDK keeps are saved again.
+        // Runlog hides checkpoints that cover less than this. Terminal checkpoints that the SDK keeps are saved again.
         let mut least = pruning.checkpoints.iter().filter(by_number).map(covers).min();
         let mut records = Vec::new();
         if pruning.report.pruned_count > 0 {

@@ -271,7 +271,7 @@ pub(super) fn call_statement(record: &JournalRecord) -> Result<(String, Statemen
             (p.request_record_id.as_str().to_owned(), CallEvent::Done(done, None))
         }
         Payload::Retraction(p) => (p.retracted_record_id.clone(), CallEvent::Retracted),
-        _ => return Err(unreadable(record, "it is none of a call's")),
+        _ => return Err(unreadable(record, "it is not a record of a call")),
     };
     Ok((call, Statement { validity, record_id: own(), event }))
 }

@@ -69,7 +69,7 @@ fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     all_pass(&report(&server.url)?)?;
-    // Without `--partition-rules` the suite skips the rules that change a partition, and counts none of them as passed.
+    // Without `--partition-rules` the suite skips the rules that change a partition, and does not count them as passed.
     let ran = server.runlog().json(&["conformance"])?.exits(0)?.json()?;
     let skipped = with(&ran, "skipped");
     ensure!(skipped.len() == 6 && skipped.contains("skip_voids") && with(&ran, "fail").is_empty(), "{skipped:?}");

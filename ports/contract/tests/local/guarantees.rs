@@ -465,8 +465,8 @@ fn the_next_prune_completes_an_interrupted_one() -> anyhow::Result<()> {
     journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");
     ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
     let config = || deployment.config(&deployment.server.url).expect("a journal's URL");
-    ensure!(answered_state(config(), 3)?.is_none(), "Runlog itself does not know that yet");
-    ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "all that was to be is pruned");
-    ensure!(answered_state(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");
+    ensure!(answered_state(config(), 3)?.is_none(), "Runlog's own answer still lacks it");
+    ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "the first prune removed all");
+    ensure!(answered_state(config(), 3)? == Some(serde_json::to_value(&large)?), "Runlog's own answer has it");
     Ok(())
 }

@@ -12,7 +12,8 @@ use runlog_content::Store;
 use runlog_log::Log;
 use runlog_schemas::{
     answer::ErrorKind,
-    id::{RecordId, RunId},
+    datum::Sha256,
+    id::{RecordId, RunId, Secret},
     json::Json,
     record::JournalRecord,
 };
@@ -152,6 +153,11 @@ impl Config {
     /// A new record's id.
     pub(crate) fn record_id(&self) -> Result<RecordId, Error> {
         Ok(RecordId::new((self.ids)())?)
+    }
+
+    /// A new secret: the hash of two ids, each of which has 122 random bits by default.
+    pub(crate) fn secret(&self) -> Secret {
+        Secret::new(Sha256::of_parts(&[(self.ids)().as_bytes(), (self.ids)().as_bytes()]).0)
     }
 
     pub(crate) fn count(&self, name: &'static str) {

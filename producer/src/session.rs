@@ -121,7 +121,7 @@ impl Session {
         } else {
             (config.failpoints)(failpoint::HEAD_READ);
             let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-            let claim = Claim::after(epoch, None, &config, run_id)?;
+            let claim = Claim::after(epoch, None, &transport, &config, run_id)?;
             claim.send(&transport, &config, run_id).await?;
             Some(claim)
         };
@@ -148,7 +148,7 @@ impl Session {
             status => WriterState::Ended(claim::ended(run_id, status.as_str())),
         };
         let mut appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
-        appender.has_claimed = claim.is_some();
+        (appender.has_claimed, appender.secret) = (claim.is_some(), claim.as_ref().and_then(Claim::secret));
         let session = Self::new(appender, &options, &recovery, &ended);
         if is_new {
             session.lifecycle("started").await?;

@@ -136,6 +136,17 @@ impl Transport {
         }
     }
 
+    /// Whether claims may have a commitment, by which the journal recognises the handle's next claim.
+    pub(crate) fn writes_commitments(&self) -> bool {
+        match &self.backend {
+            Backend::Http(http) => http.has(Feature::Commitments),
+            #[cfg(feature = "kafka")]
+            Backend::Kafka(kafka) => kafka.http.has(Feature::Commitments),
+            #[cfg(feature = "embedded")]
+            Backend::Local(local) => local.writes_basis(),
+        }
+    }
+
     /// Whether a read-back can request outcomes of earlier records: `also` of [`Transport::append`] and
     /// [`Transport::read_back`].
     pub(crate) fn tells_earlier_outcomes(&self) -> bool {

@@ -431,7 +431,7 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
         features: Feature::ALL
             .iter()
             .copied()
-            .filter(|feature| *feature != Feature::Bases || app.0.shared.config.writes_basis())
+            .filter(|feature| app.0.shared.config.writes_basis() || !matches!(feature, Feature::Bases | Feature::Commitments))
             .map(OrOther::from)
             .collect(),
     })

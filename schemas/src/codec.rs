@@ -105,6 +105,9 @@ pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Vec<u8> {
 /// The last of the facts that version 2 added, a proof, encoded: its branch and 32 bytes.
 const PROOF_BYTES: usize = 33;
 
+/// The last of the facts that version 3 added, a boolean, encoded: its branch and a byte.
+const ONLY_OWN_BYTES: usize = 2;
+
 /// A record's envelope, borrowed from its datum: the fields for judging, projecting and numbering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<'a> {
@@ -219,18 +222,21 @@ impl<'a> Envelope<'a> {
 
     /// Returns the SHA-256 over the body and [`Envelope::payload_hash`], which does not depend on whether the payload is inline or
     /// stored. The body is hashed in the lowest version that expresses it, so that a renumbered record has the same hash.
-    /// `principal_proof` is hashed as null, so that a resent decision has the same hash after a change of the server's key.
+    /// `principal_proof` and `only_own` are hashed as null, so that a resent record has the same hash after a change of the server's
+    /// key or of the client's scopes.
     pub fn content_hash(&self) -> ContentHash {
         let [_, second, last] = self.facts_end;
         let version = self.facts.version_of_content();
         let end = self.facts_end[usize::from(version) - 1];
-        let (proof, null): (_, &[u8]) = match self.facts.principal_proof {
-            Some(_) if version >= 2 => (second - PROOF_BYTES..second, &[0]),
-            _ => (end..end, &[]),
-        };
-        let parts = [self.content_at..proof.start, proof.end..end, last..self.payload_at].map(|at| &self.datum[at]);
+        let (has_only_own, has_proof) =
+            (version >= 3 && self.facts.only_own.is_some(), version >= 2 && self.facts.principal_proof.is_some());
+        let only_own = if has_only_own { end - ONLY_OWN_BYTES } else { end };
+        let proof = if has_proof { second - PROOF_BYTES..second } else { only_own..only_own };
+        let null = |is_cut| if is_cut { [0].as_slice() } else { &[] };
+        let parts = [self.content_at..proof.start, proof.end..only_own, last..self.payload_at].map(|at| &self.datum[at]);
         let [before, between, after] = parts;
-        ContentHash(Sha256::of_parts(&[before, null, between, after, &self.payload_hash().0]))
+        let payload = self.payload_hash();
+        ContentHash(Sha256::of_parts(&[before, null(has_proof), between, null(has_only_own), after, &payload.0]))
     }
 
     /// Returns the SHA-256 of the whole datum, the input of the run hash.

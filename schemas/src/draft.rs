@@ -215,7 +215,12 @@ fn kind_and_facts(
     let member = |name: &str| members.get(name).map_or("null", |raw| raw.get());
     let Payload::StoredPayload(stored) = payload else {
         let stated = match payload {
-            Payload::EffectResolution(_) | Payload::ToolCallAttempt(_) | Payload::ToolCallRequested(_) => {
+            Payload::EffectResolution(_)
+            | Payload::ToolCallAttempt(_)
+            | Payload::ToolCallRequested(_)
+            | Payload::ToolCallCompleted(_)
+            | Payload::ToolCallFailed(_)
+            | Payload::RunClaim(_) => {
                 serde_json::from_str::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
             }
             _ => None,

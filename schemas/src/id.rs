@@ -5,6 +5,7 @@
 //!   number  Epoch WriterSeq JournalSeq Offset       the range of an Avro long
 //!           PartitionId                             the range of an Avro int
 //!   hash    ContentHash RunHash PrevHash            SHA-256
+//!   secret  Secret                                  32 bytes that no output shows
 //! ```
 //!
 //! Every value is legal: constructors, JSON and Avro refuse the same inputs. A record in the log with an illegal value
@@ -34,10 +35,12 @@
 
 mod hash;
 mod number;
+mod secret;
 mod text;
 
 pub use hash::{ContentHash, PrevHash, RunHash};
 pub use number::{Epoch, JournalSeq, Offset, PartitionId, WriterSeq};
+pub use secret::Secret;
 pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};
 
 /// The longest id of a run, a record or a writer, bytes. Ids are message keys in Kafka and parts of every key in

@@ -27,7 +27,7 @@ pub mod lifecycle;
 mod status;
 
 pub use effects::{Class, class};
-use effects::{answer, check_decision_basis, check_permission};
+use effects::{answer, check_decision_basis, check_handle, check_permission};
 use lifecycle::{Family, State, StatusReport};
 pub use status::{CallStatus, Reason, RunStatus};
 
@@ -48,6 +48,11 @@ pub struct Head {
     pub writer_id: OrEmpty<WriterId>,
     /// The epoch of the first of this writer's consecutive claims; 0 before any.
     pub writer_since: Epoch,
+    /// The epoch of the first of this handle's consecutive claims; 0 before any. A claim is of the same handle as the claim before it
+    /// if it shows the secret of that claim.
+    pub handle_since: Epoch,
+    /// The commitment of the last applied claim, if it has one.
+    pub commitment: Option<Sha256>,
     /// The next `writer_seq` of that epoch.
     pub next_writer_seq: WriterSeq,
     /// The run hash.
@@ -67,6 +72,8 @@ datum!(Head {
     epoch,
     writer_id,
     writer_since,
+    handle_since,
+    commitment,
     next_writer_seq,
     hash,
     checkpoint_seq,
@@ -83,6 +90,8 @@ impl Default for Head {
             next_journal_seq: JournalSeq::from(1),
             epoch: Epoch::ZERO,
             writer_since: Epoch::ZERO,
+            handle_since: Epoch::ZERO,
+            commitment: None,
             writer_id: OrEmpty::NONE,
             next_writer_seq: WriterSeq::from(1),
             hash: RunHash::default(),
@@ -145,6 +154,10 @@ pub struct PendingEffect {
     pub class: Class,
     /// Number of starts.
     pub attempts: u32,
+    /// The epoch of the last start.
+    pub last_started_in: Epoch,
+    /// Whether the claim of that epoch has a commitment, and the call is not observed.
+    pub has_committed_start: bool,
     /// The evidence that an `adopt` decision with a basis would adopt, and whether it says that the effect happened.
     pub adoptable: Option<(RecordId, bool)>,
     /// Like `adoptable`, for a decision without a basis, which reads only the first piece of evidence of each record id.
@@ -306,6 +319,11 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     if head.writer_id.borrow() != record.writer_id {
         head.writer_since = record.writer_epoch;
     }
+    let shown = record.facts.shown.map(|secret| secret.commitment());
+    if shown.is_none() || shown != head.commitment {
+        head.handle_since = record.writer_epoch;
+    }
+    head.commitment = record.facts.commitment;
     head.epoch = record.writer_epoch;
     head.writer_id = record.writer_id.into();
     head.next_writer_seq = WriterSeq::from(1);
@@ -339,13 +357,19 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             let refuses = earlier && facts.unresolved == Some(Unresolved::Refuse);
             Ok(if refuses { Err(Reason::Unresolved) } else { Ok(false) })
         }
-        PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => answer(record, view),
+        PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => Ok(match answer(record, view)? {
+            Ok(no_op) => check_handle(record, head, view)?.map(|()| no_op),
+            Err(reason) => Err(reason),
+        }),
         PayloadType::ToolCallAttempt => Ok(match answer(record, view)? {
             Ok(no_op) => check_permission(record, view)?.map(|()| no_op),
             Err(reason) => Err(reason),
         }),
         PayloadType::EffectResolution => Ok(match answer(record, view)? {
-            Ok(no_op) => check_decision_basis(record, view)?.map(|()| no_op),
+            Ok(no_op) => match check_handle(record, head, view)? {
+                Ok(()) => check_decision_basis(record, view)?.map(|()| no_op),
+                Err(reason) => Err(reason),
+            },
             Err(reason) => Err(reason),
         }),
         PayloadType::Checkpoint => Ok(match facts.covers_journal_seq {

@@ -19,7 +19,7 @@ pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
 /// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state
-/// what must be decided before they start and whether they are safe to repeat.
+/// what must be decided before they start and whether they are safe to repeat, claims that one handle makes.
 pub const JOURNAL_RECORD_V3: &str = include_str!("../avsc/v3/JournalRecord.avsc");
 
 /// The released versions, as `avsc/RELEASED` lists them.
@@ -36,7 +36,7 @@ pub const WRITTEN_BY_DEFAULT: u16 = 2;
 /// record, because it would judge it differently.
 pub const RENUMBERED_SINCE: u16 = 2;
 
-/// The first version whose attempts and decisions have a basis.
+/// The first version whose attempts and decisions have a basis, and whose claims have a commitment.
 pub const BASIS_SINCE: u16 = 3;
 
 /// A version of the record's schema.

@@ -3,7 +3,7 @@
 
 use super::{
     build::{build_record, offload_payload},
-    claim::{Claim, Head, epoch_of, not_writer},
+    claim::{Claim, Head, PreviousClaim, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
     sent_at::SentAt,
@@ -21,7 +21,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, Outcome, Position, ReadBack, Writer},
-    id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
+    id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, Secret, WriterId, WriterSeq},
     judge::Reason,
     payload::{Payload, PayloadType},
     record::{JournalRecord, RecordKind},
@@ -37,6 +37,8 @@ pub(crate) struct RunAppender {
     pub(crate) writer_id: OrEmpty<WriterId>,
     /// Whether `writer_id` is this handle's, and not the previous writer's.
     pub(crate) has_claimed: bool,
+    /// The secret of this handle's last claim.
+    pub(crate) secret: Option<Secret>,
     pub(crate) epoch: Epoch,
     pub(crate) next_writer_seq: WriterSeq,
     pub(crate) next_journal_seq: JournalSeq,
@@ -71,6 +73,7 @@ impl RunAppender {
             run_id: run_id.to_owned(),
             writer_id: OrEmpty::NONE,
             has_claimed: false,
+            secret: None,
             epoch: Epoch::ZERO,
             next_writer_seq: WriterSeq::from(1),
             next_journal_seq: JournalSeq::from(1),
@@ -137,7 +140,8 @@ impl RunAppender {
             Some(claim) => claim,
             None => {
                 let own = self.writer_id.0.clone().filter(|_| self.has_claimed);
-                Claim::after(self.epoch, own, &self.config, run_id.borrow())?
+                let previous = own.map(|writer_id| PreviousClaim { writer_id, secret: self.secret });
+                Claim::after(self.epoch, previous, &self.transport, &self.config, run_id.borrow())?
             }
         };
         self.claiming = Some(claim.clone());
@@ -152,7 +156,7 @@ impl RunAppender {
         let head = head.filter(|head| claim.is_held_in(head));
         let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
         self.sync_to_head(&head);
-        (self.claiming, self.has_claimed) = (None, true);
+        (self.claiming, self.has_claimed, self.secret) = (None, true, claim.secret());
         Ok(head)
     }
 

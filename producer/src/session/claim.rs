@@ -11,7 +11,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position, ReadBack, Recovery, Run},
-    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, Secret, WriterId, WriterSeq},
     judge::{Reason, RunStatus},
     payload::{Payload, RunClaim},
     record::JournalRecord,
@@ -24,14 +24,26 @@ pub(crate) struct Claim {
     writer_id: WriterId,
     record_id: RecordId,
     epoch: Epoch,
+    /// The secret that the claim commits to. `None` if the server does not write commitments.
+    secret: Option<Secret>,
+    /// The secret of the handle's previous claim.
+    shown: Option<Secret>,
+}
+
+/// The handle's own previous claim.
+#[derive(Clone, Debug)]
+pub(crate) struct PreviousClaim {
+    pub(crate) writer_id: WriterId,
+    pub(crate) secret: Option<Secret>,
 }
 
 impl Claim {
-    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its `writer_id`, which shows
-    /// that the process of the running effects is alive. Otherwise the id is new.
+    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its previous claim: the same writer id shows
+    /// that the process of the running effects is alive, and the secret that the effects are the handle's own.
     pub(crate) fn after(
         epoch: Epoch,
-        writer_id: Option<WriterId>,
+        previous: Option<PreviousClaim>,
+        transport: &Transport,
         config: &Config,
         run_id: RunId<&str>,
     ) -> Result<Self, Error> {
@@ -39,8 +51,18 @@ impl Claim {
             let message = format!("run {run_id}: epoch exhausted");
             Error::new(ErrorKind::Conflict, Action::Operator, message)
         })?;
-        let writer_id = writer_id.map_or_else(|| WriterId::new((config.ids)()), Ok)?;
-        Ok(Self { writer_id, record_id: config.record_id()?, epoch })
+        let (writer_id, shown) = match previous {
+            Some(PreviousClaim { writer_id, secret }) => (writer_id, secret),
+            None => (WriterId::new((config.ids)())?, None),
+        };
+        let secret = transport.writes_commitments().then(|| config.secret());
+        let shown = shown.filter(|_| secret.is_some());
+        Ok(Self { writer_id, record_id: config.record_id()?, epoch, secret, shown })
+    }
+
+    /// The secret that the handle's next claim shows.
+    pub(crate) fn secret(&self) -> Option<Secret> {
+        self.secret
     }
 
     /// The claimed epoch.
@@ -50,9 +72,10 @@ impl Claim {
 
     /// Appends the claim and waits for its outcome. May be repeated.
     pub(crate) async fn send(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
-        let Self { writer_id, record_id, epoch } = self.clone();
+        let Self { writer_id, record_id, epoch, secret, shown } = self.clone();
         let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: config.claimed_by.clone() };
         let mut record = JournalRecord::new(run_id, record_id, &config.agent_id, Payload::RunClaim(claim));
+        (record.body.facts.commitment, record.body.facts.shown) = (secret.map(|secret| secret.commitment()), shown);
         record.place.writer_id = writer_id.into();
         record.place.writer_epoch = epoch;
         record.place.timestamp_millis = (config.clock)();

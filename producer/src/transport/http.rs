@@ -25,6 +25,7 @@ use runlog_schemas::{
     trace::TRACEPARENT,
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -81,6 +82,16 @@ fn also_at(positions: &[Position]) -> String {
         return String::new();
     }
     format!("&also={}", positions.iter().map(place).collect::<Vec<_>>().join(","))
+}
+
+/// Formats a record as JSON, with the secret that its own JSON leaves out.
+fn json(record: &JournalRecord) -> serde_json::Result<String> {
+    let Some(secret) = record.body.facts.shown else { return serde_json::to_string(record) };
+    let mut json = serde_json::to_value(record)?;
+    if let Some(Value::Object(facts)) = json.get_mut("facts") {
+        facts.insert("shown".to_owned(), secret.reveal().into());
+    }
+    Ok(json.to_string())
 }
 
 impl Http {
@@ -271,7 +282,7 @@ impl Http {
         for record in &records {
             self.understands(record).await.map_err(|error| failed(error, true))?;
         }
-        let body = if let [only] = records[..] { serde_json::to_string(only) } else { serde_json::to_string(&records) };
+        let body = if let [only] = records[..] { json(only) } else { serde_json::to_string(&records) };
         let body = body.map_err(|error| {
             let message = format!("record {} does not serialise: {error}", first.body.record_id);
             failed(Error::new(ErrorKind::Internal, Action::Operator, message), true)

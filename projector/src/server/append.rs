@@ -22,6 +22,7 @@ mod claims;
 mod decisions;
 mod of_partition;
 mod outcomes;
+mod own;
 mod plan;
 mod renumber;
 

@@ -106,5 +106,9 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
         Reason::Unresolved => {
             "a call of an earlier epoch may have happened, and must be decided before a new one starts"
         }
+        Reason::NotStartedHere => {
+            "another handle of the run started this call last, and the credential lacks the scope resolve: the record is \
+             kept as evidence, and an operator decides"
+        }
     }
 }

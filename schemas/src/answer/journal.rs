@@ -26,6 +26,8 @@ symbols! {
     /// * `AnswerAtAck`: with `return=ack` an append is answered before the record is judged. `also=` returns the outcome later.
     /// * `Bases`: the server writes schema version 3. Attempts and decisions may name the state that they were made at (`basis`); the
     /// server fills in an absent `basis`. Requests may have `unresolved` and `repeatable`.
+    /// * `Commitments`: the server writes schema version 3. Claims may have `commitment` and `shown`. A result of a credential without
+    /// `resolve` is refused as `not_started_here` if another handle started the call last, and requests may have `observed`.
     /// * `Contradictions`: results that contradict the end of their effect are kept and listed: `contradicted=true` of
     /// `/v1/effects`, and `contradicted` of a call.
     /// * `EffectFacts`: `/v1/effects` returns each effect's start time, process and arguments, and the age of its run's last record.
@@ -50,6 +52,7 @@ symbols! {
         Uploads = "uploads",
         AnswerAtAck = "answer_at_ack",
         Bases = "bases",
+        Commitments = "commitments",
         Contradictions = "contradictions",
         EffectFacts = "effect_facts",
         WhoAmI = "whoami",

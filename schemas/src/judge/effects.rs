@@ -1,6 +1,6 @@
 //! The content rules of records that answer an effect: results, attempts and decisions.
 
-use super::{CallStatus, Reason, View, lifecycle::Family};
+use super::{CallStatus, Head, Reason, View, lifecycle::Family};
 use crate::{codec::Envelope, payload::PayloadType, record::RecordKind, symbols};
 
 /// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
@@ -36,6 +36,20 @@ pub(super) fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> 
     let is_next = facts.attempt.is_some() && facts.attempt == call.attempts.checked_add(1);
     let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next;
     Ok(if permitted { Ok(()) } else { Err(Reason::Transition) })
+}
+
+/// Refuses a result, or a writer's own decision, that is valid only for an effect of the writer's handle, if another handle started the
+/// effect last. An effect that was started without a commitment, or that the journal only observes, may have any writer.
+pub(super) fn check_handle<V: View>(
+    record: &Envelope<'_>,
+    head: &Head,
+    view: &mut V,
+) -> Result<Result<(), Reason>, V::Error> {
+    let facts = &record.facts;
+    let Some(request) = facts.answers.as_ref().filter(|_| facts.only_own == Some(true)) else { return Ok(Ok(())) };
+    let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Ok(())) };
+    let is_foreign = effect.has_committed_start && effect.last_started_in < head.handle_since;
+    Ok(if is_foreign { Err(Reason::NotStartedHere) } else { Ok(()) })
 }
 
 /// Refuses a decision on a state that its author did not see: the facts name the effect's newest record or its revision,

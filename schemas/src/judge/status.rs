@@ -8,6 +8,7 @@ symbols! {
         Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
         Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
         WrongPartition = "wrong_partition", StaleDecision = "stale_decision", Unresolved = "unresolved",
+        NotStartedHere = "not_started_here",
     }
 }
 symbols! {

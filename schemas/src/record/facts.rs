@@ -2,7 +2,7 @@
 
 use crate::{
     datum::{Datum, Input, Malformed, Sha256},
-    id::{ContentHash, Epoch, Fingerprint, JournalSeq, RecordId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, RecordId, Secret},
     json::Json,
     messages::MessageSpan,
     or_other::OrOther,
@@ -93,11 +93,24 @@ pub struct Facts {
     /// On requests: whether the call is safe to run again without a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeatable: Option<bool>,
+    /// On requests: whether the record reports a call of another system, whose result may have any writer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<bool>,
+    /// On claims: the SHA-256 of a secret of the claiming handle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commitment: Option<Sha256>,
+    /// On claims: the secret of the handle's previous claim. It shows that both claims are of one handle. Not part of the JSON.
+    #[serde(default, skip_serializing)]
+    pub shown: Option<Secret>,
+    /// On results and on a writer's own decisions: whether the record is valid only for an effect that the handle itself started. A
+    /// server sets it for credentials without `resolve`. Not part of the content hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_own: Option<bool>,
 }
 
 /// Size of the facts of a version if all are unset: one zero byte for each.
 pub(crate) fn unset_bytes(from: u16, to: u16) -> usize {
-    [(2, 5), (3, 4)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
+    [(2, 5), (3, 8)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
 }
 
 /// The fields since a version are written only if one of them, or of a later version, is set: the lowest version that
@@ -130,6 +143,10 @@ impl Datum for Facts {
             self.attempt.put(out);
             self.unresolved.put(out);
             self.repeatable.put(out);
+            self.observed.put(out);
+            self.commitment.put(out);
+            self.shown.put(out);
+            self.only_own.put(out);
         }
     }
 
@@ -153,6 +170,10 @@ pub(crate) struct StatedFacts {
     basis: Option<ContentHash>,
     unresolved: Option<Unresolved>,
     repeatable: Option<bool>,
+    observed: Option<bool>,
+    commitment: Option<Sha256>,
+    shown: Option<Secret>,
+    only_own: Option<bool>,
 }
 
 impl From<&Facts> for StatedFacts {
@@ -166,6 +187,10 @@ impl From<&Facts> for StatedFacts {
             basis: facts.basis,
             unresolved: facts.unresolved,
             repeatable: facts.repeatable,
+            observed: facts.observed,
+            commitment: facts.commitment,
+            shown: facts.shown,
+            only_own: facts.only_own,
         }
     }
 }
@@ -213,6 +238,10 @@ impl Facts {
             self.attempt = Datum::take(input)?;
             self.unresolved = Datum::take(input)?;
             self.repeatable = Datum::take(input)?;
+            self.observed = Datum::take(input)?;
+            self.commitment = Datum::take(input)?;
+            self.shown = Datum::take(input)?;
+            self.only_own = Datum::take(input)?;
         }
         Ok(())
     }
@@ -228,12 +257,26 @@ impl Facts {
 
     /// Returns the lowest version that expresses the facts.
     pub fn version(&self) -> u16 {
-        if self.principal_proof.is_some() { self.version_of_content().max(2) } else { self.version_of_content() }
+        if self.only_own.is_some() {
+            3
+        } else if self.principal_proof.is_some() {
+            self.version_of_content().max(2)
+        } else {
+            self.version_of_content()
+        }
     }
 
-    /// Returns the lowest version that expresses the input of the content hash: all fields except `principal_proof`.
+    /// Returns the lowest version that expresses the input of the content hash: all fields except `principal_proof` and
+    /// `only_own`.
     pub(crate) fn version_of_content(&self) -> u16 {
-        if self.basis.is_some() || self.attempt.is_some() || self.unresolved.is_some() || self.repeatable.is_some() {
+        let has_version_3 = self.basis.is_some()
+            || self.attempt.is_some()
+            || self.unresolved.is_some()
+            || self.repeatable.is_some()
+            || self.observed.is_some()
+            || self.commitment.is_some()
+            || self.shown.is_some();
+        if has_version_3 {
             3
         } else if self.has_decision_basis() {
             2
@@ -245,14 +288,28 @@ impl Facts {
     /// Adds the stated facts that a record with this payload has.
     #[must_use]
     pub(crate) fn with_stated(self, payload: &Payload, stated: StatedFacts) -> Self {
-        let StatedFacts { revision, evidence, epoch, principal, principal_proof, basis, unresolved, repeatable } =
-            stated;
+        let StatedFacts {
+            revision,
+            evidence,
+            epoch,
+            principal,
+            principal_proof,
+            basis,
+            unresolved,
+            repeatable,
+            observed,
+            commitment,
+            shown,
+            only_own,
+        } = stated;
         match payload {
             Payload::EffectResolution(_) => {
-                Self { revision, evidence, epoch, principal, principal_proof, basis, ..self }
+                Self { revision, evidence, epoch, principal, principal_proof, basis, only_own, ..self }
             }
             Payload::ToolCallAttempt(p) => Self { basis, attempt: basis.map(|_| p.attempt), ..self },
-            Payload::ToolCallRequested(_) => Self { unresolved, repeatable, ..self },
+            Payload::ToolCallRequested(_) => Self { unresolved, repeatable, observed, ..self },
+            Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => Self { only_own, ..self },
+            Payload::RunClaim(_) => Self { commitment, shown, ..self },
             _ => self,
         }
     }

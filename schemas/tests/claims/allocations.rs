@@ -35,6 +35,10 @@ fn kept(facts: &Facts) -> usize {
         attempt: _,
         unresolved: _,
         repeatable: _,
+        observed: _,
+        commitment: _,
+        shown: _,
+        only_own: _,
     } = facts;
     assert!(spans.len() <= 4 && message_bytes.len() <= 4, "lists that do not grow while they are read");
     let ids = [answers, evidence].map(|id| id.as_ref().map(RecordId::as_str));

@@ -11,7 +11,7 @@ use runlog_schemas::{
     codec,
     datum::{Datum, Input, Sha256, hex},
     evolution, headers,
-    id::ContentHash,
+    id::{ContentHash, Secret},
     record::{Facts, Unresolved},
     schema,
 };
@@ -123,6 +123,10 @@ fn the_schema_of_this_build_reads_every_released_version() {
         Facts { attempt: Some(2), ..Facts::default() },
         Facts { unresolved: Some(Unresolved::Allow), ..Facts::default() },
         Facts { repeatable: Some(true), ..Facts::default() },
+        Facts { observed: Some(true), ..Facts::default() },
+        Facts { commitment: Some(Sha256::default()), ..Facts::default() },
+        Facts { shown: Some(Secret::default()), ..Facts::default() },
+        Facts { only_own: Some(true), ..Facts::default() },
     ] {
         assert_eq!(record(facts), ("3".to_owned(), third.fingerprint.to_vec()));
     }

@@ -26,10 +26,10 @@ use apache_avro::{
 use proptest::prelude::*;
 use runlog_schemas::{
     codec::{self, Unframed},
-    datum::{Datum, Input, put_bytes, put_long},
+    datum::{Datum, Input, Sha256, put_bytes, put_long},
     draft::Draft,
-    id::{RunId, WriterSeq},
-    payload::{Payload, wrapped::Batch},
+    id::{RunId, Secret, WriterSeq},
+    payload::{Payload, RunClaim, wrapped::Batch},
     record::JournalRecord,
     refs::CorrelationEntry,
     schema,
@@ -171,6 +171,20 @@ fn a_record_that_is_numbered_again_is_one_of_version_2_with_the_same_content() {
     }
 }
 
+#[test]
+fn the_secret_of_a_claim_is_in_its_bytes_and_in_no_text() {
+    let claim = RunClaim { writer_id: "w".parse().unwrap(), epoch: 2.into(), claimed_by: String::new() };
+    let mut record = JournalRecord::new("run".parse::<RunId>().unwrap().borrow(), "claim".parse().unwrap(), "agent", claim.into());
+    record.body.facts.commitment = Some(Sha256::of(b"next"));
+    record.body.facts.shown = Some(Secret::new([0xab; 32]));
+    as_apache_avro_does(&record);
+    let framed = codec::encode(&record);
+    assert_eq!(codec::decode(codec::unframe(&framed).unwrap()).unwrap(), record);
+    for text in [serde_json::to_string(&record).unwrap(), format!("{record:?}")] {
+        assert!(!text.contains("abab") && !text.contains("171"), "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -201,6 +215,9 @@ proptest! {
         prop_assert_eq!(codec::encode(&draft.record), codec::encode(&record));
         let framed = codec::encode(&record);
         prop_assert_eq!(codec::read(&framed).unwrap().content_hash(), record.content_hash());
+        let mut unlimited = record.clone();
+        unlimited.body.facts.only_own = None;
+        prop_assert_eq!(unlimited.content_hash(), record.content_hash());
     }
 
     /// A record of a batch has the version of the batch, and the content hash that it has alone.

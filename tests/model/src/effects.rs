@@ -47,6 +47,10 @@ pub(crate) struct Effect {
     pub(crate) starts: u32,
     /// The epoch of the last start.
     pub(crate) last_epoch: u64,
+    /// Whether the claim of that epoch has a commitment.
+    committed: bool,
+    /// The request only reports another system's call.
+    observed: bool,
     /// The entry that started it last.
     pub(crate) started: usize,
     /// A decision states that the last start did not happen.
@@ -129,9 +133,13 @@ pub(crate) fn run_effects(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
 
 fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
+    let mut committed = false;
     for (at, entry) in run.entries.iter().enumerate() {
         match entry.verdict {
-            Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at),
+            Verdict::Applied if entry.kind == "run_claim" => {
+                committed = value_at(&entry.record, "/facts/commitment").is_some_and(Value::is_string);
+            }
+            Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at, committed),
             Verdict::Refused(reason) => refused::keep(rules, &mut effects, run, at, reason),
             _ => {}
         }
@@ -139,15 +147,17 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     effects
 }
 
-fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
+/// `committed`: the last claim has a commitment.
+fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committed: bool) {
     let entry = &run.entries[at];
     let record = &entry.record;
     match entry.kind.as_str() {
-        "tool_call_requested" => effects.push(effect_of_request(effects, at, entry)),
+        "tool_call_requested" => effects.push(Effect { committed, ..effect_of_request(effects, at, entry) }),
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
                 effect.last_epoch = number(record, "/writer_epoch");
+                (effect.committed, effect.observed) = (committed, false);
                 effect.started = at;
                 effect.count(entry);
                 effect.not_done = effect.not_done && !rules.fires(Rule::AttemptStartsAgain, effect.not_done);
@@ -274,6 +284,8 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         adopted: None,
         starts: 1,
         last_epoch: number(record, "/writer_epoch"),
+        committed: false,
+        observed: record["facts"]["observed"] == true,
         started: at,
         not_done: false,
         evidence: Vec::new(),
@@ -349,10 +361,21 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
     let effect = effect.filter(|effect| effect.pending())?;
     match kind {
-        "effect_resolution" => not_as_seen(rules, effect, record),
         "tool_call_attempt" => not_permitted(rules, effect, record),
+        _ if not_started_here(rules, run, effect, record) => Some(Reason::NotStartedHere),
+        "effect_resolution" => not_as_seen(rules, effect, record),
         _ => None,
     }
+}
+
+/// Whether a record that is limited to its handle's own effects is about another handle's effect.
+fn not_started_here(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -> bool {
+    let limited = value_at(record, "/facts/only_own") == Some(&Value::Bool(true));
+    if !limited || effect.kind != KINDS[0] || effect.last_epoch >= run.handle_since(rules) {
+        return false;
+    }
+    let any_handle = rules.fires(Rule::UncommittedStart, !effect.committed) || rules.fires(Rule::Observed, effect.observed);
+    rules.fires(Rule::NotStartedHere, !any_handle)
 }
 
 /// Refuses a request that waits for undecided calls of earlier epochs, while such a call exists.

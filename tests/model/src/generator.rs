@@ -242,7 +242,7 @@ pub(crate) fn record(record: serde_json::Value) -> What {
 /// The lowest version that expresses a record: for a batch, its records.
 fn lowest_version(record: &serde_json::Value) -> u16 {
     let says = |facts: &[&str]| facts.iter().any(|fact| !record["facts"][fact].is_null());
-    let own = if says(&["basis", "unresolved", "repeatable"]) {
+    let own = if says(&["basis", "unresolved", "repeatable", "observed", "commitment", "shown", "only_own"]) {
         3
     } else if says(&["revision", "evidence", "epoch", "principal"]) {
         2

@@ -38,6 +38,12 @@ pub fn content(record: &Value) -> String {
     hex(&Sha256::digest(canonical(&record::content(record))))
 }
 
+/// The SHA-256 of a secret, both hexadecimal; `None` without a secret.
+pub(crate) fn commitment(secret: &str) -> Option<String> {
+    let secret = unhex(secret).filter(|secret| !secret.is_empty())?;
+    Some(hex(&Sha256::digest(secret)))
+}
+
 /// `"v1:" + hex(SHA-256(tool_name ‖ 00 ‖ hex(SHA-256(JCS(arguments)))))`.
 pub fn fingerprint(tool_name: &str, arguments: &Value) -> String {
     let args = hex(&Sha256::digest(canonical(arguments)));

@@ -92,8 +92,11 @@ pub(crate) fn needs_claim(record: &Value) -> bool {
     !matches!(payload_type(record), "run_claim" | "effect_resolution" | "retraction" | "erasure")
 }
 
-/// Whether two records have equal content: all members but the place and the proof of a principal. The places of a
-/// batch's records do not count either.
+/// The facts that are not content.
+const UNHASHED_FACTS: [&str; 2] = ["principal_proof", "only_own"];
+
+/// Whether two records have equal content: all members but the place and some facts. The places of a batch's records do not
+/// count either.
 pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     let (Some(first), Some(second)) = (one.as_object(), other.as_object()) else { return false };
     let batches = payload_type(one) == "batch" && payload_type(other) == "batch";
@@ -105,7 +108,7 @@ pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
         }
         (Some(Value::Object(one)), Some(Value::Object(other))) if name == "facts" => {
             let compared = |facts: &Map<String, Value>| {
-                let facts = facts.iter().filter(|(name, _)| *name != "principal_proof");
+                let facts = facts.iter().filter(|(name, _)| !UNHASHED_FACTS.contains(&name.as_str()));
                 facts.map(|(name, value)| (name.clone(), value.clone())).collect::<Vec<_>>()
             };
             compared(one) == compared(other)
@@ -115,14 +118,14 @@ pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     first.keys().filter(content).all(same) && second.keys().filter(content).all(|name| first.contains_key(name))
 }
 
-/// A record without its place and the proof of a principal: the input of its content hash.
+/// A record without its place and some facts: the input of its content hash.
 pub(crate) fn content(record: &Value) -> Value {
     let mut content = record.clone();
     if let Some(members) = content.as_object_mut() {
         PLACE.iter().for_each(|name| drop(members.remove(*name)));
     }
     if let Some(facts) = content.get_mut("facts").and_then(Value::as_object_mut) {
-        facts.remove("principal_proof");
+        UNHASHED_FACTS.iter().for_each(|name| drop(facts.remove(*name)));
     }
     content
 }

@@ -84,6 +84,16 @@ pub enum Rule {
     IntentRefuses,
     /// Calls of the epoch itself do not wait for one another.
     IntentOfEpoch,
+    /// A claim that shows the secret of the claim before it is made by the same handle.
+    SecretShown,
+    /// A record that is limited to the own effects of its handle is refused if another handle started the effect last.
+    NotStartedHere,
+    /// A start in an epoch whose claim has no commitment may have any handle's result.
+    UncommittedStart,
+    /// So may a request that only reports another system's call.
+    Observed,
+    /// A result that is refused for its handle is evidence.
+    EvidenceNotStartedHere,
     /// A request that declares itself repeatable is safe to repeat.
     Repeatable,
     /// A key without text is no key.
@@ -234,7 +244,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 111] = [
+    pub const ALL: [Self; 116] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -273,6 +283,11 @@ impl Rule {
         Self::AttemptNumber,
         Self::IntentRefuses,
         Self::IntentOfEpoch,
+        Self::SecretShown,
+        Self::NotStartedHere,
+        Self::UncommittedStart,
+        Self::Observed,
+        Self::EvidenceNotStartedHere,
         Self::Repeatable,
         Self::KeyWithoutText,
         Self::DedupeKeyOfCall,

@@ -38,6 +38,8 @@ pub(crate) enum Reason {
     StaleDecision,
     /// An intent that refuses to start while an earlier epoch's call waits for a decision.
     Unresolved,
+    /// A record about an effect that another handle started.
+    NotStartedHere,
 }
 
 impl Reason {
@@ -56,6 +58,7 @@ impl Reason {
             Self::WrongPartition => "wrong_partition",
             Self::StaleDecision => "stale_decision",
             Self::Unresolved => "unresolved",
+            Self::NotStartedHere => "not_started_here",
         }
     }
 
@@ -216,6 +219,21 @@ impl Run {
             epoch: number(&claim.record, "/writer_epoch"),
             id: Some(text(&claim.record, "/writer_id").to_owned()),
         })
+    }
+
+    /// The epoch of the first of the last handle's consecutive claims. A claim is of the same handle if it shows the secret that the
+    /// claim before it committed to.
+    pub(crate) fn handle_since(&self, rules: &Rules) -> u64 {
+        let (mut since, mut before) = (0, None);
+        for claim in self.of_type("run_claim") {
+            let fact = |name: &str| text(&claim.record, &format!("/facts/{name}"));
+            let same = before.is_some_and(|commitment| hashes::commitment(fact("shown")).as_deref() == Some(commitment));
+            if !rules.fires(Rule::SecretShown, same) {
+                since = number(&claim.record, "/writer_epoch");
+            }
+            before = Some(fact("commitment")).filter(|commitment| !commitment.is_empty());
+        }
+        since
     }
 
     /// The next `writer_seq` of the epoch.

@@ -270,7 +270,11 @@ impl Ledger {
             };
             self.model = Some(Model::new(journal));
         }
-        let json = serde_json::to_value(&record).unwrap_or_default();
+        let mut json = serde_json::to_value(&record).unwrap_or_default();
+        if let Some(secret) = record.body.facts.shown {
+            // The JSON of a record leaves it out.
+            json["facts"]["shown"] = secret.reveal().into();
+        }
         let records = match &record.payload {
             Payload::Batch(batch) => batch.records.as_slice(),
             _ => std::slice::from_ref(&record),

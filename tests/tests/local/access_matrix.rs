@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod append_alone;
+mod handles;
 mod principals;
 mod whoami;
 
@@ -24,6 +25,7 @@ use runlog_projector::{
         operations,
     },
 };
+use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
@@ -87,18 +89,23 @@ fn escaped(text: &str) -> String {
 
 impl Site {
     async fn start(entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
-        Self::start_on(None, entries).await
+        Self::start_on(None, WRITTEN_BY_DEFAULT, entries).await
+    }
+
+    /// With schema version 3.
+    async fn start_of_version_3(entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+        Self::start_on(None, 3, entries).await
     }
 
     /// With an audit log whose files are links to a file.
-    async fn start_on(audit_log: Option<&str>, entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+    async fn start_on(audit_log: Option<&str>, write_schema: u16, entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for (file, name) in audit_log.into_iter().flat_map(|file| ["audit", "audit-reads"].map(|name| (file, name))) {
             std::os::unix::fs::symlink(file, dir.path().join(format!("{name}.jsonl"))).unwrap();
         }
         let log = MemoryLog::new(1);
         let content = Some(served::content(&dir.path().join("content")).unwrap());
-        let config = Config { content, ..Config::new(dir.path(), || 1_000, served::id) };
+        let config = Config { content, write_schema, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
         write(&dir.path().join("tokens.json"), entries);
         let authentication =
@@ -586,7 +593,7 @@ async fn operator_actions_are_audited_first_or_refused() {
     assert_eq!(reply, (&json!("desk"), &json!("resolve"), &json!("acme/1"), &json!("give_up")), "{last}");
     assert!(before < lines().len());
     // A full disk.
-    let full = Site::start_on(Some("/dev/full"), &entries()).await;
+    let full = Site::start_on(Some("/dev/full"), WRITTEN_BY_DEFAULT, &entries()).await;
     full.fill("acme/1", &everything).await;
     let end = full.end().await;
     for (method, url, body) in [("post", path, Some(&body)), ("get", "/v1/runs/acme%2F1/records?raw=true", None)] {

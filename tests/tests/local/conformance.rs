@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::Mutex, thread};
 use tempfile::tempdir;
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
-const NOT_SHOWN: [(Rule, &str); 16] = [
+const NOT_SHOWN: [(Rule, &str); 21] = [
     (Rule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (Rule::DeadLetter, "a server appends no bytes that are no record"),
     (Rule::Stopped, "nor a record of a schema that it does not know"),
@@ -32,6 +32,11 @@ const NOT_SHOWN: [(Rule, &str); 16] = [
     (Rule::IntentRefuses, "likewise"),
     (Rule::IntentOfEpoch, "likewise"),
     (Rule::Repeatable, "likewise"),
+    (Rule::SecretShown, "likewise"),
+    (Rule::NotStartedHere, "likewise"),
+    (Rule::UncommittedStart, "likewise"),
+    (Rule::Observed, "likewise"),
+    (Rule::EvidenceNotStartedHere, "likewise"),
     (Rule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 

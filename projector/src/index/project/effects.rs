@@ -67,6 +67,7 @@ fn project_answer<R: Rows>(
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
             row.start(record.writer_epoch, (at.offset, at.index));
+            row.has_committed_start = has_commitment(record.run_id, changes)?;
             None
         }
         (PayloadType::EffectResolution, "not_done") => {
@@ -99,10 +100,16 @@ fn project_request<R: Rows>(
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
+        has_committed_start: record.facts.observed != Some(true) && has_commitment(record.run_id, changes)?,
         ..new_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
     count_undecided(record.run_id, None, row.undecided_since(), changes)
+}
+
+/// Whether the run's last claim has a commitment.
+fn has_commitment<R: Rows>(run_id: RunId<&str>, changes: &Changes<'_, R>) -> Result<bool, store::Error> {
+    Ok(changes.get::<RunRow>(&runs::key(run_id))?.is_some_and(|row| row.head.commitment.is_some()))
 }
 
 /// An effect that begins with `record`.
@@ -126,8 +133,9 @@ fn new_row(
         repeatable: record.facts.repeatable == Some(true),
         cleared: false,
         attempts: 1,
-        started_in: Some(record.writer_epoch),
+        first_started_in: record.writer_epoch,
         last_started_in: record.writer_epoch,
+        has_committed_start: false,
         start_offset: at.offset,
         start_index: at.index,
         journal_seq: record.journal_seq,
@@ -262,7 +270,7 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
 /// Whether a result that is refused for this reason is evidence while its effect is pending. `Transition` is not, because
 /// another record of its batch is at fault. `Conflict` is not, because its id finds another record.
 fn is_evidence(reason: Reason) -> bool {
-    matches!(reason, Reason::Fenced | Reason::Ended)
+    matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere)
 }
 
 /// Whether a result that is refused for this reason is kept if it contradicts the end of its effect.

@@ -116,11 +116,13 @@ pub struct EffectRow {
     pub cleared: bool,
     /// How many times it was started.
     pub attempts: u32,
-    /// The epoch of all starts since the last clearance, or since the request; none if there were several epochs. Only that
-    /// epoch's writer can know that the effect did not happen.
-    pub started_in: Option<Epoch>,
+    /// The epoch of the first start since the last clearance, or since the request. Only a handle that made all starts since then can
+    /// know that the effect did not happen.
+    pub first_started_in: Epoch,
     /// The epoch of the last start.
     pub last_started_in: Epoch,
+    /// Whether the claim of that epoch has a commitment, and the effect is a tool call that is not observed.
+    pub has_committed_start: bool,
     /// The offset of the record that started it last.
     pub start_offset: Offset,
     /// Its index.
@@ -159,8 +161,9 @@ datum!(EffectRow {
     repeatable,
     cleared,
     attempts,
-    started_in,
+    first_started_in,
     last_started_in,
+    has_committed_start,
     start_offset,
     start_index,
     journal_seq,
@@ -178,7 +181,9 @@ datum!(EffectRow {
 impl EffectRow {
     /// Records a start in `epoch`, by the record at an offset and index.
     pub fn start(&mut self, epoch: Epoch, at: (Offset, u32)) {
-        self.started_in = if self.cleared { Some(epoch) } else { self.started_in.filter(|other| *other == epoch) };
+        if self.cleared {
+            self.first_started_in = epoch;
+        }
         self.last_started_in = epoch;
         (self.start_offset, self.start_index) = at;
         // A `not_done` decision asserted that the effect is not running. It has started again.
@@ -266,6 +271,8 @@ impl EffectRow {
             newest: self.newest,
             class: self.class().0,
             attempts: self.attempts,
+            last_started_in: self.last_started_in,
+            has_committed_start: self.has_committed_start,
             adoptable: named(false),
             adoptable_by_id: named(true),
         }

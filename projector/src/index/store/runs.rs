@@ -42,14 +42,15 @@ const ALIVE_FOR: i64 = 30_000;
 
 impl RunRow {
     /// Whether the process that last started an effect, in `epoch`, may still end it. It must have claimed the open run,
-    /// still have it under the same writer id, and have written to it within 30 s of `now`. `now` is the log's time,
+    /// still have it (under the same writer id, or as the same handle), and have written to it within 30 s of `now`. `now` is the log's time,
     /// milliseconds since the Unix epoch.
     ///
     /// A write later than `now` shows that the log's clock was ahead. Up to 30 s later, the process counts as alive. Beyond
     /// that, the time of the write is unknown and the process does not.
     pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
-        let Head { writer_since, epoch: current, status, .. } = &self.head;
-        let has_run = epoch > Epoch::ZERO && (*writer_since..=*current).contains(&epoch) && *status == RunStatus::Open;
+        let Head { writer_since, handle_since, epoch: current, status, .. } = &self.head;
+        let since = *writer_since.min(handle_since);
+        let has_run = epoch > Epoch::ZERO && (since..=*current).contains(&epoch) && *status == RunStatus::Open;
         has_run && now.saturating_sub(self.wrote_at_millis).saturating_abs() < ALIVE_FOR
     }
 }
@@ -62,7 +63,7 @@ mod tests {
     fn a_process_is_alive_for_half_a_minute_after_its_last_record_while_it_has_the_run() {
         let (epoch, writer_since) = (Epoch::from(3), Epoch::from(2));
         let run = RunRow {
-            head: Head { epoch, writer_since, ..Head::default() },
+            head: Head { epoch, writer_since, handle_since: epoch, ..Head::default() },
             wrote_at_millis: 1_000_000,
             ..RunRow::default()
         };

@@ -18,7 +18,8 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Claim, ErrorKind},
-    id::{Epoch, RecordId, RunHash, RunId, WriterId},
+    datum::Sha256,
+    id::{Epoch, RecordId, RunHash, RunId, Secret, WriterId},
     payload::RunClaim,
     record::JournalRecord,
 };
@@ -44,6 +45,12 @@ pub(in crate::server) struct ClaimBody {
     #[serde(default, deserialize_with = "member")]
     #[schemars(with = "Option<ReadHead>")]
     only_if: Option<ReadHead>,
+    /// The SHA-256 of 32 random bytes that only the claiming handle knows. The handle shows them with its next claim of the run.
+    #[schemars(with = "Option<RunHash>")]
+    commitment: Option<Sha256>,
+    /// The bytes whose SHA-256 the handle's previous claim had as its `commitment`, as 64 hexadecimal digits. No answer returns them.
+    #[schemars(with = "Option<RunHash>")]
+    shown: Option<Secret>,
 }
 
 /// The head of a run, as `GET /v1/runs/{run}` returned it.
@@ -130,7 +137,7 @@ impl Projector {
         let random = || (self.shared.config.ids)();
         let writer_id = body.writer_id.clone().map_or_else(|| WriterId::new(random()), Ok)?;
         let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
-        let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), &body.claimed_by);
+        let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), body);
         let at = AnswerAt::Judged(Consistency::Eventual);
         self.append_locked(run_id, vec![made(record)], Origin::default(), at, left()).await?;
         // A copy of the request may have been appended first, with another writer's id.
@@ -174,13 +181,13 @@ impl Projector {
         let (_, writer) = query::outcome::first_one(&view, run_id, &first)?;
         let writer = writer.and_then(|writer| Some(((*writer.writer_id).clone()?, writer.epoch)));
         let same = writer.filter(|(writer_id, epoch)| {
-            let record = claim_record(run_id, record_id, (writer_id, *epoch), &body.claimed_by);
+            let record = claim_record(run_id, record_id, (writer_id, *epoch), body);
             let is_own = body.writer_id.as_ref().is_none_or(|own| own == writer_id);
             is_own && first.refused.is_none() && first.content_hash == record.content_hash()
         });
         let Some((writer_id, epoch)) = same else {
             let message = format!(
-                "run {run_id} has another record with the id {record_id}, or a claim with another writer_id or claimed_by; claim \
+                "run {run_id} has another record with the id {record_id}, or a claim with other members; claim \
                  with a new record_id"
             );
             return Err(Error::new(ErrorKind::Conflict, message).at(&position).about_record(record_id));
@@ -211,8 +218,10 @@ fn claim_record(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
     (writer_id, epoch): (&WriterId, Epoch),
-    claimed_by: &str,
+    body: &ClaimBody,
 ) -> JournalRecord {
-    let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
-    JournalRecord::new(run_id, record_id.to_owned(), "runlog", claim.into())
+    let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: body.claimed_by.clone() };
+    let mut record = JournalRecord::new(run_id, record_id.to_owned(), "runlog", claim.into());
+    (record.body.facts.commitment, record.body.facts.shown) = (body.commitment, body.shown);
+    record
 }

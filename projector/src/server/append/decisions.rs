@@ -15,7 +15,7 @@ use runlog_schemas::{
     depth,
     id::{ContentHash, Epoch, OrEmpty, PartitionId, RecordId, RunId},
     json,
-    judge::{Reason, lifecycle::LifecycleStatus},
+    judge::{Head, Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload},
     record::{Body, Facts, JournalRecord, RecordKind},
 };
@@ -156,14 +156,16 @@ pub(super) fn vouches<R: Rows>(
         // A repeat or a conflict changes nothing.
         return Ok(());
     }
-    let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
-    let can = match epoch.cmp(&run.map(|row| row.head.epoch).unwrap_or_default()) {
+    let RunRow { head: Head { epoch: current, handle_since, .. }, .. } =
+        rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let can = match epoch.cmp(&current) {
         // The judge refuses the decision as fenced.
         Ordering::Less => true,
-        // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared.
+        // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared. The handle knows the
+        // starts of all its epochs.
         Ordering::Equal => {
             let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
-            row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.started_in == Some(epoch)))
+            row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.first_started_in >= handle_since))
         }
         // The index does not have the claim yet, so another epoch can still start the effect.
         Ordering::Greater => false,
@@ -172,8 +174,8 @@ pub(super) fn vouches<R: Rows>(
         return Ok(());
     }
     let message = format!(
-        "a writer says of an effect that it did not happen only where its epoch, the run's, alone has started it and no result \
-         came: the decision on {effect} needs the scope {}; nothing was appended",
+        "the decision on effect {effect} needs the scope {}: a writer may decide without it only if its handle made all starts of \
+         the effect and no result has arrived; nothing was appended",
         Scope::Resolve.as_str()
     );
     Err(Error::new(ErrorKind::Forbidden, message))

@@ -5,14 +5,17 @@ use super::{
     basis::{self, is_checked},
     batch,
     decisions::{no_revision, says_what_was_seen},
-    renumber,
+    own, renumber,
 };
-use crate::index::{
-    Error, Projector, entry,
-    principal::Proofs,
-    project::{self, Changes, Effect, RecordContext, RunRecord},
-    query,
-    store::{self, View, runs::RunRow},
+use crate::{
+    index::{
+        Error, Projector, entry,
+        principal::Proofs,
+        project::{self, Changes, Effect, RecordContext, RunRecord},
+        query,
+        store::{self, View, runs::RunRow},
+    },
+    server::auth::token_file::Scope,
 };
 use runlog_log::Entry;
 use runlog_schemas::{
@@ -309,6 +312,9 @@ impl Plan<'_> {
         }
         if let Some(principal) = self.origin.caller.principal() {
             attribution::attribute(&mut record, principal, self.proofs.as_ref(), first.map(|first| first.content_hash));
+        }
+        if self.projector.shared.config.writes_basis() && !self.origin.caller.has(Scope::Resolve) {
+            own::limit(&mut record);
         }
         if record.body.run_id.borrow() != Some(run_id) {
             let run = &record.body.run_id;

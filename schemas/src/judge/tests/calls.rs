@@ -1,5 +1,7 @@
 //! Tests answers to calls, and decisions on calls.
 
+use crate::id::Secret;
+
 use super::{
     super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, attempt, claim, completed, failed, request,
     resolution,
@@ -191,12 +193,54 @@ fn an_intent_that_refuses_unresolved_calls_waits_for_calls_of_earlier_epochs_alo
     assert_eq!(run.changed("after a claim", request(), stated(Some(Unresolved::Refuse))), Refused(Reason::Unresolved));
 }
 
+#[test]
+fn a_limited_result_needs_a_start_by_the_same_handle() {
+    let secret = |byte| Secret::new([byte; 32]);
+    let claims = |commitment: u8, shown: Option<u8>| {
+        move |record: &mut JournalRecord| {
+            record.body.facts.commitment = Some(secret(commitment).commitment());
+            record.body.facts.shown = shown.map(secret);
+        }
+    };
+    let limited = |record: &mut JournalRecord| record.body.facts.only_own = Some(true);
+    let mut run = Run::claimed("a");
+    let started = |epoch| PendingEffect { last_started_in: epoch, ..pending(1, None) };
+    for (name, epoch, claim_facts, since) in [
+        ("b", 2, claims(2, None), 2),
+        ("b again", 3, claims(3, Some(2)), 2),
+        ("wrong secret", 4, claims(4, Some(9)), 4),
+        ("used secret", 5, claims(5, Some(2)), 5),
+    ] {
+        let mut record = claim(name, "b", epoch);
+        claim_facts(&mut record);
+        assert_eq!(run.take(&record), Applied, "{name}");
+        assert_eq!(run.head.handle_since, Epoch::from(since), "{name}");
+        for (start, verdict) in [(since - 1, Refused(Reason::NotStartedHere)), (since, Applied)] {
+            run.pending.insert(id("call"), started(start.into()));
+            run.calls.get_mut("call").unwrap().status = CallStatus::Pending;
+            let word = run.changed(&format!("{name} {start}"), completed("call", 1), limited);
+            assert_eq!(word, verdict, "{name}: started in {start}");
+        }
+    }
+    for (name, effect, change) in [
+        ("unlimited", started(1.into()), None),
+        ("uncommitted", PendingEffect { has_committed_start: false, ..started(1.into()) }, Some(true)),
+    ] {
+        run.pending.insert(id("call"), effect);
+        run.calls.get_mut("call").unwrap().status = CallStatus::Pending;
+        let word = run.changed(name, completed("call", 1), |record| record.body.facts.only_own = change);
+        assert_eq!(word, Applied, "{name}");
+    }
+}
+
 fn pending(revision: u64, adoptable: Option<(RecordId, bool)>) -> PendingEffect {
     PendingEffect {
         revision,
         newest: ContentHash::default(),
         class: Class::ReconcileRequired,
         attempts: 1,
+        last_started_in: Epoch::from(1),
+        has_committed_start: true,
         adoptable: adoptable.clone(),
         adoptable_by_id: adoptable,
     }

@@ -60,16 +60,22 @@ pub(crate) fn of_version(number: u16) -> Vec<(&'static str, JournalRecord)> {
     };
     let basis = Some(ContentHash(Sha256::of(b"newest")));
     let (mut decided, mut attempt, mut request) = (decision(), of("tool_call_attempt"), of("tool_call_requested"));
+    let (mut result, mut claim) = (of("tool_call_completed"), of("run_claim"));
+    result.body.facts.only_own = Some(true);
+    claim.body.facts.commitment = Some(Sha256::of(b"secret"));
     decided.body.facts.basis = basis;
     let Payload::ToolCallAttempt(ToolCallAttempt { attempt: nth, .. }) = attempt.payload else { panic!("an attempt") };
     (attempt.body.facts.basis, attempt.body.facts.attempt) = (basis, Some(nth));
     (request.body.facts.unresolved, request.body.facts.repeatable) = (Some(Unresolved::Refuse), Some(true));
+    request.body.facts.observed = Some(false);
     let records = vec![of("conversation_turn"), request.clone(), attempt.clone()];
     let batch = record(Batch { records }.into());
     vec![
         ("effect_resolution", decided),
         ("tool_call_attempt", attempt),
         ("tool_call_requested", request),
+        ("tool_call_completed", result),
+        ("run_claim", claim),
         ("batch", batch),
     ]
 }

@@ -182,7 +182,7 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
         any::<[u8; 32]>().prop_map(|hash| ContentHash(Sha256(hash))),
         of(select(Unresolved::ALL)),
         any::<i32>().prop_map(|number| number.unsigned_abs() & 0x7fff_ffff),
-        0..3_u8,
+        0..5_u8,
     );
     stated.prop_map(|(decision, basis, unresolved, attempt, which)| {
         let run_id = decision.body.run_id.borrow().unwrap();
@@ -196,6 +196,19 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
                 record.body.facts.attempt = Some(attempt);
                 record
             }
+            2 => {
+                let result = Json::of(&attempt).unwrap();
+                let payload = ToolCallCompleted { request_record_id, result: Some(result), latency_ms: None };
+                let mut record = JournalRecord::new(run_id, record_id, "agent", payload.into());
+                record.body.facts.only_own = Some(unresolved.is_none());
+                return record;
+            }
+            3 => {
+                let claim = RunClaim { writer_id: "w".parse().unwrap(), epoch: 1.into(), claimed_by: "c".into() };
+                let mut record = JournalRecord::new(run_id, record_id, "agent", claim.into());
+                record.body.facts.commitment = Some(basis.0);
+                return record;
+            }
             _ => {
                 let request = ToolCallRequested {
                     request_id: "q".into(),
@@ -208,11 +221,14 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
                     arguments: Some(Json::of(&1).unwrap()),
                 };
                 let mut record = JournalRecord::new(run_id, record_id, "agent", request.seal().unwrap().into());
-                (record.body.facts.unresolved, record.body.facts.repeatable) = (unresolved, Some(unresolved.is_none()));
+                let facts = &mut record.body.facts;
+                (facts.unresolved, facts.repeatable) = (unresolved, Some(unresolved.is_none()));
+                facts.observed = (attempt % 2 == 0).then_some(true);
                 return record;
             }
         };
         record.body.facts.basis = Some(basis);
+        record.body.facts.only_own = (which == 0 && attempt % 2 == 0).then_some(true);
         record
     })
 }

@@ -62,7 +62,8 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
 
 /// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end.
 pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, reason: Reason) {
-    if !matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition | Reason::Conflict) {
+    let kept = [Reason::Fenced, Reason::Ended, Reason::Transition, Reason::Conflict, Reason::NotStartedHere];
+    if !kept.contains(&reason) {
         return;
     }
     let entry = &run.entries[at];
@@ -95,6 +96,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evid
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
+        Reason::NotStartedHere => Rule::EvidenceNotStartedHere,
         _ => return,
     };
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");

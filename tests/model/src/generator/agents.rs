@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     effects::{EVIDENCE_MAX, Effect, KINDS},
+    hashes,
     record::{inner, needs_claim, numbered, payload_type, text},
     run::{Reason, Verdict},
 };
@@ -249,7 +250,7 @@ impl World {
     fn claim(&mut self, run: usize, epoch: u64, record_id: &str) {
         let (_, _, journal_seq) = self.head(run);
         let writer_id = self.id("writer");
-        let claim = json!({
+        let mut claim = json!({
             "run_id": self.runs[run],
             "record_id": record_id,
             "agent_id": "agent",
@@ -260,10 +261,30 @@ impl World {
             "timestamp_millis": self.tick(),
             "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": "a process"},
         });
+        if let Some(facts) = self.claim_facts(run, &writer_id) {
+            claim["facts"] = facts;
+        }
         let fault = self.fault();
         self.append_record(&claim, fault);
         let sent = vec![claim];
         self.agents.push(Agent { run, writer_id, epoch, writer_seq: 1, journal_seq, sent });
+    }
+
+    /// The commitment of a claim to a secret, and mostly the secret of the run's last claim. A writer's secret follows from its id.
+    fn claim_facts(&mut self, run: usize, writer_id: &str) -> Option<Value> {
+        if self.random.percent(35) {
+            return None;
+        }
+        let secret = |writer: &str| hashes::fingerprint(writer, &Value::Null)["v1:".len()..].to_owned();
+        let mut facts = json!({});
+        if !self.random.percent(15) {
+            facts["commitment"] = hashes::commitment(&secret(writer_id)).into();
+        }
+        if self.random.percent(50) {
+            let last = self.run(run).and_then(|run| run.writer().id).filter(|_| !self.random.percent(20));
+            facts["shown"] = secret(last.as_deref().unwrap_or("somebody else")).into();
+        }
+        Some(facts)
     }
 
     /// A writer starts an effect, loses its run, and repeatedly appends results of the effect.

@@ -168,8 +168,9 @@ impl World {
             fields["dedupe_key"] = "dedupe".into();
         }
         if self.random.percent(25) {
-            fields["facts"] = match self.random.below(4) {
+            fields["facts"] = match self.random.below(5) {
                 0 => json!({"repeatable": true}),
+                4 => json!({"observed": true}),
                 1 => json!({"unresolved": "allow"}),
                 _ => json!({"unresolved": "refuse"}),
             };
@@ -213,15 +214,22 @@ impl World {
         let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
         let failed = self.random.percent(25);
         if !failed && self.random.percent(18) {
-            let facts = json!({"status": "completed", "answers": id});
+            let mut facts = json!({"status": "completed", "answers": id});
+            if self.random.percent(40) {
+                facts["only_own"] = true.into();
+            }
             return payloads::encrypted(&self.key_id(), "tool_call_completed", &facts);
         }
         let number = self.random.below(5);
-        json!({"payload": if failed {
+        let mut fields = json!({"payload": if failed {
             json!({"type": "tool_call_failed", "request_record_id": id, "error_kind": "busy", "error_message": format!("try {number}")})
         } else {
             json!({"type": "tool_call_completed", "request_record_id": id, "result": {"booking": number}})
-        }})
+        }});
+        if self.random.percent(40) {
+            fields["facts"] = json!({"only_own": true});
+        }
+        fields
     }
 
     fn attempt(&mut self, run: usize) -> Value {

@@ -158,6 +158,9 @@ impl World {
         }
         if self.random.percent(25) {
             facts["epoch"] = self.random.below(3).into();
+            if self.random.percent(50) {
+                facts["only_own"] = true.into();
+            }
         }
         if let Some(effect) = effect.cloned()
             && self.random.percent(40)

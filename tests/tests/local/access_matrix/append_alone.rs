@@ -247,7 +247,7 @@ async fn append_alone_approves_nothing() {
 }
 
 /// A response that does not come from the server.
-const LOST: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+pub(super) const LOST: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// A handle whose token may not resolve, and a proxy through which it appends and recovers.
 async fn opened(site: &Site) -> (Run, HttpProxy) {
@@ -264,11 +264,15 @@ async fn handle_without_an_answer(site: &Site) -> (Run, HttpProxy, String) {
     proxy.answer_next(LOST, true);
     let error = run.tool("pay", &1).once(async |_| panic!("it runs")).await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
-    let old = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{before}",
-        before.len()
-    );
-    (run, proxy, old)
+    (run, proxy, found(&before))
+}
+
+/// A response with this JSON.
+pub(super) fn found(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]

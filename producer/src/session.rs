@@ -121,7 +121,8 @@ impl Session {
         } else {
             (config.failpoints)(failpoint::HEAD_READ);
             let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-            let claim = Claim::after(epoch, None, &transport, &config, run_id)?;
+            let secret = transport.writes_commitments().then(|| config.secret());
+            let claim = Claim::after(epoch, None, secret, &config, run_id)?;
             claim.send(&transport, &config, run_id).await?;
             Some(claim)
         };

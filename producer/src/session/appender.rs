@@ -37,7 +37,7 @@ pub(crate) struct RunAppender {
     pub(crate) writer_id: OrEmpty<WriterId>,
     /// Whether `writer_id` is this handle's, and not the previous writer's.
     pub(crate) has_claimed: bool,
-    /// The secret of this handle's last claim.
+    /// The secret of this handle's last claim. `None` if its claims have no commitment.
     pub(crate) secret: Option<Secret>,
     pub(crate) epoch: Epoch,
     pub(crate) next_writer_seq: WriterSeq,
@@ -141,7 +141,8 @@ impl RunAppender {
             None => {
                 let own = self.writer_id.0.clone().filter(|_| self.has_claimed);
                 let previous = own.map(|writer_id| PreviousClaim { writer_id, secret: self.secret });
-                Claim::after(self.epoch, previous, &self.transport, &self.config, run_id.borrow())?
+                let secret = self.secret.map(|_| self.config.secret());
+                Claim::after(self.epoch, previous, secret, &self.config, run_id.borrow())?
             }
         };
         self.claiming = Some(claim.clone());

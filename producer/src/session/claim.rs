@@ -24,7 +24,8 @@ pub(crate) struct Claim {
     writer_id: WriterId,
     record_id: RecordId,
     epoch: Epoch,
-    /// The secret that the claim commits to. `None` if the server does not write commitments.
+    /// The secret that the claim commits to. `None` if the server does not write commitments, and for a `Writer`, which records
+    /// calls of other systems: their results may have any writer.
     secret: Option<Secret>,
     /// The secret of the handle's previous claim.
     shown: Option<Secret>,
@@ -38,12 +39,12 @@ pub(crate) struct PreviousClaim {
 }
 
 impl Claim {
-    /// Makes a claim of the epoch after `epoch`. A handle that claims its run again passes its previous claim: the same writer id shows
-    /// that the process of the running effects is alive, and the secret that the effects are the handle's own.
+    /// Makes a claim of the epoch after `epoch` that commits to `secret`. A handle that claims its run again passes its previous claim:
+    /// the same writer id shows that the process of the running effects is alive, and the secret that the effects are the handle's own.
     pub(crate) fn after(
         epoch: Epoch,
         previous: Option<PreviousClaim>,
-        transport: &Transport,
+        secret: Option<Secret>,
         config: &Config,
         run_id: RunId<&str>,
     ) -> Result<Self, Error> {
@@ -55,8 +56,6 @@ impl Claim {
             Some(PreviousClaim { writer_id, secret }) => (writer_id, secret),
             None => (WriterId::new((config.ids)())?, None),
         };
-        let secret = transport.writes_commitments().then(|| config.secret());
-        let shown = shown.filter(|_| secret.is_some());
         Ok(Self { writer_id, record_id: config.record_id()?, epoch, secret, shown })
     }
 

@@ -220,7 +220,8 @@ fn kind_and_facts(
             | Payload::ToolCallRequested(_)
             | Payload::ToolCallCompleted(_)
             | Payload::ToolCallFailed(_)
-            | Payload::RunClaim(_) => {
+            | Payload::RunClaim(_)
+            | Payload::Retraction(_) => {
                 serde_json::from_str::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
             }
             _ => None,

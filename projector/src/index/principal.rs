@@ -1,4 +1,4 @@
-//! Proofs that a server authenticated the principal which a decision names. A client that writes to the topic directly can
+//! Proofs that a server authenticated the principal which a decision or a retraction names. A client that writes to the topic directly can
 //! write any principal, but no proof.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!   proof = HMAC-SHA-256(key, PROOF_PURPOSE ‖ length of the journal id ‖ journal id ‖ content hash)
 //! ```
 //!
-//! The content hash covers the whole decision with its run, its record id and the principal, but not the proof. Answers
+//! The content hash covers the whole record with its run, its record id and the principal, but not the proof. Answers
 //! check a proof; projections never do, so the index depends on no key.
 
 use super::query::{Content, Stored};
@@ -49,10 +49,10 @@ pub struct Proofs {
     journal_id: String,
 }
 
-/// The principal of a decision, as an answer shows it.
+/// The principal of a record, as an answer shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The principal that the decision names.
+    /// The principal that the record names.
     pub principal: Option<String>,
     /// Whether a server with this key authenticated the principal. False without a principal.
     pub is_verified: bool,
@@ -72,11 +72,11 @@ impl Proofs {
         Sha256(proof)
     }
 
-    /// The principal of a stored decision. `None` for any other record, and for a decision whose content was deleted,
-    /// because its proof cannot be checked.
+    /// The principal of a stored decision or retraction. `None` for any other record, and if the content was deleted, because the
+    /// proof cannot be checked.
     pub(crate) fn check(&self, record: &Stored) -> Option<Shown> {
         let Content::Available(payload) = &record.payload else { return None };
-        if record.body.record_kind != RecordKind::EffectResolution {
+        if !matches!(record.body.record_kind, RecordKind::EffectResolution | RecordKind::Retraction) {
             return None;
         }
         let facts = &record.body.facts;

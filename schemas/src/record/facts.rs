@@ -73,10 +73,10 @@ pub struct Facts {
     /// On decisions of the run's writer: the only epoch in which it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// On decisions: the author, as a server authenticated it. Clients must not send it.
+    /// On decisions and retractions: the author, as a server authenticated it. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// On decisions with a principal: an HMAC over the content hash, by which servers with the same key recognise that one
+    /// On records with a principal: an HMAC over the content hash, by which servers with the same key recognise that one
     /// of them authenticated the principal. Not part of the content hash. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_proof: Option<Sha256>,
@@ -310,6 +310,7 @@ impl Facts {
             Payload::ToolCallRequested(_) => Self { unresolved, repeatable, observed, ..self },
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => Self { only_own, ..self },
             Payload::RunClaim(_) => Self { commitment, shown, ..self },
+            Payload::Retraction(_) => Self { principal, principal_proof, ..self },
             _ => self,
         }
     }

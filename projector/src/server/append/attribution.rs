@@ -1,6 +1,6 @@
 //! Records whose decision a record is: the authenticated principal, next to the client's own text.
 //!
-//! A decision has the principal as a separate fact. A payload that names a person only in `who` gets the principal
+//! A decision or a retraction has the principal as a separate fact. A payload that names a person only in `who` gets the principal
 //! there: `PRINCIPAL`, or `PRINCIPAL (the client's text)`. A principal has neither spaces nor parentheses. So the text
 //! up to the first space is the principal, and a client cannot pass off its own text as one.
 
@@ -20,17 +20,18 @@ pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
     }
 }
 
-/// Writes the principal into a record that names a person: into its `who`, and for a decision into its facts, with a
-/// proof that a server authenticated it. A record that the log already has as the client sent it, with the hash
-/// `first`, stays unchanged. No such record is in a writer's sequence, whose next record would contain its hash.
+/// Writes the principal into a record that names a person: into its `who`, and for a decision or a retraction into its facts,
+/// with a proof that a server authenticated it. A record that the log already has as the client sent it, or with the principal in
+/// `who` alone, stays as the log has it: its hash is `first`. No such record is in a writer's sequence, whose next record would
+/// contain its hash.
 pub(super) fn attribute(
     record: &mut JournalRecord,
     principal: &str,
     proofs: Option<&Proofs>,
     first: Option<ContentHash>,
 ) {
-    let is_decision = record.body.record_kind == RecordKind::EffectResolution;
-    let names_somebody = is_decision || matches!(record.payload, Payload::Retraction(_) | Payload::Erasure(_));
+    let is_proven = matches!(record.body.record_kind, RecordKind::EffectResolution | RecordKind::Retraction);
+    let names_somebody = is_proven || matches!(record.payload, Payload::Erasure(_));
     if !names_somebody || first == Some(record.content_hash()) {
         return;
     }
@@ -44,7 +45,7 @@ pub(super) fn attribute(
     if let Some(field) = field {
         *field = who(Some(principal), std::mem::take(field));
     }
-    if is_decision {
+    if is_proven && first != Some(record.content_hash()) {
         record.body.facts.principal = Some(principal.to_owned());
         record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(record));
     }

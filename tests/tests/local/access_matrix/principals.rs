@@ -28,7 +28,7 @@ async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
     assert!(reply.status == 400 && reply.body.contains("principal"), "{reply:?}");
 }
 
-/// The decisions on `acme/1` in the records, in a tail of all runs and in the changes of an index: each decision's
+/// The decisions and retractions of `acme/1` in the records, in a tail of all runs and in the changes of an index: each record's
 /// principal, and whether it is verified.
 async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
     let path = "/v1/runs/acme%2F1/records?limit=1000";
@@ -43,8 +43,8 @@ async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
     let tail = events("/v1/tail?until_end=true").await;
     let changes = events("/v1/indices/records/changes?until_end=true").await;
     let decided = |lines: Vec<Value>| {
-        let decisions = lines.into_iter().filter(|line| line["payload_type"] == "effect_resolution");
-        decisions.map(|line| (line["principal"].clone(), line["principal_verified"].clone())).collect::<Vec<_>>()
+        let named = |line: &Value| line["payload_type"] == "effect_resolution" || line["payload_type"] == "retraction";
+        lines.into_iter().filter(named).map(|line| (line["principal"].clone(), line["principal_verified"].clone())).collect::<Vec<_>>()
     };
     let records = decided(records.as_array().unwrap().clone());
     assert_eq!(records, decided(tail));
@@ -88,8 +88,13 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
         let record = Draft::parse(&forged.to_string()).unwrap().record;
         site.log.append(PartitionId::from(0), vec![entry(&record, &NoRegistry).unwrap()]).await.unwrap();
     }
+    let retraction = json!({ "run_id": "acme/1", "record_id": "retraction", "payload": { "type": "retraction",
+        "retracted_record_id": "acme/1-b", "who": "boss", "why": "a test" } });
+    let retract = async || site.ask("post", path, Some(&everything), Some(&retraction)).await.json()["outcome"].clone();
+    assert_eq!(retract().await, "applied");
+    assert_eq!(retract().await, "repeat");
     let of = |principal: &str, verified: bool| (json!(principal), json!(verified));
-    let all = [of("everything", true), of("desk", false), of("desk", false)];
+    let all = [of("everything", true), of("desk", false), of("desk", false), of("everything", true)];
     assert_eq!(decisions(&site, &desk).await, all);
     // A client may not send a proof.
     let mut sent = decision("sent", 4);
@@ -103,5 +108,5 @@ async fn a_principal_that_no_server_wrote_is_shown_as_unverified() {
     // Without a key a server cannot verify, and omits the member.
     keyed(None);
     assert_eq!(decide().await["outcome"], "repeat");
-    assert_eq!(decisions(&site, &desk).await, vec![(Value::Null, Value::Null); 3]);
+    assert_eq!(decisions(&site, &desk).await, vec![(Value::Null, Value::Null); 4]);
 }

@@ -132,7 +132,7 @@ impl WritebackJournal {
     /// records the rejection. Errors: [`Error::Committed`], without a record, if that commit was applied.
     /// [`Error::Journal`] if its outcome cannot be found out; the transaction is unchanged.
     pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
-        self.reject(&mut self.state(), txn, &reason)
+        self.append_rejection(&mut self.state(), txn, &reason)
     }
 
     /// Transactions that earlier processes staged and did not end, by number. Their operations may have happened.
@@ -170,11 +170,11 @@ impl WritebackJournal {
     fn check(&self, state: &mut State, txn: TxnId) -> Result<(), CommitError> {
         let pending = state.pending.get(&txn).ok_or_else(|| CommitError::Rejected(not_pending(txn)))?;
         let Err(reason) = self.checks.run(&pending.op) else { return Ok(()) };
-        self.reject(state, txn, &reason).map_err(CommitError::Journal)?;
+        self.append_rejection(state, txn, &reason).map_err(CommitError::Journal)?;
         Err(CommitError::Rejected(reason))
     }
 
-    fn reject(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
+    fn append_rejection(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
         self.not_committed(state, txn)?;
         let at = types::rfc3339((self.clock)());
         let record = self.draft_listed(convert::rejected(txn, &at, reason))?;

@@ -369,9 +369,9 @@ async fn keys_are_fetched_when_a_jwt_names_a_new_one_and_kept_if_the_fetch_fails
     let (idp, failing, moved, long) =
         (idp.await.unwrap(), failing.await.unwrap(), moved.await.unwrap(), long.await.unwrap());
     idp.set_answer("200 OK", "", &set(old.jwk("old")));
-    failing.answers("500 Internal Server Error", "", "");
-    moved.answers("302 Found", &format!("location: https://{}/\r\n", idp.address), "");
-    long.answers("200 OK", "", &set(with(old.jwk("old"), "x5c", json!("x".repeat(1 << 20)))));
+    failing.set_answer("500 Internal Server Error", "", "");
+    moved.set_answer("302 Found", &format!("location: https://{}/\r\n", idp.address), "");
+    long.set_answer("200 OK", "", &set(with(old.jwk("old"), "x5c", json!("x".repeat(1 << 20)))));
     let fetched = |name: &str, site: &jwt_issuer::Site, authority: &Path| {
         json!({ "issuer": name, "audience": "runlog", "algorithms": ["ES256"], "jwks_url": format!("https://{}/jwks", site.address),
             "jwks_ca": authority })

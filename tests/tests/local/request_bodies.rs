@@ -223,7 +223,7 @@ fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::
             }
         }
         // Not unknown: no append accepts it.
-        let (status, answer) = found(server, &beyond_double)?;
+        let (status, answer) = look_up(server, &beyond_double)?;
         ensure!(status == 400 && answer.contains("number out of range"), "{answer}");
         refused(server, &[(RECORDS, record("a", &call(&beyond_double), ""), "number out of range")])
     })

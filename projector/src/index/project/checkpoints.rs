@@ -79,7 +79,7 @@ fn append_messages<R: Rows>(
         let text = texts.next().filter(|text| text.as_str().len() as u64 == size);
         let held_at = stored.then_some(HeldAt { offset: at.offset, index: at.index, nth });
         let (offset, logged_at_millis) = (at.offset, at.logged_at_millis);
-        let row = MessageRow { bytes_before: end.bytes, text, held, offset, logged_at_millis };
+        let row = MessageRow { bytes_before: end.bytes, text, held: held_at, offset, logged_at_millis };
         changes.put(message(record.run_id, end.messages), &row);
         end.messages += 1;
         end.bytes += size;

@@ -302,7 +302,7 @@ impl Commit for Database {
 
 impl Rows for Database {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let Some((cf, key)) = self.append_key(key, ReadTier::All)? else { return Ok(None) };
+        let Some((cf, key)) = self.locate(key, ReadTier::All)? else { return Ok(None) };
         self.db.get_cf(self.cf_handle(cf), key).map_err(|source| self.rocks(source))
     }
 
@@ -352,7 +352,7 @@ impl DatabaseSnapshot<'_> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.count()?;
-        let Some((cf, key)) = self.database.append_key(key, self.tier)? else { return Ok(None) };
+        let Some((cf, key)) = self.database.locate(key, self.tier)? else { return Ok(None) };
         let row = self.snapshot.get_pinned_cf_opt(self.database.cf_handle(cf), key, options_of(self.tier));
         let row = row.map_err(|source| self.database.rocks(source))?;
         if self.tier == ReadTier::BlockCache && row.as_ref().is_some_and(|row| row.len() > CACHED_ROW_BYTES_MAX) {

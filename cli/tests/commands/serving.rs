@@ -260,10 +260,7 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     let ends = |doctor: &serde_json::Value| -> Vec<u64> {
         doctor["partitions"].as_array().unwrap().iter().map(|partition| partition["end"].as_u64().unwrap()).collect()
     };
-    assert!(
-        ends(&server.ask(&["doctor"]).is(1)).iter().all(|end| *end == 1),
-        "the log contains only the genesis"
-    );
+    assert!(ends(&server.ask(&["doctor"]).is(1)).iter().all(|end| *end == 1), "the log contains only the genesis");
 }
 
 #[test]

@@ -126,7 +126,8 @@ async fn consumed(broker: &Broker, count: u32) -> anyhow::Result<Latencies> {
             }
         }
     });
-    let (producer, entries, topic) = (Arc::new(producer), Arc::new(make_records(count)?), Arc::new(config.topic.clone()));
+    let (producer, entries, topic) =
+        (Arc::new(producer), Arc::new(make_records(count)?), Arc::new(config.topic.clone()));
     let work = |from: u32| {
         let (producer, entries, arrivals, topic) = (producer.clone(), entries.clone(), arrivals.clone(), topic.clone());
         move |nth: u32| {

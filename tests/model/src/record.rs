@@ -100,22 +100,22 @@ const UNHASHED_FACTS: [&str; 2] = ["principal_proof", "only_own"];
 pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
     let (Some(first), Some(second)) = (one.as_object(), other.as_object()) else { return false };
     let batches = payload_type(one) == "batch" && payload_type(other) == "batch";
-    let content = |name: &&String| !PLACE.contains(&name.as_str());
+    let content = |name: &&String| !PLACE.contains(&name.as_str()) && *name != "facts";
     let same = |name: &String| match (first.get(name), second.get(name)) {
         (Some(_), Some(_)) if batches && name == "payload" => {
             inner(one).len() == inner(other).len()
                 && inner(one).iter().zip(inner(other)).all(|(one, other)| same_content(one, other))
         }
-        (Some(Value::Object(one)), Some(Value::Object(other))) if name == "facts" => {
-            let compared = |facts: &Map<String, Value>| {
-                let facts = facts.iter().filter(|(name, _)| !UNHASHED_FACTS.contains(&name.as_str()));
-                facts.map(|(name, value)| (name.clone(), value.clone())).collect::<Vec<_>>()
-            };
-            compared(one) == compared(other)
-        }
         (one, other) => one == other,
     };
-    first.keys().filter(content).all(same) && second.keys().filter(content).all(|name| first.contains_key(name))
+    let facts = |record: &Map<String, Value>| {
+        let facts = record.get("facts").and_then(Value::as_object).into_iter().flatten();
+        let facts = facts.filter(|(name, _)| !UNHASHED_FACTS.contains(&name.as_str()));
+        facts.map(|(name, value)| (name.clone(), value.clone())).collect::<Vec<_>>()
+    };
+    first.keys().filter(content).all(same)
+        && second.keys().filter(content).all(|name| first.contains_key(name))
+        && facts(first) == facts(second)
 }
 
 /// A record without its place and some facts: the input of its content hash.
@@ -126,6 +126,9 @@ pub(crate) fn content(record: &Value) -> Value {
     }
     if let Some(facts) = content.get_mut("facts").and_then(Value::as_object_mut) {
         UNHASHED_FACTS.iter().for_each(|name| drop(facts.remove(*name)));
+        if facts.is_empty() {
+            content.as_object_mut().map(|members| members.remove("facts"));
+        }
     }
     content
 }

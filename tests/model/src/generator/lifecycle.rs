@@ -168,12 +168,13 @@ impl World {
             fields["dedupe_key"] = "dedupe".into();
         }
         if self.random.percent(25) {
-            fields["facts"] = match self.random.below(5) {
+            fields["facts"] = match self.random.below(4) {
                 0 => json!({"repeatable": true}),
-                4 => json!({"observed": true}),
                 1 => json!({"unresolved": "allow"}),
                 _ => json!({"unresolved": "refuse"}),
             };
+        } else if self.random.percent(50) {
+            fields["facts"] = json!({"observed": true});
         }
         fields
     }
@@ -226,7 +227,7 @@ impl World {
         } else {
             json!({"type": "tool_call_completed", "request_record_id": id, "result": {"booking": number}})
         }});
-        if self.random.percent(40) {
+        if self.random.percent(60) {
             fields["facts"] = json!({"only_own": true});
         }
         fields
@@ -238,7 +239,7 @@ impl World {
             return self.request();
         }
         let attempt = call.as_ref().map_or(2, |call| call.starts + 1);
-        let attempt = if self.random.percent(6) { attempt + 1 } else { attempt };
+        let attempt = if self.random.percent(10) { attempt + 1 } else { attempt };
         let basis = call.as_ref().filter(|_| self.random.percent(60)).map(|call| self.basis(run, call));
         let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
         let mut fields = json!({"payload": {

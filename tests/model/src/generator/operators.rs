@@ -115,7 +115,7 @@ impl World {
         let adoptable = effects.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
         let decision = self
             .random
-            .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
+            .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (6, "not_done"), (2, "give_up")]);
         self.decide(run, &id, decision);
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub(super) const START_MILLIS: i64 = 1_795_305_600_000;
 
 /// One history in so many has a superseded writer with more results than are kept; by chance only one in 600,000 has.
-const CROWD_EVERY: u64 = 40;
+const CROWD_EVERY: u64 = 25;
 
 /// A writer of a run, as it sees itself.
 #[derive(Clone, Debug)]

@@ -158,14 +158,15 @@ async fn no_answer_contains_a_shown_secret() {
         "/v1/runs/acme%2F1/records",
         "/v1/runs/acme%2F1/records?whole=true&order=desc",
         "/v1/runs/acme%2F1/recovery",
-        "/v1/runs/acme%2F1/tail?follow=false&whole=true",
+        "/v1/runs/acme%2F1/tail?until_end=true&whole=true",
         "/v1/anomalies?whole=true",
         "/v1/events",
-        "/v1/indices/runs/changes?follow=false",
-        "/v1/indices/records/changes?follow=false",
-        "/v1/indices/anomalies/changes?follow=false",
+        "/v1/indices/runs/changes?until_end=true",
+        "/v1/indices/records/changes?until_end=true",
+        "/v1/indices/anomalies/changes?until_end=true",
     ] {
         let answer = site.ask("get", path, Some(&everything), None).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert!(!answer.body.contains(&secret(1)) && !answer.body.contains(&secret(2)), "{path}: {answer:?}");
     }
     let records = site.ask("get", "/v1/runs/acme%2F1/records?whole=true", Some(&everything), None).await;

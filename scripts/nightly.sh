@@ -81,6 +81,7 @@ case $part in
     ;;
   artefacts)
     step 30 build make build
+    step 5 wheels scripts/python.sh wheels
     step 10 compose make compose-check
     step 15 packages make packages
     step 10 checks scripts/checks.sh nightly

@@ -101,7 +101,7 @@ def test_a_fresh_environment_with_both_wheels_has_a_journal(fresh):
 
 def test_the_environment_has_the_command_which_is_of_the_clients_version(fresh):
     versions = {run(fresh / "runlog", "--version")}
-    for name in ("runlog", "runlog-server"):
+    for name in ("runlog-client", "runlog-server"):
         ask = f"import importlib.metadata as found; print('runlog', found.version('{name}'))"
         versions.add(run(fresh / "python", "-c", ask))
     assert len(versions) == 1

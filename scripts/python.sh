@@ -4,12 +4,13 @@
 # python.sh install              makes the environment and nothing else
 # python.sh lint                 checks its format, lints and types
 # python.sh run FILE [ARG...]    runs a program with the client, as an example
+# python.sh peer FILE [ARG...]   runs a program of docs/compare.md, in an environment of its own from tests/peers.txt
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
 # python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
 # python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
 # python.sh saver-latency [ARG..] compares them at equal durability, as `make bench` does; prints JSON
 # python.sh wheels [FOLDER]      builds the wheels of the client and of the command in bin/, the same bytes each time
-# python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
+# python.sh lock                 writes requirements.txt and tests/peers.txt with the versions that the .in files allow now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -19,11 +20,11 @@ client=$top/clients/python
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "the Python client needs Python 3.11 or newer"
 version=$(python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
 
-# Prints the interpreter of the environment.
+# environment NAME FILE   Prints the interpreter of the environment with the packages of a file.
 environment() {
   local recipe folder
-  recipe=$({ echo "$version"; cat "$client/requirements.txt"; } | sha256sum | cut -c 1-16)
-  folder=$cache/python-client-$recipe
+  recipe=$({ echo "$version"; cat "$client/$2"; } | sha256sum | cut -c 1-16)
+  folder=$cache/python-$1-$recipe
   mkdir -p "$cache"
   # Two runs may come here at once. What a killed one left half made is not marked as ready.
   exec 9>"$folder.lock"
@@ -33,7 +34,7 @@ environment() {
     {
       timeout 120 python3 -m venv "$folder"
       timeout 500 "$folder/bin/python" -m pip install -q --disable-pip-version-check --require-hashes \
-        -r "$client/requirements.txt"
+        -r "$client/$2"
     } </dev/null >&2
     touch "$folder/ready"
   fi
@@ -49,13 +50,19 @@ if [ "$mode" = lock ]; then
   python3 -m venv "$folder"
   "$folder/bin/pip" install -q pip-tools
   cd "$client"
-  "$folder/bin/pip-compile" -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
-    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.txt requirements.in
+  for file in requirements tests/peers; do
+    "$folder/bin/pip-compile" -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+      --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o "$file.txt" "$file.in"
+  done
   exit
 fi
 
-python=$(environment)
 export PYTHONDONTWRITEBYTECODE=1
+if [ "$mode" = peer ]; then
+  python=$(environment peers tests/peers.txt)
+  exec "$python" "$@"
+fi
+python=$(environment client requirements.txt)
 
 # Builds the wheel of a project into a folder. Hatchling writes files in order, and each with the time of the commit.
 wheel() {
@@ -93,5 +100,5 @@ case $mode in
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
   saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
-  *) die "usage: $0 test|install|lint|run|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
+  *) die "usage: $0 test|install|lint|run|peer|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
 esac

@@ -1,4 +1,4 @@
-"""What README and examples show runs as it is written."""
+"""What README, pages and examples show runs as it is written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,20 @@ import runlog
 from conftest import TOP
 
 CLIENT = TOP / "clients" / "python"
+AGENTS = TOP / "docs" / "agents"
 
 
 def blocks(file: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def run(url: str, program: str | Path) -> str:
-    arguments = [program] if isinstance(program, Path) else ["-c", program]
+def run(url: str, program: str | Path, *options: str, ends_with: int = 0) -> str:
+    arguments = [program, *options] if isinstance(program, Path) else ["-c", program]
     environment = {**os.environ, "RUNLOG_SERVER": url}
     ended = subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == ends_with, ended.stderr
     return ended.stdout
 
 
@@ -41,6 +43,42 @@ def test_the_programs_of_the_readme_run_and_book_once(url):
 
 def test_the_main_readme_shows_the_same_agent():
     assert blocks(CLIENT / "README.md")[0] in blocks(TOP / "README.md")
+
+
+def shown(example: str) -> str:
+    """A program below its docstring."""
+    return (CLIENT / "examples" / example).read_text(encoding="utf-8").split('"""\n\n', 1)[1]
+
+
+def test_the_pages_for_agents_show_the_examples():
+    # `test_watcher.py` and `test_comparison.py` run them.
+    assert blocks(AGENTS / "crash.md") == [shown("trip_agent.py"), shown("decide.py")]
+    [core] = blocks(AGENTS / "restart.md")
+    assert core in shown("watcher.py")
+
+
+def test_a_message_that_is_delivered_twice_is_handled_once(url):
+    [queue] = blocks(AGENTS / "places.md")
+    assert run(url, queue) == "charging order 7\npaid\npaid\n"
+
+
+def test_a_killed_trip_is_continued_without_the_model_and_the_first_tool(url):
+    trip = f"trips/{uuid.uuid4()}"
+    model, find, book = (
+        "the model is asked with {} messages\n",
+        "`find_flight` runs\n",
+        "`book_flight` runs, attempt {}\n",
+    )
+    program = CLIENT / "examples" / "trip_agent.py"
+    first = run(url, program, trip, "die", ends_with=9)
+    assert first == model.format(1) + find + model.format(3) + book.format(1)
+    assert run(url, program, trip) == book.format(2) + model.format(5) + "You are booked.\n"
+    assert run(url, program, trip) == "You are booked.\n"
+
+
+def test_the_watcher_ends_the_run_of_a_killed_agent(url):
+    out = run(url, CLIENT / "examples" / "watcher.py")
+    assert out.count("`book_flight` runs") == 2 and out.endswith("the run is completed; the watcher ended with 0\n")
 
 
 def test_the_killed_graph_goes_on_where_it_was(url):

@@ -1,4 +1,4 @@
-"""The runs that `examples/watcher.py` continues, and those that it leaves alone."""
+"""The watcher continues dead runs, and leaves all other runs alone."""
 
 from __future__ import annotations
 

@@ -35,6 +35,8 @@ Object = dict[str, Any]
 
 PAUSE_MIN = 0.05
 PAUSE_MAX = 1.0
+RETRY_AFTER_MAX = 86_400.0
+"""The most seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
 SLACK = 5.0
 """The client waits this much longer than the deadline that it sends to the server."""
 RECOVERY_PAGE = 1000
@@ -67,8 +69,8 @@ def _term(value: object) -> str:
 def parse(response: Response, server: str) -> Any:
     """Parses an answer. Raises the server's error, or an error for an answer that does not come from the server."""
     try:
-        body: Any = json.loads(response.body)
-    except ValueError:
+        body: Any = json.loads(response.body.decode())
+    except (ValueError, RecursionError):
         body = None
     if 200 <= response.status < 300 and body is not None:
         return body
@@ -303,9 +305,15 @@ def _may_be_in_the_log(error: Error) -> bool:
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isdigit() else None
+    """The seconds of a `Retry-After` header, at most `RETRY_AFTER_MAX`. `None` for a date and for any other text."""
+    if text is None or not (text.isascii() and text.isdigit()):
+        return None
+    return min(float(text), RETRY_AFTER_MAX)
 
 
 def _next_pause(error: Error, pause: float) -> float:
     asked = error.problem.get("retry_after")
-    return max(PAUSE_MIN, float(asked)) if asked is not None else min(pause * 2, PAUSE_MAX)
+    # Only the header is trusted: the member of a problem document could be anything.
+    if isinstance(error, Overloaded) and isinstance(asked, float):
+        return max(PAUSE_MIN, asked)
+    return min(pause * 2, PAUSE_MAX)

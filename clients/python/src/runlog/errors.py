@@ -275,7 +275,8 @@ def of_problem(problem: Mapping[str, Any]) -> Error:
         return ReconcileRequired(detail, call=str(problem.get("record_id") or ""))
     known = _KINDS.get(kind)
     if known is None:
-        by_status = {401: Unauthenticated, 403: Forbidden}.get(int(problem.get("status") or 0), Error)
+        status = problem.get("status")
+        by_status = {401: Unauthenticated, 403: Forbidden}.get(status, Error) if isinstance(status, int) else Error
         error = by_status(detail, problem=problem)
         error.kind = kind
         return error

@@ -178,7 +178,9 @@ macro_rules! variants {
                 let form = $crate::variants!(@form $form $tags);
                 let (variant, content) = form.open::<D::Error>(&raw)?;
                 match variant.as_str() {
-                    $($json => serde_json::from_str(content.get()).map(Self::$variant).map_err(serde::de::Error::custom),)*
+                    $($json => $crate::json::bounded::read(content.get())
+                        .map(Self::$variant)
+                        .map_err(serde::de::Error::custom),)*
                     _ => form.keep(variant, &raw, content).map(Self::Unrecognized),
                 }
             }

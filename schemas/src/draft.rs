@@ -3,10 +3,13 @@
 use crate::{
     canonical::escape,
     codec::{self, Unframed},
-    datum::{Datum, Sha256},
+    datum::{Datum, ITEMS_MAX, Sha256},
     depth::{self, RECORD_LEVELS_MAX},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
-    json::{self, Json},
+    json::{
+        self, Json,
+        bounded::{self, Bounds},
+    },
     messages,
     payload::{LoopCheckpoint, Payload, PayloadType},
     record::{Body, Facts, JournalRecord, REDACTION_DEFAULT, RecordKind, Sequencing, StatedFacts},
@@ -17,6 +20,7 @@ use std::collections::BTreeMap;
 
 mod batch;
 mod new;
+mod unknown;
 mod warnings;
 
 /// The reason why a JSON record was refused.
@@ -62,8 +66,8 @@ impl Draft {
     /// have defaults; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
     /// too. Unknown members are kept in `unknown_fields`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let members: BTreeMap<String, Box<RawValue>> =
-            serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
+        let members: BTreeMap<String, Box<RawValue>> = bounded::within(text, &Bounds::of_values(ITEMS_MAX))
+            .map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
         check_depth(text, &members)?;
         let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
         let string = |name: &str| -> Result<Option<String>, Invalid> {
@@ -100,13 +104,13 @@ impl Draft {
             && let Some(facts) = members.get("facts")
         {
             // Facts cannot be derived from an encrypted payload, so the writer states them.
-            record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
+            record.body.facts = bounded::read(facts.get()).map_err(|e| invalid(e, "/facts"))?;
         }
         if redacted
             && matches!(record.payload, Payload::ToolJournalEntry(_))
             && let Some(given) = members.get("facts")
         {
-            let given: Facts = serde_json::from_str(given.get()).map_err(|e| invalid(e, "/facts"))?;
+            let given: Facts = bounded::read(given.get()).map_err(|e| invalid(e, "/facts"))?;
             record.body.facts = of_true_content(&record.payload, record.body.facts, &given);
         }
         let facts = &record.body.facts;
@@ -125,7 +129,7 @@ impl Draft {
         }
         // A contract's number outside Avro's range is kept in `unknown_fields`.
         record = stored;
-        record.body.unknown_fields = unknown(&members, &record)?;
+        record.body.unknown_fields = unknown::members(&members, &record)?;
         let has = |name: &str| members.get(name).is_some_and(|raw| raw.get() != "null");
         Ok(Self {
             has_record_id,
@@ -222,14 +226,14 @@ fn kind_and_facts(
             | Payload::ToolCallFailed(_)
             | Payload::RunClaim(_)
             | Payload::Retraction(_) => {
-                serde_json::from_str::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
+                bounded::read::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
             }
             _ => None,
         };
         return Ok((RecordKind::of(payload), Facts::of(payload).with_stated(payload, stated.unwrap_or_default())));
     };
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
-    let facts: Facts = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
+    let facts: Facts = bounded::read(member("facts")).map_err(|e| invalid(e, "/facts"))?;
     if !kind.may_be_stored() {
         return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
     }
@@ -290,6 +294,9 @@ fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Inv
     Ok(checkpoint)
 }
 
+/// Values of a record's JSON outside of its payload: they are in the record itself, whose size is limited.
+const ENVELOPE_VALUES_MAX: usize = codec::RECORD_BYTES_MAX / 2;
+
 /// The members of a record's sequencing.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
 
@@ -301,12 +308,13 @@ fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -
     };
     let mut place = fields(serde_json::to_value(&defaults.place))?;
     let mut body = fields(serde_json::to_value(&defaults.body))?;
+    let bounds = Bounds::of_values(ENVELOPE_VALUES_MAX);
     for (name, raw) in members {
         if matches!(name.as_str(), "payload" | "facts" | "unknown_fields" | "record_id") {
             continue;
         }
         Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
-        let value: Value = serde_json::from_str(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
+        let value = json::value_within(raw.get(), &bounds).map_err(|e| invalid(e, &format!("/{name}")))?;
         if !value.is_null() {
             let part = if PLACE.contains(&name.as_str()) { &mut place } else { &mut body };
             part.insert(name.clone(), value);
@@ -327,96 +335,4 @@ fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -
 fn number<T: DeserializeOwned>(all: &Map<String, Value>, name: &str) -> Result<(), Invalid> {
     let value = all.get(name).cloned().unwrap_or_default();
     serde_json::from_value::<T>(value).map(drop).map_err(|e| invalid(e, &format!("/{name}")))
-}
-
-/// Returns the members without a field in the schema, as a JSON object from pointer to value. `None` without such members.
-fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
-    let taken = serde_json::to_string(record).map_err(|e| invalid(e, ""))?;
-    let taken: BTreeMap<String, &str> = json::members(&taken).map_err(|e| invalid(e, ""))?.into_iter().collect();
-    let mut left = Map::new();
-    for (name, raw) in members {
-        let at = format!("/{}", escape(name));
-        let given = json::value(raw.get()).map_err(|e| invalid(e, &at))?;
-        let there = taken.get(name).copied();
-        // A member that equals its own serialisation has no unknown members.
-        if name != "unknown_fields" && there != Some(raw.get()) {
-            let there = there.map(json::value).transpose().map_err(|e| invalid(e, &at))?;
-            let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
-            let mut found = Map::new();
-            diff(&given, there.as_ref(), &mut at.clone(), &mut found)?;
-            // Facts are derived from the payload; given facts are ignored.
-            if name != "facts" {
-                left.extend(found);
-            }
-        }
-    }
-    if let Some(raw) = members.get("unknown_fields") {
-        // Runlog printed this record. Its unknown members are kept.
-        let text: String = serde_json::from_str(raw.get()).map_err(|e| invalid(e, "/unknown_fields"))?;
-        let kept: Map<String, Value> = serde_json::from_str(&text).map_err(|e| invalid(e, "/unknown_fields"))?;
-        left.extend(kept);
-    }
-    let left = (!left.is_empty()).then(|| Value::Object(left).to_string());
-    if left.as_ref().is_some_and(|left| left.contains('\u{fffd}')) {
-        // Unknown members are kept as values: a lone surrogate would become another character, so it is refused.
-        for (name, raw) in members {
-            serde_json::from_str::<Value>(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
-        }
-    }
-    Ok(left)
-}
-
-/// The symbol that replaces unknown symbols.
-const UNRECOGNIZED: &str = "unrecognized";
-
-/// Removes a batch's records, which keep their own unknown members.
-fn without_records(mut payload: Value) -> Value {
-    if let Some(members) = payload.as_object_mut() {
-        members.remove("records");
-    }
-    payload
-}
-
-/// Collects the members, symbols and numbers of `given` that `taken` lacks. Null and an empty list count as absent.
-///
-/// Errors: an array in place of an object, which serde reads as the members in the order of the source.
-fn diff(
-    given: &Value,
-    taken: Option<&Value>,
-    pointer: &mut String,
-    left: &mut Map<String, Value>,
-) -> Result<(), Invalid> {
-    match (given, taken) {
-        (Value::Null, None) => {}
-        (Value::Array(items), None) if items.is_empty() => {}
-        (_, None) => {
-            left.insert(pointer.clone(), given.clone());
-        }
-        (Value::Object(given), Some(Value::Object(taken))) => {
-            for (name, value) in given {
-                let length = pointer.len();
-                pointer.push('/');
-                pointer.push_str(&escape(name));
-                diff(value, taken.get(name), pointer, left)?;
-                pointer.truncate(length);
-            }
-        }
-        (Value::Array(given), Some(Value::Array(taken))) => {
-            for (index, value) in given.iter().enumerate() {
-                let length = pointer.len();
-                pointer.push_str(&format!("/{index}"));
-                diff(value, taken.get(index), pointer, left)?;
-                pointer.truncate(length);
-            }
-        }
-        (Value::Array(_), Some(Value::Object(_))) => return Err(invalid("an array, not an object", pointer)),
-        (Value::String(given), Some(Value::String(taken))) if taken == UNRECOGNIZED && given != taken => {
-            left.insert(pointer.clone(), Value::String(given.clone()));
-        }
-        (Value::Number(given), Some(Value::Number(taken))) if given != taken => {
-            left.insert(pointer.clone(), Value::Number(given.clone()));
-        }
-        _ => {}
-    }
-    Ok(())
 }

@@ -4,9 +4,12 @@ use crate::{
     canonical,
     datum::{Datum, Input, Malformed, put_bytes},
 };
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use bounded::Bounds;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, value::RawValue};
 use std::{fmt, sync::Arc};
+
+pub(crate) mod bounded;
 
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
@@ -66,6 +69,63 @@ pub fn value(text: &str) -> Result<Value, serde_json::Error> {
         Some(replaced) => plain(&replaced),
         None => Err(error),
     })
+}
+
+/// Checks a JSON text for what [`value`] refuses, without memory for its values.
+pub fn check_value(text: &str) -> Result<(), serde_json::Error> {
+    check_plain(text).or_else(|error| match without_lone_surrogates(text) {
+        Some(replaced) => check_plain(&replaced),
+        None => Err(error),
+    })
+}
+
+/// Like [`check_value`], and refuses lone surrogates.
+pub(crate) fn check_plain(text: &str) -> Result<(), serde_json::Error> {
+    serde_json::from_str(text).map(|Readable| ())
+}
+
+/// Parses a value like [`value`], but refuses lone surrogates and values beyond `bounds`.
+pub(crate) fn value_within(text: &str, bounds: &Bounds) -> Result<Value, serde_json::Error> {
+    bounded::within(text, bounds).map(|Plain(value)| value)
+}
+
+/// The first items of a JSON array, and the number of all its items.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    /// The texts of the first items.
+    pub first: Vec<&'a RawValue>,
+    /// The number of items.
+    pub count: usize,
+}
+
+/// Returns the first `max` items of a JSON array. Further items are counted, and need no memory.
+///
+/// Errors: the text is not a JSON array.
+pub fn items(text: &str, max: usize) -> Result<Items<'_>, serde_json::Error> {
+    struct Each(usize);
+    impl<'de> Visitor<'de> for Each {
+        type Value = Items<'de>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Items<'de>, A::Error> {
+            let mut first = Vec::new();
+            while first.len() < self.0
+                && let Some(item) = items.next_element::<&RawValue>()?
+            {
+                first.push(item);
+            }
+            let mut count = first.len();
+            while count >= self.0 && items.next_element::<IgnoredAny>()?.is_some() {
+                count += 1;
+            }
+            Ok(Items { first, count })
+        }
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let items = serde::Deserializer::deserialize_seq(&mut json, Each(max))?;
+    json.end()?;
+    Ok(items)
 }
 
 /// Returns the members of a JSON object, each as its name and its value's text, in their order. Repeated names are
@@ -149,6 +209,48 @@ impl<'de> Visitor<'de> for AsItIs {
             all.insert(name, member);
         }
         Ok(Value::Object(all))
+    }
+}
+
+/// A value that was parsed and dropped.
+struct Readable;
+
+impl<'de> serde::Deserialize<'de> for Readable {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = Self;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
     }
 }
 

@@ -322,7 +322,7 @@ macro_rules! payloads {
                 #[derive(Deserialize)]
                 struct Tag<'a> { #[serde(rename = "type", borrow)] tag: std::borrow::Cow<'a, str> }
                 match &*serde_json::from_str::<Tag<'_>>(raw.get())?.tag {
-                    $($tag => serde_json::from_str(raw.get()).map(Self::$name),)*
+                    $($tag => json::bounded::read(raw.get()).map(Self::$name),)*
                     other => Err(serde::de::Error::custom(format!("unknown payload type {other:?}"))),
                 }
             }

@@ -18,6 +18,7 @@ use runlog_schemas::{
     answer::{Appended, Claim, ErrorKind},
     draft::Draft,
     id::{RecordId, RunId, WriterSeq},
+    json::{self, Items},
     judge::lifecycle::LifecycleStatus,
     payload::{Payload, PayloadType},
     record::{Facts, JournalRecord, RecordKind},
@@ -90,10 +91,12 @@ pub(super) async fn append(
     let (body, _room) = app.body(request, ask.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let many = body.trim_start().starts_with('[');
-    let texts: Vec<Box<RawValue>> = if many {
-        serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?
+    let not_json = |error: serde_json::Error| invalid(format!("the body is not JSON: {error}"));
+    // More records than the limit are only counted: they could need 24 times the memory of the body.
+    let Items { first: texts, count } = if many {
+        json::items(&body, RECORDS_MAX).map_err(not_json)?
     } else {
-        vec![serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?]
+        Items { first: vec![serde_json::from_str::<&RawValue>(&body).map_err(not_json)?], count: 1 }
     };
     if many && !also.is_empty() {
         return Err(Error::new(
@@ -105,8 +108,8 @@ pub(super) async fn append(
         // Reading an outcome needs the same scope.
         app.caller().require(Scope::ReadMeta)?;
     }
-    if texts.len() > RECORDS_MAX {
-        let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
+    if count > RECORDS_MAX {
+        let message = format!("{count} records in one request, more than {RECORDS_MAX}");
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));

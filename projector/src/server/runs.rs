@@ -174,7 +174,7 @@ pub(super) async fn lookup(
         (Some(args), None) => {
             let fingerprint = Fingerprint::of_call(&query.tool, &args).map_err(|error| invalid(&error))?;
             // Refuses integers beyond the range of a double, as an append does.
-            json::value(&args).map_err(|error| invalid(&error))?;
+            json::check_value(&args).map_err(|error| invalid(&error))?;
             fingerprint
         }
         (None, Some(fingerprint)) => fingerprint,

@@ -1,9 +1,14 @@
 //! Warns of unknown members and values of a posted record, and of empty keys. They are kept and have no effect; most are
 //! mistakes.
 
-use super::{Draft, UNRECOGNIZED};
-use crate::{answer::Warning, payload::Payload, record::JournalRecord};
-use serde_json::{Map, Value};
+use super::{Draft, ENVELOPE_VALUES_MAX, unknown::UNRECOGNIZED};
+use crate::{
+    answer::Warning,
+    json::{self, bounded::Bounds},
+    payload::Payload,
+    record::JournalRecord,
+};
+use serde_json::Value;
 
 /// Largest number of warnings of one record. Further warnings are omitted.
 const WARNINGS_MAX: usize = 64;
@@ -45,9 +50,11 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
         warn(pointer, "an empty key, which counts as none".to_owned());
     }
     if let Some(kept) = &record.body.unknown_fields
-        && let Ok(kept) = serde_json::from_str::<Map<String, Value>>(kept)
+        && let Ok(Value::Object(kept)) = json::value(kept)
     {
-        let taken = serde_json::to_value(record).unwrap_or_default();
+        // Values of a large payload would need many times its memory. Without them, an unknown value is an unknown member.
+        let taken = serde_json::to_string(record).unwrap_or_default();
+        let taken = json::value_within(&taken, &Bounds::of_values(ENVELOPE_VALUES_MAX)).unwrap_or_default();
         // A skip's JSON names the partition beside the payload: the record's destination, not part of the record.
         let addressed = |pointer: &str| pointer == "/partition" && record.body.record_kind.of_partition();
         for (pointer, given) in kept.into_iter().filter(|(pointer, _)| !addressed(pointer)) {

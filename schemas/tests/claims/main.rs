@@ -9,6 +9,7 @@ mod evolution;
 mod examples;
 mod golden;
 mod hostile;
+mod hostile_drafts;
 mod oracle;
 mod round_trips;
 mod stored;

@@ -67,7 +67,7 @@ impl Projector {
             let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
             return Err(if pending { blind() } else { not_pending(before) });
         }
-        let result = resolution.result.as_ref().map(|result| json::value(result.as_str())).transpose();
+        let result = resolution.result.as_ref().map(|result| json::check_value(result.as_str())).transpose();
         result.map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("the result is not JSON that clients can read: {error}"))
         })?;

@@ -207,7 +207,10 @@ async fn check_url_text(request: Request, next: middleware::Next) -> Response {
 
 /// Decodes the percent escapes of a part of a URL.
 fn decode_percent(text: &str) -> Vec<u8> {
-    let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    // Without the check of the digits, the parser would accept a sign.
+    let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let digit =
+        |at: usize| text.get(at..at + 2).filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
     while let Some(byte) = text.as_bytes().get(at) {
         let escaped = if *byte == b'%' { digit(at + 1) } else { None };
@@ -440,10 +443,16 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
 /// Parses a request's body, whatever its content type.
 fn parsed<T: DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
-    if let Some(pointer) = canonical::repeated_member(body) {
-        return Err(invalid(&format!("two members of one object have this name, at {pointer:?}")));
+    unambiguous(body).map_err(|error| invalid(&error))
+}
+
+/// Parses an object like [`object`]. Refuses two members of one name, because readers differ in which member they use.
+fn unambiguous<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    if let Some(pointer) = canonical::repeated_member(text) {
+        let message = format!("two members of one object have this name, at {pointer:?}");
+        return Err(serde_json::Error::custom(message));
     }
-    object(body).map_err(|error| invalid(&error))
+    object(text)
 }
 
 /// Parses an object. Serde reads an array as well: its items as the members, in the order of the source.

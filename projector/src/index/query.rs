@@ -101,7 +101,7 @@ fn zone(text: &str) -> Option<(&str, i64)> {
         b'-' => -1,
         _ => return None,
     };
-    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes) = offset[1..].split_once(':').filter(|(hours, _)| hours.len() == 2)?;
     let (hours, minutes): (i64, i64) = (number(hours)?, number(minutes)?);
     (hours < 24 && minutes < 60).then_some((local, ahead * (hours * 60 + minutes)))
 }
@@ -353,4 +353,35 @@ pub(crate) fn foreign_cursor() -> Error {
 /// Parses a number of digits only: the standard library's parsers accept a sign.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_the_form_of_rfc_3339_alone() {
+        let at = |text: &str| parse_time(text).ok();
+        assert_eq!(at("1970-01-01T01:00:01.5+01:00"), Some(1500));
+        assert_eq!(at("1970-01-01T00:30:00+00:31"), None, "before 1970");
+        assert_eq!(at("9999-12-31T23:59:59-23:59"), Some(253_402_387_139_000));
+        for text in [
+            "",
+            "Z",
+            "+00:00",
+            "é+0:000",
+            "2026-11-22",
+            "2026-11-22T10:00:00",
+            "2026-11-22T10:00:00ZZ",
+            "2026-11-22T10:00:00Z+00:00",
+            "2026-11-22T10:00:00+1:000",
+            "2026-11-22T10:00:00+0100",
+            "2026-11-22T10:00:00+24:00",
+            "2026-11-22T10:00:00+00:60",
+            "2026-11-22T10:00:00++0:00",
+            "2026-11-22T10:00:00é0:00",
+        ] {
+            assert_eq!(at(text), None, "{text}");
+        }
+    }
 }

@@ -132,6 +132,7 @@ mod tests {
     #[test]
     fn the_run_is_named_as_it_is_and_not_as_the_url_writes_it() {
         assert_eq!(run("/v1/runs/a%2Fb%20c/records").as_deref(), Some("a/b c"));
+        assert_eq!(run("/v1/runs/a%+fb%/records").as_deref(), Some("a%+fb%"), "no digits, so no escape");
         assert_eq!((run("/v1/runs"), run("/v1/runs/"), run("/v1/journal")), (None, None, None));
     }
 }

@@ -4,10 +4,11 @@
 //! of an RSA key cannot serve as an HMAC secret.
 
 use super::identities::Algorithm;
+use crate::server::{object, unambiguous};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// Keys of a set.
@@ -47,7 +48,7 @@ pub(super) enum Malformed {
 
 #[derive(Deserialize)]
 struct Jwks {
-    keys: Vec<Value>,
+    keys: Vec<Box<RawValue>>,
 }
 
 /// A published key, with the members that are read here.
@@ -112,13 +113,13 @@ fn decode_unsigned(text: &Option<String>) -> Option<Vec<u8>> {
 impl KeySet {
     /// Parses a set. Omits keys without a `kid`, or for other purposes.
     pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
-        let set: Jwks = serde_json::from_str(text).map_err(Malformed::Json)?;
+        let set: Jwks = unambiguous(text).map_err(Malformed::Json)?;
         if set.keys.len() > KEYS_MAX {
             return Err(Malformed::TooMany);
         }
         let mut keys: Vec<(String, Arc<Key>)> = Vec::new();
         for jwk in set.keys {
-            let jwk: Jwk = serde_json::from_value(jwk).map_err(Malformed::Json)?;
+            let jwk: Jwk = object(jwk.get()).map_err(Malformed::Json)?;
             let (Some(kid), Some(algorithm)) = (jwk.kid.clone(), jwk.algorithm()) else { continue };
             match jwk.key(algorithm) {
                 Ok(_) if keys.iter().any(|(other, key)| *other == kid && key.algorithm() == algorithm) => {
@@ -173,7 +174,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const P256: &str = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
 
@@ -250,6 +251,8 @@ mod tests {
             (es256(json!({ "x": "AQ" })), "32 bytes"),
             (es256(json!({ "y": null })), "32 bytes"),
             (es256(json!({ "x": format!("{P256}=") })), "32 bytes"),
+            // The last digit of 43 has two bits that encode nothing.
+            (es256(json!({ "x": P256.replace("VEU", "VEV") })), "32 bytes"),
             (rsa, "2048"),
         ] {
             let error = parsed(&[key]).unwrap_err().to_string();
@@ -257,5 +260,23 @@ mod tests {
         }
         assert!(parsed(&[es256(json!({})), es256(json!({}))]).unwrap_err().to_string().contains("same"));
         assert!(matches!(KeySet::parse("{}"), Err(Malformed::Json(_))));
+    }
+
+    #[test]
+    fn a_set_that_readers_could_read_differently_is_refused() {
+        let key = es256(json!({})).to_string();
+        let set = |keys: &str| KeySet::parse(&format!("{{\"keys\":{keys}}}"));
+        assert_eq!(set(&format!("[{key}]")).unwrap().len(), 1);
+        for twice in [
+            key.replace("\"kid\":", "\"kid\":\"b\",\"kid\":"),
+            key.replace("\"kid\":", "\"x5c\":[],\"x5c\":[\"\"],\"kid\":"),
+        ] {
+            let refused = set(&format!("[{twice}]")).unwrap_err();
+            let why = runlog_schemas::answer::with_causes(&refused);
+            assert!(why.contains("two members"), "{twice}: {why}");
+        }
+        let in_order = json!(["EC", "a", null, null, null, "P-256", P256, P256, null, null]);
+        assert!(matches!(set(&format!("[{in_order}]")), Err(Malformed::Json(_))), "an array of the members' values");
+        assert!(matches!(KeySet::parse(&format!("[[{key}]]")), Err(Malformed::Json(_))));
     }
 }

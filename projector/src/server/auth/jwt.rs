@@ -13,9 +13,10 @@ use super::{
     identities::{Algorithm, Issuer},
     jwks::Key,
 };
+use crate::server::unambiguous;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use runlog_schemas::json;
+use serde::{Deserialize, de::IgnoredAny};
 
 /// The longest JWT, bytes.
 pub(super) const JWT_BYTES_MAX: usize = 16 << 10;
@@ -56,13 +57,16 @@ struct Header {
     kid: String,
     typ: Option<String>,
     /// Extensions that a reader must understand; this reader understands none.
-    crit: Option<Value>,
+    crit: Option<IgnoredAny>,
 }
 
 impl Header {
     /// Compares media types: case does not matter, and `application/` may be left out (RFC 7515, section 4.1.9).
     fn is_of_type(&self, wanted: &str) -> bool {
-        let short = |text: &str| text.to_ascii_lowercase().trim_start_matches("application/").to_owned();
+        let short = |text: &str| {
+            let text = text.to_ascii_lowercase();
+            text.strip_prefix("application/").map(str::to_owned).unwrap_or(text)
+        };
         self.typ.as_deref().is_some_and(|typ| short(typ) == short(wanted))
     }
 }
@@ -87,8 +91,8 @@ enum Audience {
 pub(super) struct Jwt<'t> {
     header: Header,
     claims: Claims,
-    /// All claims, to look up the subject claim.
-    all: Map<String, Value>,
+    /// The text of the claims, to look up the subject claim.
+    text: String,
     /// The signed text.
     message: &'t str,
     signature: Vec<u8>,
@@ -111,11 +115,13 @@ impl<'t> Jwt<'t> {
         let (message, signature) = token.rsplit_once('.').ok_or(Refused::Malformed)?;
         let (header, claims) = message.split_once('.').ok_or(Refused::Malformed)?;
         // base64 has no dot, so the signature rejects a fourth part.
-        let (header, all): (Header, Map<String, Value>) = (json(header)?, json(claims)?);
+        let (header, text) = (text(header)?, text(claims)?);
+        let header: Header = unambiguous(&header).map_err(|_| Refused::Malformed)?;
+        let claims: Claims = unambiguous(&text).map_err(|_| Refused::Malformed)?;
         if header.crit.is_some() {
             return Err(Refused::Malformed);
         }
-        Ok(Self { header, claims: json(claims)?, all, message, signature: bytes(signature)? })
+        Ok(Self { header, claims, text, message, signature: bytes(signature)? })
     }
 
     /// The issuer that the JWT claims.
@@ -138,6 +144,13 @@ impl<'t> Jwt<'t> {
         if !key.verifies(self.message.as_bytes(), &self.signature) {
             return Err(Refused::Signature);
         }
+        self.claims_at(issuer, now_millis)
+    }
+
+    /// Checks the claims of a JWT whose signature is verified.
+    ///
+    /// Errors: the first defect.
+    pub(super) fn claims_at(&self, issuer: &Issuer, now_millis: u64) -> Result<Verified, Refused> {
         if self.claims.iss != issuer.issuer {
             return Err(Refused::Issuer);
         }
@@ -160,8 +173,15 @@ impl<'t> Jwt<'t> {
         {
             return Err(Refused::NotYetValid);
         }
-        let subject = self.all.get(&issuer.subject_claim).and_then(Value::as_str).ok_or(Refused::Subject)?;
-        Ok(Verified { subject: subject.to_owned(), expires_millis })
+        let subject = self.claim(&issuer.subject_claim).ok_or(Refused::Subject)?;
+        Ok(Verified { subject, expires_millis })
+    }
+
+    /// The value of a claim that is a string.
+    fn claim(&self, name: &str) -> Option<String> {
+        let claims = json::members(&self.text).ok()?;
+        let (_, value) = claims.iter().find(|(own, _)| own == name)?;
+        serde_json::from_str(value).ok()
     }
 }
 
@@ -169,8 +189,8 @@ fn bytes(part: &str) -> Result<Vec<u8>, Refused> {
     BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| Refused::Malformed)
 }
 
-fn json<T: DeserializeOwned>(part: &str) -> Result<T, Refused> {
-    serde_json::from_slice(&bytes(part)?).map_err(|_| Refused::Malformed)
+fn text(part: &str) -> Result<String, Refused> {
+    String::from_utf8(bytes(part)?).map_err(|_| Refused::Malformed)
 }
 
 /// Converts RFC 7519's `NumericDate`: seconds since the Unix epoch, perhaps with a fraction.
@@ -179,4 +199,64 @@ fn millis(seconds: f64) -> Result<u64, Refused> {
         return Err(Refused::Malformed);
     }
     Ok((seconds * 1000.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"alg":"ES256","kid":"k","typ":"application/at+jwt"}"#;
+    const CLAIMS: &str = r#"{"iss":"i","aud":"a","exp":1,"sub":"s","n":{"sub":"t"},"no":1}"#;
+
+    fn token(header: &str, claims: &str) -> String {
+        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        format!("{}.{}.AA", part(header), part(claims))
+    }
+
+    fn is_malformed(token: &str) -> bool {
+        Jwt::parse(token).err() == Some(Refused::Malformed)
+    }
+
+    #[test]
+    fn a_jwt_that_readers_could_read_differently_is_malformed() {
+        let good = token(HEADER, CLAIMS);
+        let jwt = Jwt::parse(&good).unwrap();
+        assert_eq!((jwt.claim("sub").as_deref(), jwt.claim("no"), jwt.claim("t")), (Some("s"), None, None));
+        assert!(jwt.header.is_of_type("at+JWT") && !jwt.header.is_of_type("jwt"));
+        let twice = HEADER.replace("application/", "application/application/");
+        assert!(!Jwt::parse(&token(&twice, CLAIMS)).unwrap().header.is_of_type("at+jwt"));
+        for (header, claims) in [
+            (HEADER, CLAIMS.replace(r#""sub":"s""#, r#""sub":"s","sub":"root""#)),
+            (HEADER, CLAIMS.replace(r#""sub":"t""#, r#""sub":"t","sub":"u""#)),
+            (HEADER, CLAIMS.replace(r#""exp":1"#, r#""exp":1,"exp":2"#)),
+            (HEADER, r#"["i","a",1,null]"#.to_owned()),
+            (r#"["ES256","k","at+jwt",null]"#, CLAIMS.to_owned()),
+            (&HEADER.replace(r#""kid":"k""#, r#""kid":"k","x":1,"x":2"#), CLAIMS.to_owned()),
+            (&HEADER.replace("ES256", "none"), CLAIMS.to_owned()),
+            (&HEADER.replace(r#""kid":"k""#, r#""kid":"k","crit":[]"#), CLAIMS.to_owned()),
+        ] {
+            assert!(is_malformed(&token(header, &claims)), "{header} {claims}");
+        }
+        // Padding, bits that encode nothing, the other alphabet, white space, and a fourth part.
+        for other in [
+            format!("{good}=="),
+            good.replace(".AA", ".AB"),
+            good.replace(".AA", ".+A"),
+            format!("{good} "),
+            format!("{good}.AA"),
+        ] {
+            assert!(is_malformed(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_time_beyond_its_range_is_malformed() {
+        assert_eq!((millis(0.0), millis(1.9999), millis(SECONDS_MAX)), (Ok(0), Ok(1999), Ok(100_000_000_000_000)));
+        for seconds in [-0.001, 1.001e11, 1e300, f64::INFINITY, f64::NAN] {
+            assert_eq!(millis(seconds), Err(Refused::Malformed), "{seconds}");
+        }
+        for exp in ["1e400", "\"1\"", "null", "NaN"] {
+            assert!(is_malformed(&token(HEADER, &CLAIMS.replace(r#""exp":1"#, &format!(r#""exp":{exp}"#)))), "{exp}");
+        }
+    }
 }

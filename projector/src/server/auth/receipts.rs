@@ -52,9 +52,14 @@ impl ReceiptKey {
     /// Whether a text is a receipt of this upload that has not expired.
     pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>, now_millis: u64) -> bool {
         let Some((expires, tag)) = receipt.split_once('.') else { return false };
-        let (Ok(expires), Some(tag)) = (expires.parse(), super::token_file::digest(tag)) else { return false };
+        let (Some(expires), Some(tag)) = (millis(expires), super::token_file::digest(tag)) else { return false };
         hmac::verify(&self.0, &signed_bytes(upload, expires), &tag).is_ok() && now_millis < expires
     }
+}
+
+/// Parses an expiry in the only form that [`ReceiptKey::issue`] writes: a receipt has one spelling.
+fn millis(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|millis: &u64| millis.to_string() == text)
 }
 
 /// Encodes each part after its length, so that different uploads have different bytes.
@@ -95,7 +100,19 @@ mod tests {
             assert!(!key.proves(&receipt, foreign, 5), "{foreign:?}");
         }
         let later = receipt.replacen(&expires.to_string(), &(expires + 1).to_string(), 1);
-        for forged in ["", ".", "5.", &later, receipt.trim_end_matches(|c: char| c.is_ascii_hexdigit())] {
+        let respelled = [format!("+{receipt}"), format!("0{receipt}"), format!("{receipt}0"), receipt.to_uppercase()];
+        let [signed, padded, longer, upper] = respelled.each_ref();
+        for forged in [
+            "",
+            ".",
+            "5.",
+            &later,
+            signed,
+            padded,
+            longer,
+            upper,
+            receipt.trim_end_matches(|c: char| c.is_ascii_hexdigit()),
+        ] {
             assert!(!key.proves(forged, upload, 5), "{forged:?}");
         }
         assert!(!ReceiptKey::new(&[2; KEY_BYTES]).proves(&receipt, upload, 5), "of another server");

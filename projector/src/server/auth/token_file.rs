@@ -15,9 +15,12 @@ use super::{
     limits::Limits,
     receipts::KEY_BYTES,
 };
-use crate::index::query::{
-    parse_time, time,
-    visible::{Malformed, RunPattern},
+use crate::{
+    index::query::{
+        parse_time, time,
+        visible::{Malformed, RunPattern},
+    },
+    server::unambiguous,
 };
 use runlog_log::private_file::{Exposure, exposure};
 use runlog_schemas::{
@@ -320,7 +323,7 @@ impl TokenFile {
     }
 
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        let file: Self = serde_json::from_str(text).map_err(|source| Error::Json { path: path.to_owned(), source })?;
+        let file: Self = unambiguous(text).map_err(|source| Error::Json { path: path.to_owned(), source })?;
         let Self { tokens, identities, issuers, .. } = &file;
         if tokens.len() > TOKENS_MAX || identities.len() > IDENTITIES_MAX || issuers.len() > ISSUERS_MAX {
             return Err(Error::TooLarge { path: path.to_owned() });
@@ -407,6 +410,7 @@ impl TokenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runlog_schemas::answer::with_causes;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn entry(scopes: &[Scope], runs: &[&str]) -> Entry {
@@ -448,6 +452,16 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = TokenFile::read(&path).unwrap_err();
             assert!(matches!(error, Error::Exposed { .. }) && error.to_string().contains("tokens.json"), "{error}");
+        }
+        let parsed = |text: &str| TokenFile::parse(text, &path).map_err(|error| with_causes(&error));
+        parsed(r#"{"tokens": [], "limits": {"*": {"streams": 1}}}"#).unwrap();
+        for (text, why) in [
+            (r#"{"tokens": [], "limits": {"*": {"streams": 1}, "*": {}}}"#, "two members"),
+            (r#"{"tokens": [], "limits": {"*": {"streams": 1, "streams": 9}}}"#, "two members"),
+            ("[{}, null, [], [], []]", "not an object"),
+        ] {
+            let refused = parsed(text).unwrap_err();
+            assert!(refused.contains(why), "{text}: {refused}");
         }
         let twice = TokenFile { tokens: [file.tokens.clone(), file.tokens].concat(), ..TokenFile::default() };
         assert!(matches!(twice.write(&path), Err(Error::Entry { number: 2, .. })));

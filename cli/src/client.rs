@@ -88,14 +88,15 @@ impl Client {
         url: &str,
         deadline: Duration,
     ) -> Result<T, Error> {
-        let (wait, until) = (deadline + GRACE, Instant::now() + BUSY_WAIT.min(deadline));
+        let (wait, begun, busy_max) = (deadline + GRACE, Instant::now(), BUSY_WAIT.min(deadline));
         let request = request.timeout(wait);
         let response = loop {
             // The body is text, which can be sent twice.
             let again = request.try_clone();
             let again = again.ok_or_else(|| Error::new(ErrorKind::Internal, "a request cannot be sent twice"))?;
             let response = again.send().await.map_err(|error| self.request_error(error, wait))?;
-            match retry_after(&response).filter(|pause| Instant::now() + *pause < until) {
+            // A server or a proxy may ask for more seconds than an instant can hold.
+            match retry_after(&response).filter(|pause| begun.elapsed().saturating_add(*pause) < busy_max) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => break response,
             }
@@ -215,6 +216,30 @@ mod tests {
             assert_eq!(error.kind().exit_code(), 3, "{error}");
         }
         client.url(&Target::run("...").path("/recovery").with("cursor", "..")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_any_length_is_no_reason_to_wait_beyond_the_limit_or_to_panic() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pauses = ["18446744073709551615", "9223372036854775807", "86400", "99999999999999999999", "-1"];
+        let server = tokio::spawn(async move {
+            for pause in pauses {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let head = format!(
+                    "HTTP/1.1 429 Busy\r\nRetry-After: {pause}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                );
+                stream.write_all(head.as_bytes()).await.unwrap();
+            }
+        });
+        let client = Client::new(&format!("http://{address}"), &Security::default()).unwrap();
+        for pause in pauses {
+            let asked = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(60)).await;
+            assert_eq!(asked.unwrap_err().kind(), ErrorKind::Usage, "{pause}");
+        }
+        server.await.unwrap();
     }
 
     #[tokio::test]

@@ -353,7 +353,7 @@ impl Session {
         let (checkpoint, mut next) =
             checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;
         let acked = appender.append(id, checkpoint.into()).await?;
-        appender.next_checkpoint_seq += 1;
+        appender.next_checkpoint_seq = appender.next_checkpoint_seq.saturating_add(1);
         next.position = Some(acked.position.clone());
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;

@@ -11,7 +11,10 @@
 
 use crate::{Auth, Config, Error, Kind};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -46,8 +49,9 @@ struct SchemaOf {
     schema: String,
     #[serde(default, rename = "schemaType")]
     schema_type: Option<String>,
+    /// Only their number matters.
     #[serde(default)]
-    references: Vec<serde_json::Value>,
+    references: Vec<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

@@ -410,7 +410,7 @@ impl RunAppender {
             } else {
                 None
             };
-            let in_batch = Position { index: acked.position.index + nth, ..acked.position.clone() };
+            let in_batch = Position { index: acked.position.index.saturating_add(nth), ..acked.position.clone() };
             positions.push(found.map_or(in_batch, |found| found.outcome.position));
         }
         Ok(positions)

@@ -301,7 +301,7 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
         RecordKind::CheckpointPrune => state.checkpoint_base = CheckpointBase::default(),
         RecordKind::LoopCheckpoint => {
             state.appender.next_checkpoint_seq =
-                state.appender.next_checkpoint_seq.max(facts.checkpoint_seq.map_or(0, |seq| seq + 1));
+                state.appender.next_checkpoint_seq.max(facts.checkpoint_seq.map_or(0, |seq| seq.saturating_add(1)));
         }
         _ => {}
     }

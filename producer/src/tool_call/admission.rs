@@ -309,7 +309,8 @@ impl Tool<'_> {
         if !pending.retry_safe {
             return Err(reconcile(self.session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
         }
-        let attempt = pending.attempts + 1;
+        // A server may send any number.
+        let attempt = pending.attempts.saturating_add(1);
         let payload =
             ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
         let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };

@@ -475,7 +475,10 @@ impl RunAppender {
             }
         };
         let known = outcome.reason.as_ref().map(OrOther::known);
-        Ok(matches!(known, None | Some(Some(Reason::Fenced | Reason::Ended | Reason::Transition))))
+        let is_kept = |reason: &Reason| {
+            matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition | Reason::NotStartedHere)
+        };
+        Ok(known.is_none_or(|reason| reason.is_some_and(is_kept)))
     }
 
     pub(crate) fn stop(&mut self, error: Error) -> Error {

@@ -272,8 +272,8 @@ async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reope
         let mut record_id = held.record_id.clone();
         let send = match landed(state, &record_id, (head, &mut *done)).await? {
             Landed::Applied => false,
-            // An operator decided how the call ended; the decision is its answer.
-            Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended)) => false,
+            // An operator decided how the call ended, or must decide: the result is evidence.
+            Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended | Reason::NotStartedHere)) => false,
             // The result was refused because of its number, and can be applied as another record.
             Landed::Refused(_) => {
                 let fresh = state.appender.config.record_id()?;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from runlog._api import RETRY_AFTER_MAX, Api, parse
 from runlog._wire import Response, Sleep
 from runlog.config import Config
@@ -35,7 +36,7 @@ def test_a_body_that_is_no_json_is_no_answer(body: bytes) -> None:
 
 @pytest.mark.parametrize("member", ["abc", [], {}, None, 1e400, True, "401", -1, 10**30])
 def test_a_problem_with_any_members_is_an_error_of_the_client(member: object) -> None:
-    problem = {name: member for name in ("kind", "status", "detail", "title", "retry_after", "record_id")}
+    problem = dict.fromkeys(("kind", "status", "detail", "title", "retry_after", "record_id"), member)
     assert isinstance(of_problem(problem), Error)
 
 

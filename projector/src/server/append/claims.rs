@@ -68,8 +68,8 @@ impl Projector {
     /// the run has another record under the record id, or another head than `only_if` names. `Unavailable` or `Stale`
     /// if the claim may be in the log: repeat the same request to find out.
     ///
-    /// Records of other writers can be applied between the comparison with `only_if` and the append. Another claim
-    /// cannot: of two claims for one epoch, one is lost.
+    /// A record that another server appends, or that brings its own numbers, can be applied between the comparison with `only_if`
+    /// and the append. Another claim cannot: of two claims for one epoch, one is lost.
     ///
     /// Cancellation: the claim continues in its own task.
     pub(in crate::server) async fn claim(
@@ -102,6 +102,14 @@ impl Projector {
             Some(record_id) => {
                 let earlier = || format!("an earlier copy of claim {record_id}");
                 Some(self.claim_locks.lock(record_id.as_str(), left(), earlier).await?)
+            }
+        };
+        // Appends that this server numbers wait for the run's lock. None of them lands between the comparison and the claim.
+        let _no_append = match &body.only_if {
+            None => None,
+            Some(_) => {
+                let earlier = || format!("an earlier append to run {run_id}");
+                Some(self.run_locks.lock(run_id.as_str(), left(), earlier).await?)
             }
         };
         self.wait(partition, Consistency::Latest, left()).await?;

@@ -376,7 +376,8 @@ fn served(scenario: &mut Scenario<'_>) -> Checked {
     let unsigned = json!({"decision": "give_up"}).to_string();
     scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
     let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
-    let decided = scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
+    let decided =
+        scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
     let again = scenario.post(target(), body)?;
     run.note_position(&decided);
     status(scenario, &run, "failed").needs("resolved_give_up")?;

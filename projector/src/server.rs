@@ -209,8 +209,7 @@ async fn check_url_text(request: Request, next: middleware::Next) -> Response {
 fn decode_percent(text: &str) -> Vec<u8> {
     // Without the check of the digits, the parser would accept a sign.
     let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let digit =
-        |at: usize| text.get(at..at + 2).filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let digit = |at: usize| text.get(at..at + 2).filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
     while let Some(byte) = text.as_bytes().get(at) {
         let escaped = if *byte == b'%' { digit(at + 1) } else { None };
@@ -434,7 +433,9 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
         features: Feature::ALL
             .iter()
             .copied()
-            .filter(|feature| app.0.shared.config.writes_basis() || !matches!(feature, Feature::Bases | Feature::Commitments))
+            .filter(|feature| {
+                app.0.shared.config.writes_basis() || !matches!(feature, Feature::Bases | Feature::Commitments)
+            })
             .map(OrOther::from)
             .collect(),
     })

@@ -233,7 +233,8 @@ impl<'a> Envelope<'a> {
         let only_own = if has_only_own { end - ONLY_OWN_BYTES } else { end };
         let proof = if has_proof { second - PROOF_BYTES..second } else { only_own..only_own };
         let null = |is_cut| if is_cut { [0].as_slice() } else { &[] };
-        let parts = [self.content_at..proof.start, proof.end..only_own, last..self.payload_at].map(|at| &self.datum[at]);
+        let parts =
+            [self.content_at..proof.start, proof.end..only_own, last..self.payload_at].map(|at| &self.datum[at]);
         let [before, between, after] = parts;
         let payload = self.payload_hash();
         ContentHash(Sha256::of_parts(&[before, null(has_proof), between, null(has_only_own), after, &payload.0]))

@@ -134,7 +134,10 @@ fn delivery(offset: u64, value: Vec<u8>) -> Delivery {
 /// Folds the deliveries into a store.
 fn folded<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> Step {
     let journal = meta::Journal { journal_id: "instructions".into(), partitions: 1 };
-    Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry)).unwrap().apply_batch(deliveries).unwrap()
+    Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry))
+        .unwrap()
+        .apply_batch(deliveries)
+        .unwrap()
 }
 
 impl Prepared {

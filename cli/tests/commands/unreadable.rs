@@ -101,6 +101,9 @@ fn a_skip_can_be_published_as_a_record() {
     assert_eq!(Server::start(&data, &[]).signal("TERM"), 0);
     let offset = append(&data, 3, [&[0xc3, 0x01], [0u8; 8].as_slice()].concat());
     let server = Server::start(&data, &[]);
+    // A server is ready before it has read the log's last records.
+    let effects = server.ask(&["effects", "--consistency", "latest"]).is(0);
+    assert_eq!(effects["unavailable_partitions"], json!([3]));
     assert_eq!(server.ask(&["doctor"]).code, 1);
     let skip = json!({"partition": 3, "payload": {"type": "skip", "offset": offset, "who": "me", "why": "foreign"}});
     assert_eq!(server.publish(&skip.to_string()).is(0)["outcome"], "applied");

@@ -83,7 +83,9 @@ pub fn parse_time(text: &str) -> Result<i64, Error> {
         let message = format!("{text:?} is not a time of RFC 3339 from 1970 on, such as 2026-11-22T10:00:00Z");
         Error::new(ErrorKind::Usage, message)
     };
-    let (local, ahead_minutes) = zone(text).ok_or_else(usage)?;
+    // The parser of the local part accepts text after a `Z`.
+    let ends_in_digit = |(local, _): &(&str, i64)| local.ends_with(|last: char| last.is_ascii_digit());
+    let (local, ahead_minutes) = zone(text).filter(ends_in_digit).ok_or_else(usage)?;
     let at = humantime::parse_rfc3339(&format!("{local}Z")).map_err(|error| usage().because(error))?;
     let since = at.duration_since(std::time::UNIX_EPOCH).map_err(|error| usage().because(error))?;
     let millis = i64::try_from(since.as_millis()).map_err(|error| usage().because(error))?;

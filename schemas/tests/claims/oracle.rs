@@ -174,7 +174,8 @@ fn a_record_that_is_numbered_again_is_one_of_version_2_with_the_same_content() {
 #[test]
 fn the_secret_of_a_claim_is_in_its_bytes_and_in_no_text() {
     let claim = RunClaim { writer_id: "w".parse().unwrap(), epoch: 2.into(), claimed_by: String::new() };
-    let mut record = JournalRecord::new("run".parse::<RunId>().unwrap().borrow(), "claim".parse().unwrap(), "agent", claim.into());
+    let mut record =
+        JournalRecord::new("run".parse::<RunId>().unwrap().borrow(), "claim".parse().unwrap(), "agent", claim.into());
     record.body.facts.commitment = Some(Sha256::of(b"next"));
     record.body.facts.shown = Some(Secret::new([0xab; 32]));
     let framed = codec::encode(&record);

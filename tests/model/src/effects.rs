@@ -374,7 +374,8 @@ fn not_started_here(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -
     if !limited || effect.kind != KINDS[0] || effect.last_epoch >= run.handle_since(rules) {
         return false;
     }
-    let any_handle = rules.fires(Rule::UncommittedStart, !effect.committed) || rules.fires(Rule::Observed, effect.observed);
+    let any_handle =
+        rules.fires(Rule::UncommittedStart, !effect.committed) || rules.fires(Rule::Observed, effect.observed);
     rules.fires(Rule::NotStartedHere, !any_handle)
 }
 

@@ -227,7 +227,8 @@ impl Run {
         let (mut since, mut before) = (0, None);
         for claim in self.of_type("run_claim") {
             let fact = |name: &str| text(&claim.record, &format!("/facts/{name}"));
-            let same = before.is_some_and(|commitment| hashes::commitment(fact("shown")).as_deref() == Some(commitment));
+            let same =
+                before.is_some_and(|commitment| hashes::commitment(fact("shown")).as_deref() == Some(commitment));
             if !rules.fires(Rule::SecretShown, same) {
                 since = number(&claim.record, "/writer_epoch");
             }

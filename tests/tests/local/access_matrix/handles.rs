@@ -81,7 +81,8 @@ async fn a_result_of_another_handles_call_is_kept_as_evidence_and_ends_nothing()
         dead.start(call, &json!({})).await;
     }
     // Other secrets, a secret without a commitment, and none.
-    for claim in [json!({ "commitment": commitment(2), "shown": secret(3) }), json!({ "shown": secret(2) }), json!({})] {
+    for claim in [json!({ "commitment": commitment(2), "shown": secret(3) }), json!({ "shown": secret(2) }), json!({})]
+    {
         let thief = Handle::claim(&site, AGENT, &claim).await;
         let id = |text: &str| format!("{text} by {}", thief.epoch);
         assert_eq!(thief.append(&id("paid"), &completed("paid"), &Value::Null).await, "not_started_here");
@@ -158,8 +159,8 @@ async fn no_answer_contains_a_shown_secret() {
         "/v1/runs/acme%2F1/records",
         "/v1/runs/acme%2F1/records?whole=true&order=desc",
         "/v1/runs/acme%2F1/recovery",
-        "/v1/runs/acme%2F1/tail?until_end=true&whole=true",
-        "/v1/anomalies?whole=true",
+        "/v1/runs/acme%2F1/tail?until_end=true&raw=true",
+        "/v1/anomalies",
         "/v1/events",
         "/v1/indices/runs/changes?until_end=true",
         "/v1/indices/records/changes?until_end=true",

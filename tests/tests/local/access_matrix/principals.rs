@@ -44,7 +44,11 @@ async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
     let changes = events("/v1/indices/records/changes?until_end=true").await;
     let decided = |lines: Vec<Value>| {
         let named = |line: &Value| line["payload_type"] == "effect_resolution" || line["payload_type"] == "retraction";
-        lines.into_iter().filter(named).map(|line| (line["principal"].clone(), line["principal_verified"].clone())).collect::<Vec<_>>()
+        lines
+            .into_iter()
+            .filter(named)
+            .map(|line| (line["principal"].clone(), line["principal_verified"].clone()))
+            .collect::<Vec<_>>()
     };
     let records = decided(records.as_array().unwrap().clone());
     assert_eq!(records, decided(tail));

@@ -161,7 +161,7 @@ async fn no_answer_contains_a_shown_secret() {
         "/v1/runs/acme%2F1/recovery",
         "/v1/runs/acme%2F1/tail?until_end=true&raw=true",
         "/v1/anomalies",
-        "/v1/events",
+        "/v1/events?run=acme%2F1",
         "/v1/indices/runs/changes?until_end=true",
         "/v1/indices/records/changes?until_end=true",
         "/v1/indices/anomalies/changes?until_end=true",

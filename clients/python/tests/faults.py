@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from runlog._drive import AsyncHttp, SyncHttp
+from runlog._http import AsyncHttp, SyncHttp
 from runlog._wire import NoResponse, Request, Response
 from runlog.config import Config
 

@@ -16,7 +16,7 @@ from langgraph.graph.message import add_messages
 
 from conftest import command
 from runlog import Config, Fenced
-from runlog._drive import AsyncHttp
+from runlog._http import AsyncHttp
 from runlog.langgraph import RunlogSaver
 
 

@@ -9,7 +9,7 @@ import pytest
 import runlog
 from faults import Interrupted
 from runlog import Config, sync
-from runlog._drive import AsyncHttp
+from runlog._http import AsyncHttp
 from runlog.aio import Runlog
 
 

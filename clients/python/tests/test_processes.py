@@ -133,7 +133,7 @@ def test_a_superseded_handle_runs_no_effect_and_says_so(url, run_id):
 @pytest.mark.parametrize("reads_back", [True, False])
 def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_here(url, run_id, key, reads_back):
     from runlog import Config
-    from runlog._drive import SyncHttp
+    from runlog._http import SyncHttp
     from runlog.sync import Runlog
 
     class TakenOver(SyncHttp):
@@ -167,7 +167,7 @@ def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_her
 def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, run_id, reads_back, monkeypatch):
     """Ids are random. Here they follow from what the process does, as those of other clients may."""
     from runlog import Config
-    from runlog._drive import SyncHttp
+    from runlog._http import SyncHttp
     from runlog.sync import Runlog
 
     class BesideAnOlderServer(SyncHttp):
@@ -358,7 +358,7 @@ def test_the_trace_context_goes_with_the_records(url, run_id):
     seen = []
 
     from runlog import Config
-    from runlog._drive import SyncHttp
+    from runlog._http import SyncHttp
     from runlog.sync import Runlog
 
     class Recording(SyncHttp):

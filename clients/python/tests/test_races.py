@@ -15,7 +15,8 @@ import runlog
 from conftest import command
 from faults import Interrupted
 from runlog import Config, Error, Fenced, ReconcileRequired, Unavailable, sync
-from runlog._drive import SyncDriver, SyncHttp
+from runlog._drive import SyncDriver
+from runlog._http import SyncHttp
 from runlog._wire import Acquire, Perform
 from test_processes import run_agent, start
 

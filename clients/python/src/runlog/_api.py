@@ -7,40 +7,35 @@ are in the log once, whatever the outcome of the first try.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from ._clock import SentAt
 from ._json import Json, element_texts, encode, member_text
+from ._servers import Servers, Tries
 from ._wire import NoResponse, Request, Response, Sleep, Steps
 from .config import Config
 from .errors import (
+    Action,
     Error,
-    Forbidden,
     Happened,
     Internal,
     NotFound,
     Overloaded,
-    Stale,
     TooLarge,
-    Unauthenticated,
     Unavailable,
     Usage,
     of_problem,
-)
+)  # fmt: skip
 
+T = TypeVar("T")
 Object = dict[str, Any]
 
-PAUSE_MIN = 0.05
-PAUSE_MAX = 1.0
 RETRY_AFTER_MAX = 86_400.0
 """The most seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
-SLACK = 5.0
-"""The client waits this much longer than the deadline that it sends to the server."""
 RECOVERY_PAGE = 1000
-_NOTHING_APPENDED = frozenset(("usage", "invalid", "too_large", "missing_content", "overloaded", "reconcile_required"))
+_JSON = {"content-type": "application/json"}
 _LATER = frozenset((408, 425, 429))
 
 
@@ -83,53 +78,75 @@ def parse(response: Response, server: str) -> Any:
     cut_off = 200 <= response.status < 300
     if response.status >= 500 or response.status in _LATER or cut_off:
         raise Unavailable(message)
-    raise Internal(message)
+    raise Internal(f"{message}; check the server's URL", action=Action.FIX_THE_INPUT)
 
 
 class Api:
-    """Requests to one server."""
+    """Requests to the servers of a connection."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._features: frozenset[str] | None = None
+        self.servers = Servers(config)
 
     def features(self) -> Steps[frozenset[str]]:
-        """The server's features, requested once."""
-        if self._features is None:
-            journal: Object = yield from self.get("/v1/journal")
-            self._features = frozenset(journal.get("features", ()))
-        return self._features
+        """The current server's features, requested once."""
+        journal = self.servers.journal
+        if journal is None:
+            journal = yield from self._tried(self._identified, self.config.deadline)
+        return frozenset(journal.get("features", ()))
 
-    def _once(self, request: Request, text: bool = False) -> Steps[Any]:
+    def _identified(self, seconds: float) -> Steps[Object]:
+        """The current server's answer about its journal, in one try."""
+        if self.servers.journal is None:
+            request = self.servers.request("GET", "/v1/journal", seconds)
+            try:
+                self.servers.identify((yield from self._answer(request)))
+            except Error as error:
+                error.happened = Happened.NOTHING
+                raise
+        journal = self.servers.journal
+        assert journal is not None
+        return journal
+
+    def _tried(self, once: Callable[[float], Steps[T]], seconds: float) -> Steps[T]:
+        """Tries until there is an answer, a final error, or the deadline. `once` gets the seconds of a try."""
+        tries = Tries(self.servers, seconds)
+        while True:
+            left = tries.seconds()
+            try:
+                if self.servers.must_be_identified:
+                    yield from self._identified(left)
+                return (yield from once(left))
+            except Error as error:
+                pause = tries.failed(error)
+            yield Sleep(pause)
+
+    def _answer(self, request: Request, text: bool = False) -> Steps[Any]:
         try:
             response = yield request
         except NoResponse as error:
-            where = f"no answer from {self.config.url}: {error.why}; is `runlog serve` running there?"
-            unavailable = Unavailable(where)
-            unavailable.happened = Happened.UNKNOWN if error.sent else Happened.NOTHING
-            raise unavailable from error
+            raise self.servers.no_answer(request.server, error) from error
         try:
-            answer = parse(response, self.config.url)
-            return (answer, response.body.decode()) if text else answer
-        except Overloaded as error:
-            error.problem = {**error.problem, "retry_after": _seconds(response.headers.get("retry-after"))}
+            answer = parse(response, request.server)
+        except Error as error:
+            self.servers.answered = self.servers.answered or bool(error.problem)
+            if isinstance(error, Overloaded):
+                error.problem = {**error.problem, "retry_after": _seconds(response.headers.get("retry-after"))}
             raise
+        self.servers.answered = True
+        return (answer, response.body.decode()) if text else answer
 
     def get(self, path: str, seconds: float | None = None, *, text: bool = False) -> Steps[Any]:
         """Sends a query, and repeats it until the deadline. With `text`, returns the answer and its text."""
-        ends = time.monotonic() + (self.config.deadline if seconds is None else seconds)
-        pause = PAUSE_MIN
-        while True:
-            left = max(0.1, ends - time.monotonic())
-            asked = f"{path}{'&' if '?' in path else '?'}deadline_ms={int(left * 1000)}"
-            try:
-                return (yield from self._once(Request("GET", asked, timeout=left + SLACK), text))
-            except (Unavailable, Overloaded, Stale) as error:
-                pause = _next_pause(error, pause)
-                if time.monotonic() + pause >= ends:
-                    error.happened = Happened.NOTHING
-                    raise
-            yield Sleep(pause)
+
+        def once(left: float) -> Steps[Any]:
+            return self._answer(self.servers.request("GET", path, left), text)
+
+        try:
+            return (yield from self._tried(once, self.config.deadline if seconds is None else seconds))
+        except Error as error:
+            error.happened = Happened.NOTHING
+            raise
 
     def find(self, path: str, *, text: bool = False) -> Steps[Any]:
         """As `get`, with `None` for `not_found`."""
@@ -137,6 +154,15 @@ class Api:
             return (yield from self.get(path, text=text))
         except NotFound:
             return None
+
+    def post(self, path: str, content: Mapping[str, Json]) -> Steps[Object]:
+        """Posts JSON that may arrive twice. Repeats the same bytes until the deadline."""
+        body = encode(content).encode()
+
+        def once(left: float) -> Steps[Object]:
+            return self._answer(self.servers.request("POST", path, left, body, **_JSON))
+
+        return self._tried(once, self.config.deadline)
 
     def append(
         self, run_id: str, records: Sequence[Mapping[str, Json]], *, read_back: bool = False
@@ -147,50 +173,34 @@ class Api:
         have the run's writer as of `latest`, and `asked_at`, the time of the last try. If the error's `happened` is
         `UNKNOWN`, some records may be in the log: send the same records again to find out.
         """
-        consistency = "latest" if read_back and "read_back" in (yield from self.features()) else None
         one = len(records) == 1
         body = encode(records[0] if one else list(records)).encode()
-        headers = {"content-type": "application/json"}
+        headers = dict(_JSON)
         if trace := self.config.trace():
             headers["traceparent"] = trace
-        ends, pause, maybe_sent = time.monotonic() + self.config.deadline, PAUSE_MIN, False
-        sent_at = SentAt()
-        while True:
-            left = max(0.1, ends - time.monotonic())
-            path = f"{run_path(run_id)}/records{query(deadline_ms=int(left * 1000), consistency=consistency)}"
-            times = {"sent_at": sent_at, **({"asked_at": SentAt()} if consistency else {})}
-            try:
-                answer = yield from self._once(Request("POST", path, body, headers, left + SLACK))
-                outcomes = cast("list[Object]", [answer] if one else answer)
-                if len(outcomes) != len(records) or any("outcome" not in outcome for outcome in outcomes):
-                    raise Unavailable(f"the answer from {self.config.url} does not tell what became of the records")
-                return [{**outcome, **times} for outcome in outcomes]
-            except Error as error:
-                sent = error.happened is Happened.UNKNOWN or _may_be_in_the_log(error)
-                maybe_sent = maybe_sent or sent
-                pause = _next_pause(error, pause)
-                again = isinstance(error, Unavailable | Overloaded | Stale) and time.monotonic() + pause < ends
-                if not again:
-                    error.happened = Happened.UNKNOWN if maybe_sent else Happened.NOTHING
-                    raise
-            yield Sleep(pause)
+        path, sent_at = f"{run_path(run_id)}/records", SentAt()
+
+        def once(left: float) -> Steps[list[Object]]:
+            # The next try may ask another server, which may be older.
+            has_read_back = read_back and "read_back" in (yield from self._identified(left)).get("features", ())
+            terms = query(consistency="latest") if has_read_back else ""
+            times = {"sent_at": sent_at, **({"asked_at": SentAt()} if has_read_back else {})}
+            answer = yield from self._answer(self.servers.request("POST", path + terms, left, body, **headers))
+            outcomes = cast("list[Object]", [answer] if one else answer)
+            if len(outcomes) != len(records) or any("outcome" not in outcome for outcome in outcomes):
+                raise Unavailable(f"the answer from {self.servers.current} does not tell what became of the records")
+            return [{**outcome, **times} for outcome in outcomes]
+
+        return (yield from self._tried(once, self.config.deadline))
+
+    def claim(self, run_id: str, claim: Mapping[str, Json]) -> Steps[Object]:
+        """Claims a run. The server finds a claim that is sent again by its `record_id`."""
+        return self.post(f"{run_path(run_id)}/claims", claim)
 
     def copy(self, source: str, target: str, writer_id: str, epoch: int) -> Steps[Object]:
         """Copies a run's checkpoints, messages and host payloads into a run that has none. A repeated request
         continues."""
-        body = encode({"from": source, "writer_id": writer_id, "writer_epoch": epoch}).encode()
-        ends, pause = time.monotonic() + self.config.deadline, PAUSE_MIN
-        while True:
-            left = max(0.1, ends - time.monotonic())
-            path = f"{run_path(target)}/copies{query(deadline_ms=int(left * 1000))}"
-            request = Request("POST", path, body, {"content-type": "application/json"}, left + SLACK)
-            try:
-                return (yield from self._once(request))
-            except (Unavailable, Overloaded, Stale) as error:
-                pause = _next_pause(error, pause)
-                if time.monotonic() + pause >= ends:
-                    raise
-            yield Sleep(pause)
+        return self.post(f"{run_path(target)}/copies", {"from": source, "writer_id": writer_id, "writer_epoch": epoch})
 
     def run(self, run_id: str) -> Steps[Object | None]:
         """The run's head at `latest`."""
@@ -296,24 +306,8 @@ def _with_texts(checkpoint: Object, text: str) -> Object:
     return {**checkpoint, "message_texts": element_texts(messages) if messages else []}
 
 
-def _may_be_in_the_log(error: Error) -> bool:
-    if isinstance(error, Unauthenticated | Forbidden):
-        return False
-    return error.kind not in _NOTHING_APPENDED and not (
-        isinstance(error, Unavailable) and isinstance(error.__cause__, NoResponse) and not error.__cause__.sent
-    )
-
-
 def _seconds(text: str | None) -> float | None:
     """The seconds of a `Retry-After` header, at most `RETRY_AFTER_MAX`. `None` for a date and for any other text."""
     if text is None or not (text.isascii() and text.isdigit()):
         return None
     return min(float(text), RETRY_AFTER_MAX)
-
-
-def _next_pause(error: Error, pause: float) -> float:
-    asked = error.problem.get("retry_after")
-    # Only the header is trusted: the member of a problem document could be anything.
-    if isinstance(error, Overloaded) and isinstance(asked, float):
-        return max(PAUSE_MIN, asked)
-    return min(pause * 2, PAUSE_MAX)

@@ -1,4 +1,4 @@
-"""Drivers: they run the core's generators over HTTP, sync and async.
+"""Drivers: they run the core's generators, sync and async.
 
 A driver throws a command's exception into the generator, also a cancellation, so that the core can settle its state.
 """
@@ -11,138 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import httpx2
-
-from ._wire import Acquire, Command, NoResponse, Perform, Request, Response, Sleep, Steps
-from .config import Config
+from ._http import AsyncTransport, SyncTransport
+from ._wire import Acquire, Command, Perform, Request, Sleep, Steps
 from .errors import Forked, Usage
 
 T = TypeVar("T")
-
-CONNECT_TIMEOUT = 10.0
-IDLE_MAX = 5.0
-"""How long an idle connection is kept: less than the 10 s after which a server closes it."""
-_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_LIMITS = httpx2.Limits(max_connections=512, max_keepalive_connections=64, keepalive_expiry=IDLE_MAX)
-
-
-class _Token:
-    """The bearer token, read again after the server refused it."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._token = config.read_token()
-
-    def headers(self, request: Request) -> dict[str, str]:
-        headers = {"accept": "application/json", **request.headers}
-        if self._token:
-            headers["authorization"] = f"Bearer {self._token}"
-        return headers
-
-    def changed(self) -> bool:
-        """Reads the token again. Returns whether it changed."""
-        before, self._token = self._token, self._config.read_token()
-        return self._token != before
-
-
-def _timeout(request: Request) -> httpx2.Timeout:
-    return httpx2.Timeout(request.timeout, connect=min(CONNECT_TIMEOUT, request.timeout))
-
-
-def _no_response(error: Exception) -> NoResponse:
-    return NoResponse(f"{type(error).__name__}: {error}".rstrip(": "), sent=not isinstance(error, _NOT_SENT))
-
-
-def _response(answer: httpx2.Response) -> Response:
-    return Response(answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
-
-
-class SyncTransport(Protocol):
-    """Sends requests."""
-
-    def send(self, request: Request) -> Response:
-        """Raises `NoResponse` if there is no whole answer."""
-        ...
-
-    def close(self) -> None:
-        """Closes the connections."""
-        ...
-
-
-class AsyncTransport(Protocol):
-    """Sends requests."""
-
-    async def send(self, request: Request) -> Response:
-        """Raises `NoResponse` if there is no whole answer."""
-        ...
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        ...
-
-
-class SyncHttp:
-    """Sends requests over HTTP."""
-
-    def __init__(self, config: Config) -> None:
-        self._token = _Token(config)
-        self._client = httpx2.Client(base_url=config.url, verify=config.tls(), limits=_LIMITS, trust_env=False)
-
-    def send(self, request: Request) -> Response:
-        """Sends a request; once more with a new token if the token was refused."""
-        try:
-            answer = self._send(request)
-            return self._send(request) if answer.status == 401 and self._token.changed() else answer
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise _no_response(error) from error
-
-    def _send(self, request: Request) -> Response:
-        return _response(
-            self._client.request(
-                request.method,
-                request.path,
-                content=request.body,
-                headers=self._token.headers(request),
-                timeout=_timeout(request),
-            )
-        )
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._client.close()
-
-
-class AsyncHttp:
-    """Sends requests over HTTP."""
-
-    def __init__(self, config: Config) -> None:
-        self._token = _Token(config)
-        self._client = httpx2.AsyncClient(base_url=config.url, verify=config.tls(), limits=_LIMITS, trust_env=False)
-
-    async def send(self, request: Request) -> Response:
-        """Sends a request; once more with a new token if the token was refused."""
-        try:
-            answer = await self._send(request)
-            return await self._send(request) if answer.status == 401 and self._token.changed() else answer
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise _no_response(error) from error
-
-    async def _send(self, request: Request) -> Response:
-        return _response(
-            await self._client.request(
-                request.method,
-                request.path,
-                content=request.body,
-                headers=self._token.headers(request),
-                timeout=_timeout(request),
-            )
-        )
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        await self._client.aclose()
 
 
 class _Owner:

@@ -19,6 +19,7 @@ class Settings(TypedDict, total=False):
     ca: str | os.PathLike[str] | None
     client_cert: tuple[str, str] | None
     deadline: float
+    connect_deadline: float
     read_back: float
     calls_max: int
     redaction: Redaction | None

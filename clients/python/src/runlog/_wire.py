@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
+CONNECT_TIMEOUT = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -19,7 +21,11 @@ class Request:
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout: float = 35.0
-    """Seconds until the driver gives up."""
+    """Seconds until the driver gives up; of a stream, the longest silence."""
+    connect: float = CONNECT_TIMEOUT
+    """Seconds until it gives up connecting."""
+    server: str = ""
+    """The URL of the server. Default: the first one of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +40,13 @@ class Response:
 class NoResponse(Exception):
     """There was no complete answer."""
 
-    def __init__(self, why: str, *, sent: bool) -> None:
+    def __init__(self, why: str, *, sent: bool, remedy: str | None = None) -> None:
         super().__init__(why)
         self.why = why
         self.sent = sent
         """Whether the server may have received the request."""
+        self.remedy = remedy
+        """What is wrong and what to do, if trying again does not help."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 from ._api import Api
-from ._drive import AsyncDriver, AsyncHttp, AsyncTransport
+from ._drive import AsyncDriver
 from ._gate import Answer, Call, Ends
 from ._handle import BaseRun, Recovery, recover
+from ._http import AsyncHttp, AsyncTransport
 from ._session import Session
 from ._settings import Settings
 from ._tool import current_run, tool
@@ -162,8 +163,9 @@ class Runlog:
         await self.aclose()
 
 
-def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
-    """Makes a connection to the server at `url`; see `Config` for the settings. Connects with the first operation."""
+def connect(url: str | Sequence[str], **settings: Unpack[Settings]) -> Runlog:
+    """Makes a connection to the server at `url`, or to several servers of one journal; see `Config` for the settings. Connects
+    with the first operation."""
     return Runlog(Config(url, **settings))
 
 

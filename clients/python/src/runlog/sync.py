@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from ._api import Api
-from ._drive import SyncDriver, SyncHttp, SyncTransport
+from ._drive import SyncDriver
 from ._gate import Answer, Call, Ends
 from ._handle import BaseRun, Recovery, recover
+from ._http import SyncHttp, SyncTransport
 from ._session import Session
 from ._settings import Settings
 from ._tool import current_run, tool
@@ -162,8 +163,9 @@ class Runlog:
         self.close()
 
 
-def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
-    """Makes a connection to the server at `url`; see `Config` for the settings. Connects with the first operation."""
+def connect(url: str | Sequence[str], **settings: Unpack[Settings]) -> Runlog:
+    """Makes a connection to the server at `url`, or to several servers of one journal; see `Config` for the settings. Connects
+    with the first operation."""
     return Runlog(Config(url, **settings))
 
 

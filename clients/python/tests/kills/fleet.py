@@ -22,7 +22,8 @@ from typing import Any
 
 from conftest import BINARY, ENVIRONMENT
 from runlog import Config, _api
-from runlog._drive import SyncDriver, SyncHttp
+from runlog._drive import SyncDriver
+from runlog._http import SyncHttp
 from runlog._wire import Request
 
 from . import agent

@@ -22,7 +22,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._api import Api
-from .._drive import AsyncDriver, AsyncHttp, SyncDriver, SyncHttp
+from .._drive import AsyncDriver, SyncDriver
+from .._http import AsyncHttp, SyncHttp
 from .._settings import Settings
 from .._wire import Steps
 from ..config import Config

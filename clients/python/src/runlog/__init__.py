@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ._gate import Answer, Call, Ends
+from ._ends import Ends
+from ._gate import Answer, Call
 from ._handle import Recovery
 from ._json import Json
 from ._redact import REDACTED, Redaction

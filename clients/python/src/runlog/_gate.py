@@ -11,21 +11,21 @@ appending its intent happens one call at a time; read-backs and effects of many 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ._api import Object
 from ._clock import SentAt
-from ._json import Json, args_sha256, encode, fingerprint
-from ._marker import marker, read_marker, storable
+from ._ends import Ends, Recorder
+from ._json import Json, args_sha256, fingerprint
+from ._marker import read_marker
 from ._outbox import InFlight, Slot
 from ._records import Record, new_id
-from ._redact import REDACTED
 from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
-from ._texts import NoJson, type_name
-from ._values import Unrecordable, arguments_json, to_json
+from ._values import arguments_json
 from ._wire import Acquire, Perform, Steps
 from ._writer import took_effect
 from .errors import (
@@ -42,13 +42,12 @@ from .errors import (
     Stale,
     TooLarge,
     Unavailable,
-    Unknown,
+    Usage,
 )  # fmt: skip
 
-RESULT_BYTES_MAX = 64 << 20
-"""Bytes of a result's JSON. No server stores more."""
-
-
+FRESH = 5.0
+"""The maximum seconds from a read-back to the start of the effect. After that the gate reads back once more: another process may
+have taken the run over."""
 START_WITHIN = 20.0
 """The maximum seconds from the first send of an intent or attempt to the start of its effect. A server lets an
 operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect
@@ -78,26 +77,20 @@ class Answer:
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The exceptions that determine how an effect ended. Any other exception means that it may have happened."""
+@dataclass(slots=True)
+class _Admitted:
+    """A call whose effect may run."""
 
-    failed_on: tuple[type[BaseException], ...] = ()
-    """The effect did not happen and will not."""
-    unknown_on: tuple[type[BaseException], ...] = ()
-    """The effect may have happened, although the exception is one of `failed_on`."""
+    flight: InFlight
+    attempt: int
+    acked: Object
+    """The answer to its intent or attempt."""
+    read_back: SentAt
+    """The time of the last read-back."""
 
-    def failure(self, error: Exception) -> Failed | None:
-        """The failure to record. `None` if it may have happened."""
-        if isinstance(error, (Unknown, *self.unknown_on)):
-            return None
-        if isinstance(error, Failed):
-            return error
-        if not isinstance(error, self.failed_on):
-            return None
-        failed = Failed(type(error).__qualname__, str(error))
-        failed.__cause__ = error
-        return failed
+
+class _ReadBackTooOld(Exception):
+    """The effect was not started."""
 
 
 class Gate:
@@ -132,9 +125,27 @@ class Gate:
         self.arguments: Json = self.config.redaction.json(tool, value) if self.config.redaction else value
 
     def run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
-        """Runs `effect` unless the journal has the call's answer, and records how it ended."""
+        """Runs `effect` unless the journal has the call's answer, and records how it ended.
+
+        Raises `Usage` before anything is recorded if `effect` cannot be called with a `Call`."""
+        self._check_callable(effect)
         with self.session.recent.call():
             return (yield from self._run(effect))
+
+    def _check_callable(self, effect: Callable[[Call], Any]) -> None:
+        try:
+            signature = inspect.signature(effect)
+        except (TypeError, ValueError) as error:
+            if not callable(effect):
+                raise Usage(
+                    f"the effect of {self.tool} is not a function: {effect!r}; nothing ran or was recorded"
+                ) from error
+            return  # A C function may have no signature.
+        try:
+            signature.bind(None)
+        except TypeError as error:
+            what = f"the effect of {self.tool} cannot be called with the call as its only argument"
+            raise Usage(f"{what}: {error}; nothing ran or was recorded") from error
 
     def _run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
         slot = yield from self._slot()
@@ -146,27 +157,37 @@ class Gate:
         if isinstance(admitted, Answer):
             slot.release()
             return admitted
-        flight, attempt = admitted
         try:
-            self.session.check_process()
-            call = Call(flight.call.id, attempt, self.key[1] if self.key else None)
+            return (yield from self._start(admitted, effect))
+        finally:
+            admitted.flight.drop()
 
-            def begin() -> Any:
-                # Set only here: an interruption before this point leaves a call that was never started.
-                flight.start()
-                return effect(call)
+    def _start(self, admitted: _Admitted, effect: Callable[[Call], Any]) -> Steps[Answer]:
+        self.session.check_process()
+        flight = admitted.flight
+        call = Call(flight.call.id, admitted.attempt, self.key[1] if self.key else None)
 
-            failure: Failed | None = None
-            result: Any = None
+        def begin() -> Any:
+            # Checked here, because the process may have been suspended since the read-back.
+            if admitted.read_back.age() > FRESH:
+                raise _ReadBackTooOld
+            # Set only here: an interruption before this point leaves a call that was never started.
+            flight.start()
+            return effect(call)
+
+        failure: Failed | None = None
+        result: Any = None
+        while True:
             try:
                 result = yield Perform(begin)
+            except _ReadBackTooOld:
+                yield from self._read_back_again(admitted)
+                continue
             except Exception as error:
                 failure = self.ends.failure(error)
                 if failure is None:
                     raise self._unknown(flight, error) from error
             return (yield from self._record(flight, result, failure))
-        finally:
-            flight.drop()
 
     def _slot(self) -> Steps[Slot]:
         session = self.session
@@ -183,7 +204,7 @@ class Gate:
 
     # Before the effect
 
-    def _admit(self, slot: Slot) -> Steps[Answer | tuple[InFlight, int]]:
+    def _admit(self, slot: Slot) -> Steps[Answer | _Admitted]:
         session = self.session
         yield from session.acquire()
         try:
@@ -207,14 +228,22 @@ class Gate:
         if flight is None:
             return (yield from self._recorded(acked["call"]))
         try:
-            yield from self._check_may_run(acked)
+            read_back = yield from self._check_may_run(acked)
         except BaseException as error:
             flight.drop()
             if isinstance(error, Error):
                 # The intent is in the log.
                 error.happened = Happened.UNKNOWN
             raise
-        return flight, attempt
+        return _Admitted(flight, attempt, acked, read_back)
+
+    def _read_back_again(self, admitted: _Admitted) -> Steps[None]:
+        acked = {name: member for name, member in admitted.acked.items() if name != "asked_at"}
+        try:
+            admitted.read_back = yield from self._check_may_run(acked)
+        except Error as error:
+            error.happened = Happened.UNKNOWN
+            raise
 
     def _intend(self, slot: Slot) -> Steps[tuple[InFlight, Object]]:
         """Prepares a new call. No new effect runs while an older effect is unresolved."""
@@ -288,10 +317,10 @@ class Gate:
             if not kept and self.key is None:
                 session.outbox.returned.append(found)
 
-    def _check_may_run(self, acked: Object) -> Steps[None]:
+    def _check_may_run(self, acked: Object) -> Steps[SentAt]:
         """Checks that the intent was applied and is this handle's, **and** that this handle still writes the run.
         Both are read at `latest` after the acknowledgement, in the same request if the server supports it. The time
-        of the answer reveals a pause of this process."""
+        of the answer reveals a pause of this process. Returns the time of the read-back."""
         session, seconds = self.session, self.config.read_back
         begun = acked.get("asked_at")
         if begun is not None and begun.age() <= seconds:
@@ -316,6 +345,7 @@ class Gate:
             if answer["epoch"] < session.writer.epoch:
                 raise session.writer.not_writer_in(answer["epoch"])
             raise session.writer.lose(session.taken_over(acked["record_id"], answer))
+        return begun
 
     def _recorded(self, found: RecordedCall) -> Steps[Answer]:
         """Reads the recorded answer. If that fails, the call stays available."""
@@ -349,7 +379,8 @@ class Gate:
     def _record(self, flight: InFlight, result: Any, failure: Failed | None) -> Steps[Answer]:
         """Appends the result of the effect, which is held until it is in the log."""
         session, request = self.session, flight.call.id
-        record, size = self._result(request, result, failure)
+        payload, size = Recorder(self.config.redaction, self.tool, request).end(result, failure)
+        record = session.writer.records.make(payload)
         kept = Happened.HELD if flight.end(record, size) else Happened.UNRECORDED
         try:
             yield from session.acquire()
@@ -388,54 +419,6 @@ class Gate:
             raise _ran(error, request, kept) from error
         flight.recorded()
         session.mark_answered(request)
-
-    def _result(self, request: str, result: Any, failure: Failed | None) -> tuple[Record, int]:
-        """Makes the record that ends the call, and its size. Succeeds for any result or exception of the effect."""
-        payload: Object
-        if failure is not None:
-            payload = {
-                "type": "tool_call_failed",
-                "error_kind": storable(str(failure.kind)),
-                "error_message": storable(self._redacted_text(str(failure.message))),
-            }
-            size = len(payload["error_message"])
-        else:
-            value, size = self._recordable(request, result)
-            payload = {"type": "tool_call_completed", "result": value}
-        payload["request_record_id"] = request
-        return self.session.writer.records.make(payload), size
-
-    def _recordable(self, request: str, result: Any) -> tuple[Json, int]:
-        """Encodes the result as JSON, or returns the marker with the reason why it is left out; and the bytes of the
-        JSON."""
-        redaction, kind = self.config.redaction, None if isinstance(result, Unrecordable) else type_name(result)
-        try:
-            value = to_json(result, mark_nan=True)
-            size = len(encode(value))
-        except Error as error:
-            # Its message may contain a part of the result.
-            place = error.place if isinstance(error, NoJson) else ""
-            message = error.message if redaction is None else f"a part of the result has no JSON, at ${place}"
-            return marker(request, "no_json", self._redacted_text(message), type_name=kind), 0
-        if size > RESULT_BYTES_MAX:
-            message = f"the result has {size} bytes, more than {RESULT_BYTES_MAX}"
-            return marker(request, "too_large", message, type_name=kind, size=size), 0
-        if read_marker(request, value) is not None:
-            return marker(request, "invalid", "the result is a marker of this call", type_name=kind, size=size), 0
-        if redaction is None:
-            return value, size
-        try:
-            value = redaction.json(self.tool, value)
-            return value, len(encode(value))
-        except Exception as error:
-            message = f"the redaction raised {type_name(error)}"
-            return marker(request, "redaction", message, type_name=kind, size=size), 0
-
-    def _redacted_text(self, text: str) -> str:
-        try:
-            return self.config.redaction.text(text) if self.config.redaction else text
-        except Exception:
-            return REDACTED
 
     # Errors
 

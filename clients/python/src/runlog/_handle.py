@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from ._api import Api, Object
-from ._gate import Answer, Call, Ends, Gate
+from ._ends import Ends
+from ._gate import Answer, Call, Gate
 from ._json import Json
 from ._records import new_id
 from ._session import BATCH_RECORDS_MAX, Session
@@ -136,6 +138,10 @@ class BaseRun:
         unique: bool,
         repeatable: bool,
     ) -> Steps[Answer]:
+        if not self.is_async and inspect.iscoroutinefunction(effect):
+            raise Usage(
+                f"the effect of {tool} is an async function, the run is one of `runlog.sync`; nothing ran or was recorded"
+            )
         gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable)
         return gate.run(effect)
 

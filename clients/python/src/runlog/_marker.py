@@ -49,14 +49,17 @@ def without_content(record: Record, error: Error) -> Record:
     if payload["type"] == "tool_call_failed":
         text = str(payload["error_message"])
         payload["error_kind"] = str(payload["error_kind"])[:TEXT_MAX]
-        payload["error_message"] = (
-            f"{text[:TEXT_MAX]} [{len(text)} characters, not recorded: {error.message[:TEXT_MAX]}]"
-        )
+        payload["error_message"] = cut_text(text, error.message)
     else:
         reason = "too_large" if isinstance(error, TooLarge) else "invalid"
         call, result = str(payload["request_record_id"]), payload.get("result")
         payload["result"] = marker(call, reason, error.message, size=len(encode(result)))
     return {**record, "record_id": new_id(), "payload": payload}
+
+
+def cut_text(text: str, why: str) -> str:
+    """The beginning of a text that cannot be recorded whole, and the reason."""
+    return f"{text[:TEXT_MAX]} [{len(text)} characters, not recorded: {why[:TEXT_MAX]}]"
 
 
 def storable(text: str) -> str:

@@ -160,7 +160,11 @@ class Session:
             yield from self.writer.append([record])
         except (Invalid, TooLarge) as error:
             if error.happened is not Happened.NOTHING:
-                raise
+                # An earlier try had no answer, as when a server refuses a long body and cuts the connection off.
+                landed = yield from self.api.landed(self.run_id, str(record["record_id"]))
+                self.writer.unacknowledged = None
+                if landed is not None and took_effect(landed):
+                    return
             yield from self.writer.append([without_content(record, error)])
 
     def end(self, status: str, reason: str) -> Steps[None]:

@@ -15,7 +15,8 @@ from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ._decode import decode
-from ._gate import Call, Ends
+from ._ends import Ends
+from ._gate import Call
 from ._handle import BaseRun
 from ._records import new_id
 from ._replay import call_key

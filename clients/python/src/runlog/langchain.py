@@ -16,7 +16,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from . import aio, sync
-from ._gate import Answer, Call, Ends
+from ._ends import Ends
+from ._gate import Answer, Call
 from ._json import Json, encode
 from ._tool import current_run, outside
 from ._values import Unrecordable, to_json

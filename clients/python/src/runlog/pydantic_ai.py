@@ -46,7 +46,8 @@ from pydantic_ai.tools import AgentDepsT, RunContext
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import to_jsonable_python
 
-from ._gate import Answer, Call, Ends
+from ._ends import Ends
+from ._gate import Answer, Call
 from ._json import Json
 from ._models import in_order
 from ._tool import current_run, outside

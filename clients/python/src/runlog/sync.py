@@ -9,7 +9,8 @@ from typing import Any, Unpack
 
 from ._api import Api
 from ._drive import SyncDriver
-from ._gate import Answer, Call, Ends
+from ._ends import Ends
+from ._gate import Answer, Call
 from ._handle import BaseRun, Recovery, recover
 from ._http import SyncHttp, SyncTransport
 from ._session import Session

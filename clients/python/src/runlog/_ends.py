@@ -1,0 +1,100 @@
+"""How the effect of a call ended: the one place that decides it, and that makes the payload which records it.
+
+returned                            ─▶ tool_call_completed, with the result, or with the marker that says why it is left out
+raised `Failed` or one of `failed_on` ─▶ tool_call_failed
+raised anything else                ─▶ unknown: nothing is recorded, and the call stays pending
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ._json import Json, encode
+from ._marker import cut_text, marker, read_marker, storable
+from ._redact import REDACTED, Redaction
+from ._texts import NoJson, type_name
+from ._values import Unrecordable, to_json
+from .errors import Error, Failed, Unknown
+
+RESULT_BYTES_MAX = 64 << 20
+"""Bytes of a result's JSON, or of a failure's message. No server stores more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The exceptions that determine how an effect ended. Any other exception means that it may have happened."""
+
+    failed_on: tuple[type[BaseException], ...] = ()
+    """The effect did not happen and will not."""
+    unknown_on: tuple[type[BaseException], ...] = ()
+    """The effect may have happened, although the exception is one of `failed_on`."""
+
+    def failure(self, error: Exception) -> Failed | None:
+        """The failure to record. `None` if it may have happened."""
+        if isinstance(error, (Unknown, *self.unknown_on)):
+            return None
+        if isinstance(error, Failed):
+            return error
+        if not isinstance(error, self.failed_on):
+            return None
+        failed = Failed(type(error).__qualname__, str(error))
+        failed.__cause__ = error
+        return failed
+
+
+class Recorder:
+    """Makes the payload that ends a call. Succeeds for any result or exception of its effect."""
+
+    def __init__(self, redaction: Redaction | None, tool: str, request: str) -> None:
+        self._redaction, self._tool, self._request = redaction, tool, request
+
+    def end(self, result: Any, failure: Failed | None) -> tuple[dict[str, Json], int]:
+        """The payload, and its bytes."""
+        if failure is None:
+            value, size = self._recordable(result)
+            return {"type": "tool_call_completed", "request_record_id": self._request, "result": value}, size
+        message = storable(self._redacted_text(str(failure.message)))
+        if len(message) > RESULT_BYTES_MAX:
+            # A server that refuses so long a body may cut the connection off before its answer arrives.
+            message = cut_text(message, f"the message is longer than {RESULT_BYTES_MAX}")
+        payload: dict[str, Json] = {
+            "type": "tool_call_failed",
+            "request_record_id": self._request,
+            "error_kind": storable(str(failure.kind)),
+            "error_message": message,
+        }
+        return payload, len(message)
+
+    def _recordable(self, result: Any) -> tuple[Json, int]:
+        """Encodes the result as JSON, or returns the marker with the reason why it is left out; and the bytes of the
+        JSON."""
+        redaction, request = self._redaction, self._request
+        kind = None if isinstance(result, Unrecordable) else type_name(result)
+        try:
+            value = to_json(result, mark_nan=True)
+            size = len(encode(value))
+        except Error as error:
+            # Its message may contain a part of the result.
+            place = error.place if isinstance(error, NoJson) else ""
+            message = error.message if redaction is None else f"a part of the result has no JSON, at ${place}"
+            return marker(request, "no_json", self._redacted_text(message), type_name=kind), 0
+        if size > RESULT_BYTES_MAX:
+            message = f"the result has {size} bytes, more than {RESULT_BYTES_MAX}"
+            return marker(request, "too_large", message, type_name=kind, size=size), 0
+        if read_marker(request, value) is not None:
+            return marker(request, "invalid", "the result is a marker of this call", type_name=kind, size=size), 0
+        if redaction is None:
+            return value, size
+        try:
+            value = redaction.json(self._tool, value)
+            return value, len(encode(value))
+        except Exception as error:
+            message = f"the redaction raised {type_name(error)}"
+            return marker(request, "redaction", message, type_name=kind, size=size), 0
+
+    def _redacted_text(self, text: str) -> str:
+        try:
+            return self._redaction.text(text) if self._redaction else text
+        except Exception:
+            return REDACTED

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import runlog
-from conftest import TOP
+from conftest import BINARY, ENVIRONMENT, TOP
 
 CLIENT = TOP / "clients" / "python"
 AGENTS = TOP / "docs" / "agents"
@@ -106,16 +106,21 @@ def test_the_killed_agent_of_pydantic_ai_asks_nothing_and_runs_no_tool_twice_tha
     assert "You are booked: B-1009.\nit ended with 0" in out
 
 
-def test_the_interrupted_payment_is_not_made_again(url):
+def test_the_interrupted_booking_is_decided_by_the_program_that_asks_the_desk(url, monkeypatch):
+    monkeypatch.setenv("RUNLOG_BIN", str(BINARY))
+    monkeypatch.setenv("LD_LIBRARY_PATH", ENVIRONMENT["LD_LIBRARY_PATH"])
     out = run(url, CLIENT / "examples" / "reconcile.py").split("\n")
-    assert [line.split(":")[0] for line in out[:3]] == ["failed, for good", "unrecorded, operator", "nothing, operator"]
+    assert [line.split(":")[0] for line in out[:3]] == ["unrecorded, operator", "nothing, operator", "recorded"]
+    assert "confirmation" in out[2] and out[3] == "bookings at the desk: 1"
 
 
 def test_the_package_says_that_it_is_typed():
     assert Path(runlog.__file__).with_name("py.typed").exists()
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://user:secret@host", "nothing"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "http://", "http://user:secret@host", "nothing", "http://host:1:2", "local:./journal", "", []]
+)
 def test_what_is_not_a_servers_url_is_refused(url):
     with pytest.raises(runlog.Usage):
         runlog.connect(url)

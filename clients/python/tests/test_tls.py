@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+import runlog
 from runlog import Config, Fenced, Unauthenticated, Unavailable, Usage, sync
 
 
@@ -95,7 +96,7 @@ def test_a_run_over_tls_with_a_client_certificate_and_a_token_that_is_renewed(tl
         proxy.token = "a third one"
         with pytest.raises(Unauthenticated) as error:
             run.call("pay", {}, lambda call: pytest.fail("ran"))
-        assert error.value.action == "fix_the_input" and error.value.happened == "nothing"
+        assert error.value.action == "credentials" and error.value.happened == "nothing"
         proxy.token = "another"
         assert run.call("pay", {}, lambda call: 3).result == 3
 
@@ -114,6 +115,14 @@ def test_a_server_or_a_client_that_is_not_trusted_gets_nothing(tls, run_id, monk
         rl.open(run_id)
         with pytest.raises(Fenced):
             old.turn("user", "hello")
+
+
+async def test_a_tls_alert_of_an_async_connection_says_what_to_do(tls, run_id):
+    proxy, ca, _ = tls
+    async with runlog.connect(proxy.url, ca=ca) as rl:
+        with pytest.raises(Unavailable, match="client_cert=") as error:
+            await rl.recover(run_id)
+        assert error.value.action == "fix_the_input"
 
 
 def test_a_token_file_that_others_may_use_is_refused(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from ._ends import Ends
 from ._gate import Answer, Call
 from ._handle import Recovery
 from ._json import Json
+from ._operators import Effect
 from ._redact import REDACTED, Redaction
 from ._tool import AsyncTool, SyncTool, current_run, tool
 from .aio import Run, Runlog, connect
@@ -42,7 +43,7 @@ from .errors import (
 )  # fmt: skip
 
 __all__ = [
-    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Ends", "Error",
+    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Effect", "Ends", "Error",
     "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
     "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "ResultNotRecorded", "Run",
     "Runlog", "Stale", "SyncTool", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",

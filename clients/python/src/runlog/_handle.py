@@ -65,6 +65,15 @@ class Recovery:
         )
 
 
+class RunBlock:
+    """A block that was not entered: `rl.run(…)` without `with`."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a run has {name!r} once it is open: use `with rl.run(…) as run` (`async with` for `runlog.connect`), or `rl.open(…)`"
+        )
+
+
 class BaseRun:
     """A run that this process claimed. Leaving the handle never ends the run."""
 

@@ -42,6 +42,8 @@ from .errors import (
 
 EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
+NO_RECORDS = "0" * 64
+"""The hash of a run without records."""
 _RESULTS = ("tool_call_completed", "tool_call_failed")
 
 
@@ -97,11 +99,11 @@ class Session:
         """Claims the run and returns its recovery after the claim. An ended run is read, not claimed."""
         writer = self.writer
         head = yield from self.api.run(self.run_id)
-        if head is not None and unless_active is not None:
-            self._check_inactive(head, unless_active)
-        ended = head is not None and head["status"] != "open"
-        if not ended:
-            yield from writer.claim_after(head["epoch"] if head else 0)
+        if unless_active is None:
+            if head is None or head["status"] == "open":
+                yield from writer.claim_after(head["epoch"] if head else 0)
+        else:
+            yield from self._claim_inactive(head, unless_active)
         recovery = yield from self._recovery(from_start=from_start, content=True)
         # Covered calls are needed too: a key identifies its call forever, and a process may start at the run's
         # beginning.
@@ -121,6 +123,24 @@ class Session:
         elif recovery["next_journal_seq"] == 1:
             yield from writer.append([writer.records.make(lifecycle("started"))])
         return recovery
+
+    def _claim_inactive(self, head: Object | None, within: float) -> Steps[None]:
+        """Claims the run as it was read, so that a process that writes to it meanwhile is not fenced. An ended run is not
+        claimed."""
+        has_only_if = "only_if" in (yield from self.api.features())
+        for last in (False, False, True):
+            if head is not None:
+                self._check_inactive(head, within)
+                if head["status"] != "open":
+                    return
+            only_if = (head["hash"] if head else NO_RECORDS) if has_only_if else None
+            try:
+                return (yield from self.writer.claim_after(head["epoch"] if head else 0, only_if))
+            except Conflict:
+                # The run has got a record: is its process active?
+                head = yield from self.api.run(self.run_id)
+                if last or not has_only_if:
+                    raise
 
     def _recovery(self, *, from_start: bool, content: bool) -> Steps[Object]:
         found = yield from self.api.recovery(self.run_id, from_start=from_start, content=content)

@@ -65,11 +65,20 @@ class Writer:
         """Whether another process has the run."""
         return isinstance(self.over, Fenced | ClaimLost)
 
-    def claim_after(self, epoch: int) -> Steps[None]:
-        """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim."""
+    def claim_after(self, epoch: int, only_if: str | None = None) -> Steps[None]:
+        """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim.
+
+        With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run has another head by then.
+        The server must have the feature `only_if`."""
         if self._claim is None or self._claim[2] != epoch + 1:
             self._claim = (new_id(), new_id(), epoch + 1)
         record_id, writer_id, claimed = self._claim
+        if only_if is not None:
+            claim: Record = {"record_id": record_id, "writer_id": writer_id, "claimed_by": self.api.config.claimed_by}
+            answer = yield from self.api.claim(self.run_id, {**claim, "only_if": {"hash": only_if}})
+            self._claim, self.over, self.unacknowledged = None, None, None
+            self.writer_id, self.epoch = writer_id, answer["epoch"]
+            return
         payload = {
             "type": "run_claim",
             "writer_id": writer_id,

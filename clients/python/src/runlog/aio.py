@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Unpack
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Unpack
 
-from ._api import Api
+from ._api import Api, Object
 from ._drive import AsyncDriver
 from ._ends import Ends
 from ._gate import Answer, Call
-from ._handle import BaseRun, Recovery, recover
+from ._handle import BaseRun, Recovery, RunBlock, recover
 from ._http import AsyncHttp, AsyncTransport
+from ._operators import ABSENT, Effect, decide, lookup, runs_page, undecided_page
 from ._session import Session
 from ._settings import Settings
+from ._tail import Tail
 from ._tool import current_run, tool
+from ._wire import NoResponse
 from .config import Config
+from .errors import Error
 
 
 class Run(BaseRun):
@@ -100,6 +107,21 @@ class Run(BaseRun):
         await self._driver.drive(self._session.reopen())
 
 
+class _Block(RunBlock, AbstractAsyncContextManager[Run]):
+    """The block of `async with rl.run(…)`."""
+
+    def __init__(self, block: AbstractAsyncContextManager[Run]) -> None:
+        self._block = block
+
+    async def __aenter__(self) -> Run:
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, trace)
+
+
 class Runlog:
     """A connection to a server. It belongs to one process and one event loop."""
 
@@ -128,20 +150,31 @@ class Runlog:
         recovery = await self._driver.drive(session.open(from_start=from_start, unless_active=unless_active))
         return Run(self._driver, session, recovery)
 
-    @asynccontextmanager
-    async def run(
+    def run(
         self,
         run_id: str,
         *,
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
-    ) -> AsyncGenerator[Run, None]:
+    ) -> AbstractAsyncContextManager[Run]:
         """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
-        but records the results that interrupted calls hold, if the server answers."""
-        run = await self.open(
-            run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved
+        but records the results that interrupted calls hold, if the server answers. The handle stays usable."""
+        return _Block(
+            self._in_run(
+                partial(
+                    self.open,
+                    run_id,
+                    unless_active=unless_active,
+                    from_start=from_start,
+                    allow_unresolved=allow_unresolved,
+                )
+            )
         )
+
+    @asynccontextmanager
+    async def _in_run(self, open_run: Callable[[], Awaitable[Run]]) -> AsyncGenerator[Run]:
+        run = await open_run()
         token = current_run.set(run)
         try:
             yield run
@@ -152,6 +185,93 @@ class Runlog:
     async def recover(self, run_id: str) -> Recovery | None:
         """Reads the state of a run, without claiming it; `None` for a run without records."""
         return await self._driver.drive(recover(self._api, run_id))
+
+    # For operators
+
+    async def runs(
+        self,
+        prefix: str = "",
+        *,
+        status: str | None = None,
+        stuck: bool = False,
+        newest: bool = False,
+        since: str | None = None,
+    ) -> AsyncGenerator[Object]:
+        """The runs, by id: `run_id`, `status`, `updated_at`, `epoch`, …
+
+        `status` is `open` or how the run ended; `stuck` lists runs with an effect that must be decided; `newest` lists by the
+        time of the last record, and `since` (RFC 3339) only runs with a record since then."""
+        terms = {"prefix": prefix, "status": status, "stuck": stuck, "newest": newest, "since": since}
+        cursor: str | None = None
+        while True:
+            page, cursor = await self._driver.drive(runs_page(self._api, cursor, terms))
+            for run in page:
+                yield run
+            if cursor is None:
+                return
+
+    async def undecided(self, run_id: str | None = None) -> AsyncGenerator[Effect]:
+        """The effects of all runs, or of one, that may have happened and must be decided, with arguments and evidence.
+
+        A token without the scope `read_content` gets masked contents."""
+        cursor: str | None = None
+        while True:
+            page, cursor = await self._driver.drive(undecided_page(self._api, cursor, run_id))
+            for effect in page:
+                yield effect
+            if cursor is None:
+                return
+
+    async def decide(
+        self,
+        effect: Effect,
+        decision: Literal["done", "adopt", "not_done", "give_up"],
+        *,
+        who: str,
+        why: str,
+        result: Any = ABSENT,
+        against: str | None = None,
+        force: bool = False,
+    ) -> None:
+        """Records a decision about an effect that `undecided` returned: `done`, `adopt`, `not_done` or `give_up`.
+
+        * `done` has the effect's `result`. `adopt` takes the evidence as the result.
+        * `not_done` lets the effect run again: make sure that no process can still do it. If evidence says that it happened,
+          this raises `Conflict`, unless `against` names that evidence: `effect.against`.
+        * `force`: decide although the effect's process may still record the result.
+
+        Raises `Conflict` if the effect has changed since it was read: read it again, and decide again."""
+        await self._driver.drive(decide(self._api, effect, decision, result, who, why, against, force))
+
+    async def lookup(self, run_id: str, tool: str, args: object, *, occurrence: int | None = None) -> Object:
+        """Looks a call up: `status` is `completed`, `failed`, `pending` or `unknown`; `result`, `error`, `occurrences`, …
+
+        Without `occurrence` it is the last call with these arguments. Raises `ResultNotRecorded` for a result that is not in the
+        journal."""
+        return await self._driver.drive(lookup(self._api, run_id, tool, args, occurrence))
+
+    async def tail(
+        self, run_id: str | None = None, *, start: str = "beginning", until_end: bool = False, raw: bool = False
+    ) -> AsyncGenerator[Object]:
+        """Follows the records of a run, or of all runs, in the order of the log. Each has its `cursor`.
+
+        `start` is `beginning`, `end` or a cursor, exclusive. If the connection is lost, the tail continues after the last record,
+        and gives up after ten tries. From `end` it misses the records of a lost connection until it has received a record.
+        With `until_end` it ends after the existing records. `raw` shows contents that are masked by privacy class."""
+        tail = Tail(self._api, run_id, start, until_end=until_end, raw=raw)
+        while True:
+            try:
+                await self._driver.drive(self._api.features())
+                async with aclosing(self._driver.transport.stream(tail.request())) as parts:
+                    async for part in parts:
+                        for line in tail.feed(part):
+                            yield line
+                if until_end:
+                    return
+                pause = tail.lost(None)
+            except (Error, NoResponse) as error:
+                pause = tail.lost(error)
+            await asyncio.sleep(pause)
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -29,6 +29,8 @@ class Action(StrEnum):
     """The same call may succeed later."""
     FIX_THE_INPUT = "fix_the_input"
     """The input is wrong. The handle stays usable."""
+    CREDENTIALS = "credentials"
+    """Pass a token or a client certificate that the server accepts for this."""
     REOPEN = "reopen"
     """`Run.reopen`, or the next operation, looks up the records in the log. Without a handle, open the run again."""
     STOP = "stop"
@@ -120,14 +122,14 @@ class Unauthenticated(Error):
     """The server requires a token or a client certificate, or does not accept the credential that was sent."""
 
     kind = "unauthenticated"
-    action = Action.FIX_THE_INPUT
+    action = Action.CREDENTIALS
 
 
 class Forbidden(Error):
     """The server does not allow this. Nothing happened."""
 
     kind = "forbidden"
-    action = Action.FIX_THE_INPUT
+    action = Action.CREDENTIALS
 
 
 class NotFound(Error):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Unpack
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Unpack
 
-from ._api import Api
+from ._api import Api, Object
 from ._drive import SyncDriver
 from ._ends import Ends
 from ._gate import Answer, Call
-from ._handle import BaseRun, Recovery, recover
+from ._handle import BaseRun, Recovery, RunBlock, recover
 from ._http import SyncHttp, SyncTransport
+from ._operators import ABSENT, Effect, decide, lookup, runs_page, undecided_page
 from ._session import Session
 from ._settings import Settings
+from ._tail import Tail
 from ._tool import current_run, tool
+from ._wire import NoResponse
 from .config import Config
-from .errors import Usage
+from .errors import Error, Usage
 
 
 class Run(BaseRun):
@@ -102,6 +108,21 @@ class Run(BaseRun):
         self._driver.drive(self._session.reopen())
 
 
+class _Block(RunBlock, AbstractContextManager[Run]):
+    """The block of `with rl.run(…)`."""
+
+    def __init__(self, block: AbstractContextManager[Run]) -> None:
+        self._block = block
+
+    def __enter__(self) -> Run:
+        return self._block.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, trace)
+
+
 class Runlog:
     """A connection to a server. It belongs to one process."""
 
@@ -130,7 +151,6 @@ class Runlog:
         recovery = self._driver.drive(session.open(from_start=from_start, unless_active=unless_active))
         return Run(self._driver, session, recovery)
 
-    @contextmanager
     def run(
         self,
         run_id: str,
@@ -138,10 +158,24 @@ class Runlog:
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
-    ) -> Generator[Run, None, None]:
+    ) -> AbstractContextManager[Run]:
         """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
-        but records the results that interrupted calls hold, if the server answers."""
-        run = self.open(run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved)
+        but records the results that interrupted calls hold, if the server answers. The handle stays usable."""
+        return _Block(
+            self._in_run(
+                partial(
+                    self.open,
+                    run_id,
+                    unless_active=unless_active,
+                    from_start=from_start,
+                    allow_unresolved=allow_unresolved,
+                )
+            )
+        )
+
+    @contextmanager
+    def _in_run(self, open_run: Callable[[], Run]) -> Generator[Run]:
+        run = open_run()
         token = current_run.set(run)
         try:
             yield run
@@ -152,6 +186,90 @@ class Runlog:
     def recover(self, run_id: str) -> Recovery | None:
         """Reads the state of a run, without claiming it; `None` for a run without records."""
         return self._driver.drive(recover(self._api, run_id))
+
+    # For operators
+
+    def runs(
+        self,
+        prefix: str = "",
+        *,
+        status: str | None = None,
+        stuck: bool = False,
+        newest: bool = False,
+        since: str | None = None,
+    ) -> Generator[Object]:
+        """The runs, by id: `run_id`, `status`, `updated_at`, `epoch`, …
+
+        `status` is `open` or how the run ended; `stuck` lists runs with an effect that must be decided; `newest` lists by the
+        time of the last record, and `since` (RFC 3339) only runs with a record since then."""
+        terms = {"prefix": prefix, "status": status, "stuck": stuck, "newest": newest, "since": since}
+        cursor: str | None = None
+        while True:
+            page, cursor = self._driver.drive(runs_page(self._api, cursor, terms))
+            yield from page
+            if cursor is None:
+                return
+
+    def undecided(self, run_id: str | None = None) -> Generator[Effect]:
+        """The effects of all runs, or of one, that may have happened and must be decided, with arguments and evidence.
+
+        A token without the scope `read_content` gets masked contents."""
+        cursor: str | None = None
+        while True:
+            page, cursor = self._driver.drive(undecided_page(self._api, cursor, run_id))
+            yield from page
+            if cursor is None:
+                return
+
+    def decide(
+        self,
+        effect: Effect,
+        decision: Literal["done", "adopt", "not_done", "give_up"],
+        *,
+        who: str,
+        why: str,
+        result: Any = ABSENT,
+        against: str | None = None,
+        force: bool = False,
+    ) -> None:
+        """Records a decision about an effect that `undecided` returned: `done`, `adopt`, `not_done` or `give_up`.
+
+        * `done` has the effect's `result`. `adopt` takes the evidence as the result.
+        * `not_done` lets the effect run again: make sure that no process can still do it. If evidence says that it happened,
+          this raises `Conflict`, unless `against` names that evidence: `effect.against`.
+        * `force`: decide although the effect's process may still record the result.
+
+        Raises `Conflict` if the effect has changed since it was read: read it again, and decide again."""
+        self._driver.drive(decide(self._api, effect, decision, result, who, why, against, force))
+
+    def lookup(self, run_id: str, tool: str, args: object, *, occurrence: int | None = None) -> Object:
+        """Looks a call up: `status` is `completed`, `failed`, `pending` or `unknown`; `result`, `error`, `occurrences`, …
+
+        Without `occurrence` it is the last call with these arguments. Raises `ResultNotRecorded` for a result that is not in the
+        journal."""
+        return self._driver.drive(lookup(self._api, run_id, tool, args, occurrence))
+
+    def tail(
+        self, run_id: str | None = None, *, start: str = "beginning", until_end: bool = False, raw: bool = False
+    ) -> Generator[Object]:
+        """Follows the records of a run, or of all runs, in the order of the log. Each has its `cursor`.
+
+        `start` is `beginning`, `end` or a cursor, exclusive. If the connection is lost, the tail continues after the last record,
+        and gives up after ten tries. From `end` it misses the records of a lost connection until it has received a record.
+        With `until_end` it ends after the existing records. `raw` shows contents that are masked by privacy class."""
+        tail = Tail(self._api, run_id, start, until_end=until_end, raw=raw)
+        while True:
+            try:
+                self._driver.drive(self._api.features())
+                with closing(self._driver.transport.stream(tail.request())) as parts:
+                    for part in parts:
+                        yield from tail.feed(part)
+                if until_end:
+                    return
+                pause = tail.lost(None)
+            except (Error, NoResponse) as error:
+                pause = tail.lost(error)
+            time.sleep(pause)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -1,0 +1,113 @@
+"""Programs that operate a journal: lists, decisions, tails."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from contextlib import aclosing
+
+import pytest
+
+import runlog
+from faults import SyncFaults, lost
+from runlog import Config, Conflict, ReconcileRequired, ResultNotRecorded, Usage, sync
+from runlog.testing import Journal
+
+
+def interrupted(rl: sync.Runlog, run_id: str, arguments: object = None) -> runlog.Effect:
+    """A call that may have happened, as an operator reads it."""
+    with rl.run(run_id) as run, pytest.raises(ReconcileRequired):
+        run.call("pay", arguments or {"sum": 1}, lambda _: 1 / 0)
+    [effect] = rl.undecided(run_id)
+    return effect
+
+
+def taken_over(rl: sync.Runlog, run_id: str) -> runlog.Effect:
+    """A call whose result is evidence."""
+    with rl.run(run_id) as run, pytest.raises(runlog.Fenced):
+        run.call("pay", {"sum": 1}, lambda _: (rl.open(run_id), "y" * (2 << 20))[1])
+    [effect] = rl.undecided(run_id)
+    return effect
+
+
+def test_an_undecided_effect_is_listed_with_its_contents_and_decided_once(url, run_id):
+    with sync.connect(url, agent="payer") as rl:
+        long = {"to": "x" * (2 << 20)}
+        effect = interrupted(rl, run_id, long)
+        assert (effect.tool, effect.arguments, effect.state, effect.against) == ("pay", long, "running", None)
+        assert [found.arguments for found in rl.undecided() if found.run_id == run_id] == [long]
+        assert [run["run_id"] for run in rl.runs(run_id, stuck=True)] == [run_id]
+        with pytest.raises(Conflict, match="may still record") as active:
+            rl.decide(effect, "done", result="P1", who="bank", why="it has P1")
+        assert active.value.problem["reason"] == "active"
+        for _ in range(2):
+            rl.decide(effect, "done", result="P1", who="bank", why="it has P1", force=True)
+        with pytest.raises(Conflict):
+            rl.decide(effect, "not_done", who="bank", why="it has no payment", force=True)
+        found = rl.lookup(run_id, "pay", long)
+        assert (found["status"], found["result"], list(rl.undecided(run_id))) == ("completed", "P1", [])
+        assert rl.lookup(run_id, "pay", {"sum": 2})["status"] == "unknown"
+
+
+def test_a_decision_against_evidence_names_it_and_one_about_an_older_state_is_refused(url, run_id):
+    with sync.connect(url) as rl:
+        effect = taken_over(rl, run_id)
+        assert effect.evidence[0]["payload"]["result"] == "y" * (2 << 20)
+        assert effect.against == effect.evidence[0]["record_id"]
+        with pytest.raises(Conflict, match=f"record {effect.against} is evidence that it happened"):
+            rl.decide(effect, "not_done", who="jo", why="no payment")
+        rl.decide(effect, "not_done", against=effect.against, who="jo", why="no payment", force=True)
+        with pytest.raises(Conflict):
+            rl.decide(effect, "adopt", who="jo", why="seen", force=True)
+        for wrong in ({"decision": "done"}, {"decision": "adopt", "result": 1}, {"decision": "maybe"}):
+            with pytest.raises(Usage):
+                rl.decide(effect, who="jo", why="seen", **wrong)
+
+
+def test_a_decision_whose_answer_was_lost_is_made_once(url, run_id):
+    config = Config(url)
+    faults = SyncFaults(config)
+    with sync.Runlog(config, faults) as rl:
+        effect = taken_over(rl, run_id)
+        faults.arm(1, True, lost)
+        rl.decide(effect, "adopt", who="jo", why="seen", force=True)
+        assert faults.count > 1
+    with sync.connect(url) as rl:
+        decisions = [line for line in rl.tail(run_id, until_end=True) if line["payload_type"] == "effect_resolution"]
+        assert len(decisions) == 1
+
+
+def test_a_lookup_raises_for_a_result_that_is_not_in_the_journal(url, run_id):
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        run.call("pay", {}, lambda _: object())
+        with pytest.raises(ResultNotRecorded, match="has no JSON"):
+            rl.lookup(run_id, "pay", {})
+
+
+def test_a_tail_continues_after_its_last_record_when_the_server_is_killed(monkeypatch):
+    with Journal() as journal, sync.connect(journal.url) as rl:
+        with rl.run("run") as run:
+            run.turn("user", "line\u2028separator")
+            tail = rl.tail("run")
+            seen = list(itertools.islice(tail, 3))
+            journal.kill()
+            journal.start()
+            run.turn("user", "second")
+            seen.append(next(tail))
+            tail.close()
+        assert [line["payload"].get("content") for line in seen[2:]] == ["line\u2028separator", "second"]
+        again = list(rl.tail("run", start=seen[1]["cursor"], until_end=True))
+        assert [line["cursor"] for line in again] == [line["cursor"] for line in seen[2:]]
+
+
+async def test_an_async_program_lists_decides_and_follows(url):
+    run_id = f"run-{uuid.uuid4()}"
+    async with runlog.connect(url) as rl:
+        with pytest.raises(ReconcileRequired):
+            await (await rl.open(run_id)).call("pay", {"sum": 1}, lambda _: 1 / 0)
+        async for effect in rl.undecided(run_id):
+            await rl.decide(effect, "give_up", who="jo", why="nobody knows", force=True)
+        assert (await rl.lookup(run_id, "pay", {"sum": 1}))["status"] == "failed"
+        assert [run["run_id"] async for run in rl.runs(run_id)] == [run_id]
+        async with aclosing(rl.tail(start="beginning", until_end=True)) as lines:
+            assert run_id in [line["run_id"] async for line in lines]

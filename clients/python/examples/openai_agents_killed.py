@@ -16,7 +16,7 @@ from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, functi
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 import runlog
-from runlog.openai_agents import RunlogSession
+from runlog.openai_agents import RunlogSession, raise_gate_errors
 
 SERVER = os.environ.get("RUNLOG_SERVER", "http://127.0.0.1:7070")
 FIRST = len(sys.argv) > 2 and sys.argv[2] == "first"
@@ -59,13 +59,13 @@ async def book_once(call: runlog.Call, flight: str) -> str:
     return "B-1009"
 
 
-@function_tool(failure_error_function=None)
+@function_tool(failure_error_function=raise_gate_errors)
 async def find(to: str) -> str:
     """Finds a flight."""
     return await find_once(to)
 
 
-@function_tool(failure_error_function=None)
+@function_tool(failure_error_function=raise_gate_errors)
 async def book(flight: str) -> str:
     """Books a flight."""
     return await book_once(flight)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
-from agents import function_tool
+from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
 from agents.tool_context import ToolContext
+from openai.types.responses import ResponseFunctionToolCall
 
 import runlog
 from conftest import command
-from runlog.openai_agents import RunlogSession
+from runlog.openai_agents import RunlogSession, raise_gate_errors
 
 
 def item(n):
@@ -87,3 +90,32 @@ async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decisio
                 await called()
         async with rl.run(run_id):
             assert await called() == "HAT136" and ran == [1, 2]
+
+
+class AsksToPay(Model):
+    """A model that asks for one call of `pay`."""
+
+    async def get_response(self, *_, **__):
+        call = ResponseFunctionToolCall(name="pay", arguments="{}", call_id="1", type="function_call")
+        return ModelResponse([call], Usage(), None)
+
+    def stream_response(self, *_, **__):
+        raise NotImplementedError
+
+
+async def test_an_error_of_the_gate_reaches_the_caller_of_the_sdk_as_itself(url, run_id):
+    @runlog.tool
+    async def pay_once(call) -> str:
+        raise TimeoutError("the bank did not answer")
+
+    @function_tool(failure_error_function=raise_gate_errors)
+    async def pay() -> str:
+        """Pays."""
+        return await pay_once()
+
+    agent = Agent("payer", model=AsksToPay(), tools=[pay])
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(runlog.ReconcileRequired, match="the bank did not answer") as error:
+            await Runner.run(agent, "pay")
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (again.call, str(again), type(again)) == (error.value.call, str(error.value), type(error.value))

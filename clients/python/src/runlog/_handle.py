@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -147,10 +146,6 @@ class BaseRun:
         unique: bool,
         repeatable: bool,
     ) -> Steps[Answer]:
-        if not self.is_async and inspect.iscoroutinefunction(effect):
-            raise Usage(
-                f"the effect of {tool} is an async function, the run is one of `runlog.sync`; nothing ran or was recorded"
-            )
         gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable)
         return gate.run(effect)
 

@@ -8,17 +8,47 @@ turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
+from agents import RunContextWrapper
+from agents.exceptions import AgentsException
 from agents.items import TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
 
 from ._json import Json
 from ._values import to_json
 from .aio import Run
+from .errors import Error
 
 _MEMBER = "openai_agents_session"
+
+
+def raise_gate_errors(context: RunContextWrapper[Any], error: Exception) -> Any:
+    """Passes errors of the gate on: `@function_tool(failure_error_function=raise_gate_errors)`.
+
+    The SDK replaces any exception of a tool by its own `UserError`, except an `AgentsException`. So a `runlog.Error` is raised as
+    its own class and as `AgentsException`. Other exceptions are raised as with `failure_error_function=None`."""
+    if isinstance(error, Error):
+        raise _rebuilt_for_agents(type(error), error.args, error.__dict__) from error
+    return None
+
+
+@cache
+def _class_for_agents(kind: type[Error]) -> type[Error]:
+    def reduce(error: Error) -> tuple[Any, ...]:
+        return _rebuilt_for_agents, (kind, error.args, error.__dict__)
+
+    members = {"__reduce__": reduce, "__module__": kind.__module__, "run_data": None}
+    return cast("type[Error]", type(kind.__name__, (kind, AgentsException), members))
+
+
+def _rebuilt_for_agents(kind: type[Error], args: tuple[Any, ...], members: Mapping[str, Any]) -> Error:
+    made = _class_for_agents(kind)
+    error = made.__new__(made, *args)
+    error.__dict__.update(members)
+    return error
 
 
 class RunlogSession(SessionABC):

@@ -38,7 +38,9 @@ def raise_gate_errors(context: RunContextWrapper[Any], error: Exception) -> Any:
 @cache
 def _class_for_agents(kind: type[Error]) -> type[Error]:
     def reduce(error: Error) -> tuple[Any, ...]:
-        return _rebuilt_for_agents, (kind, error.args, error.__dict__)
+        # Without the SDK's details of its run, which cannot be pickled.
+        kept = {name: member for name, member in error.__dict__.items() if name != "run_data"}
+        return _rebuilt_for_agents, (kind, error.args, kept)
 
     members = {"__reduce__": reduce, "__module__": kind.__module__, "run_data": None}
     return cast("type[Error]", type(kind.__name__, (kind, AgentsException), members))

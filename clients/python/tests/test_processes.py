@@ -437,5 +437,5 @@ def test_an_empty_key_is_refused_by_name_before_anything_is_recorded(url, run_id
 
 def test_a_recorded_call_with_an_empty_key_is_one_without_a_key():
     recorded = {"id": "r", "tool_name": "charge", "fingerprint": "f", "journal_seq": 2, "idempotency_key": ""}
-    found = Replay({"completed": [recorded], "pending": []}, [recorded]).take(None, "f")
+    found = Replay({"checkpoint": None, "completed": [recorded], "pending": []}).take(None, "f")
     assert isinstance(found, RecordedCall) and found.id == "r"

@@ -248,6 +248,17 @@ class Api:
             cursor = page.get("next_cursor")
         return whole
 
+    def pending(self, run_id: str) -> Steps[Object | None]:
+        """A recovery without a checkpoint, with all pending effects. They come first, so few pages are read, however many
+        calls the run has."""
+        path = f"{run_path(run_id)}/recovery{query(from_start=True, content=False, limit=1)}"
+        whole: Object | None = yield from self.find(path)
+        page = whole
+        while whole is not None and page is not None and page.get("next_cursor") and not page["completed"]:
+            page = yield from self.find(f"{path}&cursor={segment(page['next_cursor'])}")
+            whole["pending"].extend(page["pending"] if page is not None else ())
+        return whole
+
     def checkpoint_by_id(self, run_id: str, checkpoint_id: str) -> Steps[Object | None]:
         """The valid checkpoint with an id, with its messages. The server has the feature `checkpoints`."""
         return self.find(f"{run_path(run_id)}/checkpoints/{segment(checkpoint_id)}{query(consistency='latest')}")

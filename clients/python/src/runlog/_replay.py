@@ -57,6 +57,12 @@ def recorded_call(pending: Object) -> RecordedCall | None:
     return RecordedCall(pending["id"], found, pending_call(pending)) if found else None
 
 
+def _covers(recovery: Object) -> int:
+    """The number that the checkpoint of a recovery covers; 0 without one."""
+    checkpoint: Object = recovery["checkpoint"] or {}
+    return int(checkpoint.get("covers_journal_seq") or 0)
+
+
 def call_key(tool: str, key: str | None) -> CallKey:
     """The key of a new call. Raises `Usage` for an empty key, which identifies no call at the receiver."""
     if key == "":
@@ -75,7 +81,7 @@ def key_of(call: Object) -> CallKey:
 class Replay:
     """The recorded calls of a run that a resumed agent has not requested yet."""
 
-    def __init__(self, recovery: Object, ended: Iterable[Object]) -> None:
+    def __init__(self, recovery: Object) -> None:
         self._keyless: defaultdict[str, deque[RecordedCall]] = defaultdict(deque)
         self._keyed: dict[tuple[str, str], RecordedCall] = {}
         self._unique: dict[str, str] = {}
@@ -87,6 +93,9 @@ class Replay:
         resume there starts at the run's beginning, and has not received their answers."""
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
+        self._covers = _covers(recovery)
+        self.lacks_covered = self._covers > 0
+        """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
             (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"]))
             for done in recovery["completed"]
@@ -96,21 +105,38 @@ class Replay:
             self._mark_uncertain(pending)
             if (call := recorded_call(pending)) is not None:
                 found.append((pending["journal_seq"], key_of(pending), call))
-        uncovered = {call.id for _, _, call in found}
-        for done in ended:
-            call, key = RecordedCall(done["id"], done["fingerprint"]), key_of(done)
-            if key is not None:
-                self._keyed.setdefault(key, call)
-            elif call.id not in uncovered:
-                self._covered[call.id] = done["journal_seq"]
-                found.append((done["journal_seq"], None, call))
+        self._uncovered = frozenset(call.id for _, _, call in found)
         for journal_seq, key, call in sorted(found, key=lambda entry: entry[0]):
-            if call.id not in self._covered:
-                self._unanswered[call.id] = journal_seq
+            self._unanswered[call.id] = journal_seq
             if key is not None:
                 self._keyed.setdefault(key, call)
             else:
                 self._keyless[call.fingerprint].append(call)
+
+    def needs_covered(self, key: CallKey) -> bool:
+        """Whether a call may be one that the checkpoint covers: a key identifies its call forever, and a process may start
+        at the run's beginning."""
+        return self.lacks_covered and (key not in self._keyed if key is not None else not self.at_checkpoint)
+
+    def add_covered(self, ended: Iterable[Object]) -> None:
+        """Adds the ended requests that the checkpoint covers, from a list of all ended requests. They precede the others."""
+        self.lacks_covered = False
+        keyed: dict[tuple[str, str], RecordedCall] = {}
+        found: defaultdict[str, list[RecordedCall]] = defaultdict(list)
+        for done in sorted(ended, key=lambda done: done["journal_seq"]):
+            if done["journal_seq"] > self._covers or done["id"] in self._uncovered:
+                continue
+            call, key = RecordedCall(done["id"], done["fingerprint"]), key_of(done)
+            if key is not None:
+                keyed.setdefault(key, call)
+            else:
+                self._covered[call.id] = done["journal_seq"]
+                found[call.fingerprint].append(call)
+        self._keyed = {**keyed, **{key: call for key, call in self._keyed.items() if key not in keyed}}
+        order = self._unanswered | self._covered
+        for fingerprint, calls in found.items():
+            calls.extend(self._keyless[fingerprint])
+            self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: order.get(call.id, 0)))
 
     def mark_unique(self, call: RecordedCall) -> None:
         """From now on, the request answers every unique call with its fingerprint."""

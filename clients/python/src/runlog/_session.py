@@ -63,7 +63,7 @@ class Session:
         self.run_id = run_id
         self.writer = Writer(api, run_id)
         self.outbox = Outbox()
-        self.replay = Replay({"completed": [], "pending": []}, ())
+        self.replay = Replay({"checkpoint": None, "completed": [], "pending": []})
         self.recent = Recent()
         self.base = MessageList()
         self.state: Json = None
@@ -104,13 +104,8 @@ class Session:
                 yield from writer.claim_after(head["epoch"] if head else 0)
         else:
             yield from self._claim_inactive(head, unless_active)
-        recovery = yield from self._recovery(from_start=from_start, content=True)
-        # Covered calls are needed too: a key identifies its call forever, and a process may start at the run's
-        # beginning.
-        from_the_start: Sequence[Object] = ()
-        if recovery["checkpoint"] is not None and not from_start:
-            from_the_start = (yield from self._recovery(from_start=True, content=False))["completed"]
-        self.replay = Replay(recovery, from_the_start)
+        recovery = yield from self._recovery(from_start=from_start)
+        self.replay = Replay(recovery)
         self.base = MessageList.of(recovery["checkpoint"])
         self.quiet_checkpoint = self.base.checkpoint_id
         calls = sorted((*recovery["completed"], *recovery["pending"]), key=lambda call: call["journal_seq"])
@@ -120,6 +115,8 @@ class Session:
         self.covered = int(checkpoint.get("covers_journal_seq") or 0)
         if recovery["status"] != "open":
             writer.end(recovery["status"])
+            # Its readers ask for the keys that it has, which reads nothing.
+            yield from self.read_covered()
         elif recovery["next_journal_seq"] == 1:
             yield from writer.append([writer.records.make(lifecycle("started"))])
         return recovery
@@ -142,13 +139,19 @@ class Session:
                 if last or not has_only_if:
                     raise
 
-    def _recovery(self, *, from_start: bool, content: bool) -> Steps[Object]:
-        found = yield from self.api.recovery(self.run_id, from_start=from_start, content=content)
+    def _recovery(self, *, from_start: bool) -> Steps[Object]:
+        found = yield from self.api.recovery(self.run_id, from_start=from_start, content=True)
         if found is None:
             raise Internal(f"run {self.run_id} has no records after its claim", run_id=self.run_id)
         if self.writer.epoch:
             self.writer.sync(found)
         return found
+
+    def read_covered(self) -> Steps[None]:
+        """Reads the calls that the checkpoint covers, once. A run may have many of them, so this waits until one is needed."""
+        if self.replay.lacks_covered:
+            found = yield from self.api.recovery(self.run_id, from_start=True, content=False)
+            self.replay.add_covered(found["completed"] if found is not None else ())
 
     def _check_inactive(self, head: Object, within: float) -> None:
         millis = head.get("age_millis")
@@ -226,6 +229,8 @@ class Session:
         self, messages: Sequence[Json], state: Json, turn: int, lacking: Iterable[str]
     ) -> Steps[None]:
         writer, redaction = self.writer, self.api.config.redaction
+        if not self.replay.at_checkpoint:
+            yield from self.read_covered()
         if redaction is not None:
             messages = [redaction.json(None, message) for message in messages]
             state = redaction.json(None, state)
@@ -394,7 +399,7 @@ class Session:
 
     def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
         """Makes a call with the journal's current state answer the next call."""
-        now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
+        now = yield from self.api.pending(self.run_id)
         pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
         if pending is not None and (call := recorded_call(pending)) is not None:
             self.replay.restore(key_of(pending) or intent.key, call)
@@ -425,7 +430,7 @@ class Session:
 
     def refresh(self) -> Steps[None]:
         """Reads decisions that were made since."""
-        now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
+        now = yield from self.api.pending(self.run_id)
         # An answer of an older state may lack newer calls.
         if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
             self.writer.epoch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import uuid
@@ -22,9 +23,9 @@ def blocks(file: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def run(url: str, program: str | Path, *options: str, ends_with: int = 0) -> str:
+def run(url: str, program: str | Path, *options: str, ends_with: int = 0, **variables: str) -> str:
     arguments = [program, *options] if isinstance(program, Path) else ["-c", program]
-    environment = {**os.environ, "RUNLOG_SERVER": url}
+    environment = {**os.environ, "RUNLOG_SERVER": url, **variables}
     ended = subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -32,11 +33,31 @@ def run(url: str, program: str | Path, *options: str, ends_with: int = 0) -> str
     return ended.stdout
 
 
-def test_the_programs_of_the_readme_run_and_book_once(url):
-    agent, plain, graph = blocks(CLIENT / "README.md")
+def test_the_loop_of_the_readme_dies_and_goes_on_as_it_says(url):
+    agent = blocks(CLIENT / "README.md")[0]
     assert agent == (CLIENT / "examples" / "quickstart.py").read_text(encoding="utf-8").split('"""\n\n', 1)[1]
-    assert run(url, agent) == "booking with the key trip-3-HAT136\n{'booking': 'B-1009'}\n"
-    assert run(url, agent) == "{'booking': 'B-1009'}\n"
+    books = [f"booking {city} with the key trip-3-{city}, attempt 1" for city in ("LHR", "CDG")]
+    assert run(url, agent, ends_with=-signal.SIGKILL, DIE_IN="CDG").splitlines() == books
+    again = ["booking CDG with the key trip-3-CDG, attempt 2", "booking FCO with the key trip-3-FCO, attempt 1"]
+    booked = "['B-LHR', 'B-CDG', 'B-FCO']"
+    assert run(url, agent).splitlines() == [*again, booked]
+    assert run(url, agent).splitlines() == [booked]
+    said = (CLIENT / "README.md").read_text(encoding="utf-8")
+    assert all(line in said for line in (*books, *again, booked))
+
+
+def test_the_loop_of_the_readme_without_its_key_stops_for_a_decision(url):
+    agent = blocks(CLIENT / "README.md")[0].replace("trip-3", "trip-3-keyless")
+    keyless = re.sub(r"@runlog.tool\(.*", "@runlog.tool", agent)
+    run(url, keyless, ends_with=-signal.SIGKILL, DIE_IN="CDG")
+    program = keyless.replace(
+        "asyncio.run(main())", "try:\n    asyncio.run(main())\nexcept runlog.ReconcileRequired:\n    print(1)"
+    )
+    assert run(url, program) == "1\n"
+
+
+def test_the_other_programs_of_the_readme_run(url):
+    _, plain, graph = blocks(CLIENT / "README.md")
     assert run(url, plain) == "HAT136\n"
     assert run(url, graph) == "{'log': ['to London', 'found HAT136']}\n"
 

@@ -2,16 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import runlog
 from faults import SyncFaults
+from runlog import Diverged, sync
 from runlog import _api as api
-from runlog import sync
 
 
 def never(call):
     pytest.fail("ran")
+
+
+def charge_seven(url, run_id):
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        run.call("find", {"to": "LHR"}, lambda call: "HAT136")
+        run.call("charge", {"order": 7}, lambda call: "charged")
+
+
+def test_a_call_whose_arguments_a_deploy_changed_is_not_made_beside_the_recorded_one(url, run_id):
+    charge_seven(url, run_id)
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        assert run.recovery.completed
+        run.call("find", {"to": "LHR"}, never)
+        with pytest.raises(Diverged, match=r'charge\(\{"order":7\}\), call [^;]*\. Nothing ran') as diverged:
+            run.call("charge", {"order": 7, "currency": "EUR"}, never)
+        assert len(diverged.value.calls) == 1 and diverged.value.happened == "nothing"
+        # As the error says: after the recorded calls a new one runs.
+        assert run.call("charge", {"order": 7}, never).recorded
+        assert run.call("charge", {"order": 8}, lambda call: "charged").result == "charged"
+    with sync.connect(url) as rl, rl.run(run_id, on_divergence="allow") as run:
+        assert run.call("charge", {"order": 9}, lambda call: "charged").result == "charged"
+
+
+def test_calls_in_another_order_and_calls_that_repeat_nothing_diverge_from_nothing(url, run_id):
+    charge_seven(url, run_id)
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        run.call("weather", {}, lambda call: "fair", repeatable=True)
+        run.call("mail", {}, lambda call: "sent", key="mail-7")
+        run.call("seat", {"id": "model-1"}, lambda call: "1A", unique=True)
+        run.call("charge", {"order": 7}, never)
+        run.call("find", {"to": "LHR"}, never)
+        run.call("charge", {"order": 8}, lambda call: "charged")
+        run.checkpoint([{"role": "user", "content": "thanks"}])
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        assert run.recovery.messages  # what the checkpoint covers is not asked for again
+        run.call("charge", {"order": 9}, lambda call: "charged")
+
+
+def test_recorded_calls_of_a_repeatable_tool_and_failed_ones_may_be_left_out(url, run_id):
+    def sold_out(call):
+        raise runlog.Failed("sold_out")
+
+    def look(call: runlog.Call, to: str) -> str:
+        return "HAT136"
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        run.call("look", {"to": "LHR"}, lambda call: "HAT136")
+        with pytest.raises(runlog.Failed):
+            run.call("book", {"seat": "1A"}, sold_out)
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(Diverged, match="look"):
+            run.call("charge", {"order": 7}, never)
+        runlog.tool(repeatable=True)(look)
+        assert run.call("charge", {"order": 7}, lambda call: "charged").result == "charged"
+
+
+async def test_tasks_that_call_in_another_order_are_warned_and_go_on(url, run_id, caplog):
+    async def effect(call):
+        return "HAT136"
+
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id) as run:
+            await run.call("find", {"to": "CDG"}, effect)
+        async with rl.run(run_id) as run:
+            found = await asyncio.gather(*(run.call("find", {"to": to}, effect) for to in ("LHR", "CDG")))
+            assert [answer.recorded for answer in found] == [False, True]
+    assert "call" in caplog.text and "not asked for yet" in caplog.text
+
+
+def test_a_repeated_call_that_the_checkpoint_covers_is_warned_of_once(url, run_id, caplog):
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+        run.call("find", {"to": "LHR"}, lambda call: "HAT136")
+        run.call("charge", {"order": 7}, lambda call: "charged")
+        run.checkpoint([{"role": "user", "content": "thanks"}])
+        begun = rl.open(run_id, from_start=True)
+        assert begun.call("charge", {"order": 7}, never).recorded and not caplog.text
+        unread = rl.open(run_id)
+        assert (
+            unread.call("charge", {"order": 7}, never).recorded and unread.call("find", {"to": "LHR"}, never).recorded
+        )
+        assert caplog.text.count("did not read `run.recovery`") == 1 and "a call of charge" in caplog.text
 
 
 def test_opening_reads_no_call_that_the_checkpoint_covers_and_a_key_finds_its_call_all_the_same(

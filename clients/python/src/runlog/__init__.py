@@ -19,6 +19,7 @@ from .errors import (
     Active,
     ClaimLost,
     Conflict,
+    Diverged,
     Error,
     Failed,
     Fenced,
@@ -43,8 +44,8 @@ from .errors import (
 )  # fmt: skip
 
 __all__ = [
-    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Effect", "Ends", "Error",
-    "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
+    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Diverged", "Effect",
+    "Ends", "Error", "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
     "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "ResultNotRecorded", "Run",
     "Runlog", "Stale", "SyncTool", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",
     "connect", "current_run", "tool",

@@ -129,6 +129,7 @@ class Gate:
 
         Raises `Usage` before anything is recorded if `effect` cannot be called with a `Call`."""
         self._check_callable(effect)
+        self.session.divergence.note_call(self.tool, self.repeatable)
         with self.session.recent.call():
             return (yield from self._run(effect))
 
@@ -218,6 +219,10 @@ class Gate:
             if isinstance(found, KeyConflict):
                 message = f"the idempotency key belongs to call {found.id} of {self.tool}, which has other arguments"
                 raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=session.run_id, record_id=found.id)
+            if found is not None:
+                # Calls of adapters and of ended runs begin at the start on purpose.
+                begins = replay.took_covered and not self.unique and session.writer.ended is None
+                session.divergence.note_asked(self.tool, found.id, begins_at_start=begins)
             if found is None:
                 flight, acked = yield from self._intend(slot)
                 attempt = 1
@@ -256,6 +261,9 @@ class Gate:
             )
         if not session.allow_unresolved and (blocking := session.replay.unresolved()) is not None:
             raise self._reconcile(blocking, "an earlier tool", "no new effect runs before it is resolved")
+        if self.key is None and not self.unique and not self.repeatable:
+            # The key of a call, or the id in its arguments, shows that it repeats no other.
+            yield from session.divergence.check(session.api, self.tool)
         payload: Object = {
             "type": "tool_call_requested",
             "request_id": new_id(),

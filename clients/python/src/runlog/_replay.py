@@ -93,6 +93,8 @@ class Replay:
         resume there starts at the run's beginning, and has not received their answers."""
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
+        self.took_covered = False
+        """Whether the last request that was taken is one without a key that the checkpoint covers."""
         self._covers = _covers(recovery)
         self.lacks_covered = self._covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
@@ -145,6 +147,7 @@ class Replay:
     def take(self, key: CallKey, fingerprint: str, *, unique: bool = False) -> RecordedCall | KeyConflict | None:
         """Finds the recorded call that answers a call; `None` for a new call. A recorded call without a key is
         removed, since it answers once, unless the call is unique."""
+        self.took_covered = False
         if key is not None:
             found = self._keyed.get(key)
             return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
@@ -154,6 +157,7 @@ class Replay:
             taken = queue.popleft()
             if taken.id in self._covered:
                 self._unanswered[taken.id] = self._covered.pop(taken.id)
+                self.took_covered = True
             return taken
         known = self._unique.get(fingerprint) if unique else None
         return RecordedCall(known, fingerprint) if known is not None else None

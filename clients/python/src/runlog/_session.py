@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from . import _checkpoint
 from ._api import Api, Object
 from ._checkpoint import MessageList
+from ._divergence import Divergence, OnDivergence
 from ._json import Json
 from ._marker import without_content
 from ._outbox import NeverStarted, Outbox
@@ -58,13 +59,23 @@ class Releasable(Protocol):
 class Session:
     """A run that this process has claimed."""
 
-    def __init__(self, api: Api, run_id: str, lock: Releasable, slots: Releasable, *, allow_unresolved: bool) -> None:
+    def __init__(
+        self,
+        api: Api,
+        run_id: str,
+        lock: Releasable,
+        slots: Releasable,
+        *,
+        allow_unresolved: bool,
+        on_divergence: OnDivergence,
+    ) -> None:
         self.api = api
         self.run_id = run_id
         self.writer = Writer(api, run_id)
         self.outbox = Outbox()
         self.replay = Replay({"checkpoint": None, "completed": [], "pending": []})
         self.recent = Recent()
+        self.divergence = Divergence(run_id, on_divergence)
         self.base = MessageList()
         self.state: Json = None
         """The state of the last checkpoint."""
@@ -113,6 +124,7 @@ class Session:
         checkpoint: Object = recovery["checkpoint"] or {}
         self.state = checkpoint.get("state")
         self.covered = int(checkpoint.get("covers_journal_seq") or 0)
+        self.divergence.expect(recovery, self.covered)
         if recovery["status"] != "open":
             writer.end(recovery["status"])
             # Its readers ask for the keys that it has, which reads nothing.
@@ -253,6 +265,7 @@ class Session:
                 self.base = MessageList()
             raise
         self.base, self.state, self.covered = following, state, covered
+        self.divergence.forget()
 
     def prune(self, covered_before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
         """Hides the checkpoints that cover less than a number; by default, than the last one does."""

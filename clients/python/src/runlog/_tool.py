@@ -15,6 +15,7 @@ from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ._decode import decode
+from ._divergence import repeatable_tools
 from ._ends import Ends
 from ._gate import Call
 from ._handle import BaseRun
@@ -64,6 +65,8 @@ class _Tool(Generic[P, R]):
         self.name = options.name or getattr(function, "__name__", type(function).__name__)
         self._options = options
         self._of_call = ToolSignature(function, self.name, options.key)
+        if options.repeatable:
+            repeatable_tools.add(self.name)
         self._decode = _decoder(function)
         self.__doc__ = function.__doc__
         self.__name__ = self.name

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Unpack
 
 from ._api import Api, Object
+from ._divergence import OnDivergence
 from ._drive import AsyncDriver
 from ._ends import Ends
 from ._gate import Answer, Call
@@ -137,6 +138,7 @@ class Runlog:
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
+        on_divergence: OnDivergence = "raise",
     ) -> Run:
         """Claims a run, new or not, and recovers it.
 
@@ -144,9 +146,15 @@ class Runlog:
         * `from_start`: resume at the start, not at the checkpoint: the journal answers all recorded calls. The same
           holds for a handle whose `recovery` was never read.
         * `allow_unresolved`: run new effects even while an older effect must be decided.
+        * `on_divergence`: a new call without a key raises `Diverged`, and nothing runs, as long as recorded calls after the
+          checkpoint were not asked for. `allow` permits it: for a program that does not make its calls again. A program that
+          makes calls in several tasks or threads is only warned.
         """
         slots = self._driver.semaphore(self.config.calls_max)
-        session = Session(self._api, run_id, self._driver.lock(), slots, allow_unresolved=allow_unresolved)
+        lock = self._driver.lock()
+        session = Session(
+            self._api, run_id, lock, slots, allow_unresolved=allow_unresolved, on_divergence=on_divergence
+        )
         recovery = await self._driver.drive(session.open(from_start=from_start, unless_active=unless_active))
         return Run(self._driver, session, recovery)
 
@@ -157,6 +165,7 @@ class Runlog:
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
+        on_divergence: OnDivergence = "raise",
     ) -> AbstractAsyncContextManager[Run]:
         """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
         but records the results that interrupted calls hold, if the server answers. The handle stays usable."""
@@ -168,6 +177,7 @@ class Runlog:
                     unless_active=unless_active,
                     from_start=from_start,
                     allow_unresolved=allow_unresolved,
+                    on_divergence=on_divergence,
                 )
             )
         )

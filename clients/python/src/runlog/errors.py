@@ -169,6 +169,17 @@ class Conflict(Error):
     action = Action.REOPEN
 
 
+class Diverged(Conflict):
+    """A new call without a key, although recorded calls after the checkpoint were not asked for: it may repeat one of
+    them, as after a change of its arguments. Nothing ran. `calls` are these recorded calls, oldest first."""
+
+    action = Action.FIX_THE_INPUT
+
+    def __init__(self, message: str, *, calls: Sequence[str], run_id: str | None = None) -> None:
+        super().__init__(message, run_id=run_id)
+        self.calls = tuple(calls)
+
+
 class MissingContent(Error):
     """Content that the journal refers to is lost or was removed. The effect was not run again."""
 

@@ -1,0 +1,125 @@
+"""Detects a program that does not make the calls of the process before it.
+
+    recorded after the checkpoint   a  b  c
+    asked for by this process       a            then a new call x ─▶ `Diverged`: b and c were not asked for
+
+A program whose calls depend on nothing else makes the recorded calls again before it makes new ones, in any order. If it
+does not, as after a change of its arguments, its new call may repeat the effect of a recorded one. Calls in several tasks
+or threads may begin in another order each time, so they are only warned of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from typing import Any, Literal, TypeAlias
+
+from ._api import Api
+from ._json import encode
+from ._wire import Sleep, Steps
+from .errors import Diverged, Usage
+
+OnDivergence: TypeAlias = Literal["raise", "allow"]
+NAMED_MAX = 3
+"""The most calls that an error names with their arguments."""
+_ARGUMENTS_MAX = 100
+_LOGGER = logging.getLogger("runlog")
+
+repeatable_tools: set[str] = set()
+"""The names of tools that this process knows as repeatable: to leave out their recorded calls repeats no effect."""
+
+
+def _task_or_thread() -> object:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task or threading.current_thread()
+
+
+class Divergence:
+    """The recorded calls of earlier processes that this process has not asked for."""
+
+    def __init__(self, run_id: str, mode: OnDivergence) -> None:
+        if mode not in ("raise", "allow"):
+            raise Usage(f'on_divergence is "raise" or "allow", not {mode!r}')
+        self._run_id, self._mode = run_id, mode
+        self._expected: dict[str, str] = {}
+        """The tools of recorded calls, by request, in the order of the requests."""
+        self._opener = weakref.ref(_task_or_thread())
+        self._is_sequential = True
+        self._warned: set[str] = set()
+
+    def expect(self, recovery: dict[str, Any], covered: int) -> None:
+        """Expects the calls that a recovery lists after its checkpoint. Calls that did not happen may be left out, and so may
+        pending ones that are safe to repeat without a key."""
+        found = [call for call in recovery["completed"] if call["status"] != "failed"]
+        found += [call for call in recovery["pending"] if call["class"] != "retry_safe" or call.get("idempotency_key")]
+        for call in sorted(found, key=lambda call: call["journal_seq"]):
+            if call["journal_seq"] > covered and call.get("tool_name"):
+                self._expected[call["id"]] = call["tool_name"]
+
+    def note_call(self, tool: str, repeatable: bool) -> None:
+        """Notes the start of a call, before it waits for others."""
+        if repeatable:
+            repeatable_tools.add(tool)
+        if self._is_sequential and self._opener() is not _task_or_thread():
+            self._is_sequential = False
+
+    def note_asked(self, tool: str, call_id: str, *, begins_at_start: bool) -> None:
+        """Notes that this process asked for a recorded call. `begins_at_start` if the checkpoint covers it, and the process did
+        not read the recovery."""
+        self._expected.pop(call_id, None)
+        if begins_at_start:
+            self._warn(
+                "covered",
+                "the journal answers a call of %s in run %s, because this process did not read `run.recovery` and so begins at the "
+                "run's start: call %s, which the last checkpoint covers. Read `run.recovery` to resume at the checkpoint, where "
+                "the same call is a new one, or open the run with from_start=True",
+                (tool, self._run_id, call_id),
+            )
+
+    def forget(self) -> None:
+        """Expects no call any more: a checkpoint of this process covers them all."""
+        self._expected.clear()
+
+    def check(self, api: Api, tool: str) -> Steps[None]:
+        """Checks a new call of `tool` that may repeat the effect of another. Raises `Diverged` if recorded calls were not asked
+        for, or warns if it belongs to one of several tasks or threads."""
+        if not self._unasked():
+            return
+        # Lets tasks that were started together with this one begin their calls.
+        yield Sleep(0)
+        if not (unasked := self._unasked()):
+            return
+        if not self._is_sequential:
+            self._warn(
+                "unasked",
+                "%s is a new call in run %s, and %d recorded calls after the checkpoint were not asked for yet, such as call %s of "
+                '%s. Open a run whose calls are not made again with on_divergence="allow"',
+                (tool, self._run_id, len(unasked), unasked[0], self._expected[unasked[0]]),
+            )
+            return
+        named: list[str] = []
+        for call_id in unasked[:NAMED_MAX]:
+            call = yield from api.call(self._run_id, call_id)
+            named.append(f"{call['tool_name']}({encode(call['arguments'])[:_ARGUMENTS_MAX]}), call {call_id}")
+        more = f"; and {len(unasked) - len(named)} more" if len(unasked) > len(named) else ""
+        message = (
+            f"{tool} is a new call in run {self._run_id}, and recorded calls after the checkpoint were not asked for: "
+            f"{'; '.join(named)}{more}. Nothing ran, because the new call may repeat one of them. Make them again first, with the "
+            'same arguments, or open the run with on_divergence="allow"'
+        )
+        raise Diverged(message, calls=tuple(unasked), run_id=self._run_id)
+
+    def _unasked(self) -> list[str]:
+        if self._mode == "allow":
+            return []
+        return [call_id for call_id, tool in self._expected.items() if tool not in repeatable_tools]
+
+    def _warn(self, kind: str, message: str, arguments: tuple[object, ...]) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _LOGGER.warning(message, *arguments)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from ._effect import Answer, Call
 from ._ends import Ends
-from ._gate import Answer, Call
 from ._handle import Recovery
 from ._json import Json
 from ._operators import Effect
@@ -35,6 +35,7 @@ from .errors import (
     ReconcileRequired,
     ResultNotRecorded,
     Stale,
+    TimedOut,
     TooLarge,
     TypeNotAllowed,
     Unauthenticated,
@@ -47,6 +48,6 @@ __all__ = [
     "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Diverged", "Effect",
     "Ends", "Error", "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
     "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "ResultNotRecorded", "Run",
-    "Runlog", "Stale", "SyncTool", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",
+    "Runlog", "Stale", "SyncTool", "TimedOut", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",
     "connect", "current_run", "tool",
 ]  # fmt: skip

@@ -7,40 +7,60 @@ raised anything else                ─▶ unknown: nothing is recorded, and the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from ._json import Json, encode
 from ._marker import cut_text, marker, read_marker, storable
 from ._redact import REDACTED, Redaction
 from ._texts import NoJson, type_name
 from ._values import Unrecordable, to_json
-from .errors import Error, Failed, Unknown
+from .errors import Error, Failed, Unknown, Usage
 
 RESULT_BYTES_MAX = 64 << 20
 """Bytes of a result's JSON, or of a failure's message. No server stores more."""
 
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exception], bool]
+"""Exceptions: a class, several classes, or a function that recognises them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The exceptions that determine how an effect ended. Any other exception means that it may have happened."""
+    """The exceptions that determine how an effect ended. Any other exception means that it may have happened.
 
-    failed_on: tuple[type[BaseException], ...] = ()
+    Raises `Usage` for a value that recognises no exceptions."""
+
+    failed_on: Kinds = ()
     """The effect did not happen and will not."""
-    unknown_on: tuple[type[BaseException], ...] = ()
+    unknown_on: Kinds = ()
     """The effect may have happened, although the exception is one of `failed_on`."""
 
+    def __post_init__(self) -> None:
+        for name, kinds in (("failed_on", self.failed_on), ("unknown_on", self.unknown_on)):
+            classes = cast("tuple[object, ...]", kinds if isinstance(kinds, tuple) else (kinds,))
+            are_classes = all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in classes)
+            if not are_classes and (isinstance(kinds, (tuple, type)) or not callable(kinds)):
+                raise Usage(f"{name} is a class of exceptions, a tuple of such classes, or a function, not {kinds!r}")
+
     def failure(self, error: Exception) -> Failed | None:
-        """The failure to record. `None` if it may have happened."""
-        if isinstance(error, (Unknown, *self.unknown_on)):
-            return None
-        if isinstance(error, Failed):
-            return error
-        if not isinstance(error, self.failed_on):
+        """The failure to record. `None` if it may have happened, and so if a function raises."""
+        try:
+            if isinstance(error, Unknown) or _is_of(self.unknown_on, error):
+                return None
+            if isinstance(error, Failed):
+                return error
+            if not _is_of(self.failed_on, error):
+                return None
+        except Exception:
             return None
         failed = Failed(type(error).__qualname__, str(error))
         failed.__cause__ = error
         return failed
+
+
+def _is_of(kinds: Kinds, error: Exception) -> bool:
+    return isinstance(error, kinds) if isinstance(kinds, (type, tuple)) else kinds(error)
 
 
 class Recorder:

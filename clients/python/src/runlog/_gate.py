@@ -11,13 +11,13 @@ appending its intent happens one call at a time; read-backs and effects of many 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._api import Object
 from ._clock import SentAt
+from ._effect import Answer, Call, check_effect
 from ._ends import Ends, Recorder
 from ._json import Json, args_sha256, fingerprint
 from ._marker import read_marker
@@ -26,7 +26,7 @@ from ._records import Record, new_id
 from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
 from ._values import arguments_json
-from ._wire import Acquire, Perform, Steps
+from ._wire import Acquire, Perform, Sleep, Steps
 from ._writer import took_effect
 from .errors import (
     Action,
@@ -42,8 +42,10 @@ from .errors import (
     Stale,
     TooLarge,
     Unavailable,
-    Usage,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 FRESH = 5.0
 """The maximum seconds from a read-back to the start of the effect. After that the gate reads back once more: another process may
@@ -52,29 +54,6 @@ START_WITHIN = 20.0
 """The maximum seconds from the first send of an intent or attempt to the start of its effect. A server lets an
 operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect
 at once"). A later answer to the intent shows that it was applied, but not that the call was decided since."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The argument of an effect."""
-
-    id: str
-    """The request's record id: unique, and the same for all attempts."""
-    attempt: int
-    """1 for the first attempt; higher if an earlier attempt may have happened."""
-    idempotency_key: str | None
-    """The key to pass to the receiver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A call's answer."""
-
-    result: Any
-    """The result of the effect; as JSON if it was recorded."""
-    recorded: bool
-    """Whether the answer came from the journal, and the effect did not run now."""
-    call_id: str
 
 
 @dataclass(slots=True)
@@ -87,6 +66,8 @@ class _Admitted:
     """The answer to its intent or attempt."""
     read_back: SentAt
     """The time of the last read-back."""
+    not_started: Happened = Happened.UNKNOWN
+    """What happened if this attempt is not started."""
 
 
 class _ReadBackTooOld(Exception):
@@ -106,11 +87,19 @@ class Gate:
         *,
         unique: bool = False,
         repeatable: bool = False,
+        retry: Retrying | None = None,
     ) -> None:
         self.key = call_key(tool, key)
         self.session, self.tool, self.ends = session, tool, ends
         self.unique = unique and key is None
         self.repeatable = repeatable
+        self.attempts: Attempts | None = None
+        if retry is not None:
+            # tenacity is optional. Its policy shows that it is installed.
+            from ._attempts import Attempts, check_policy
+
+            check_policy(retry, tool)
+            self.attempts = Attempts(retry)
         self.safe_to_retry = key is not None
         """Whether the call may run again although it may have happened."""
         self.config = session.api.config
@@ -128,25 +117,10 @@ class Gate:
         """Runs `effect` unless the journal has the call's answer, and records how it ended.
 
         Raises `Usage` before anything is recorded if `effect` cannot be called with a `Call`."""
-        self._check_callable(effect)
+        check_effect(effect, self.tool)
         self.session.divergence.note_call(self.tool, self.repeatable)
         with self.session.recent.call():
             return (yield from self._run(effect))
-
-    def _check_callable(self, effect: Callable[[Call], Any]) -> None:
-        try:
-            signature = inspect.signature(effect)
-        except (TypeError, ValueError) as error:
-            if not callable(effect):
-                raise Usage(
-                    f"the effect of {self.tool} is not a function: {effect!r}; nothing ran or was recorded"
-                ) from error
-            return  # A C function may have no signature.
-        try:
-            signature.bind(None)
-        except TypeError as error:
-            what = f"the effect of {self.tool} cannot be called with the call as its only argument"
-            raise Usage(f"{what}: {error}; nothing ran or was recorded") from error
 
     def _run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
         slot = yield from self._slot()
@@ -159,36 +133,44 @@ class Gate:
             slot.release()
             return admitted
         try:
-            return (yield from self._start(admitted, effect))
+            while True:
+                self.session.check_process()
+                failure: Failed | None = None
+                result: Any = None
+                try:
+                    result = yield Perform(self._start(admitted, effect))
+                except _ReadBackTooOld:
+                    yield from self._read_back_again(admitted)
+                    continue
+                except Exception as error:
+                    failure = self.ends.failure(error)
+                    if failure is None:
+                        pause = self._pause(error)
+                        if pause is None:
+                            raise self._unknown(admitted.flight, error) from error
+                        yield Sleep(pause)
+                        yield from self._admit_again(admitted, f"retried after {type(error).__qualname__}")
+                        continue
+                return (yield from self._record(admitted.flight, result, failure))
         finally:
             admitted.flight.drop()
 
-    def _start(self, admitted: _Admitted, effect: Callable[[Call], Any]) -> Steps[Answer]:
-        self.session.check_process()
-        flight = admitted.flight
-        call = Call(flight.call.id, admitted.attempt, self.key[1] if self.key else None)
+    def _start(self, admitted: _Admitted, effect: Callable[[Call], Any]) -> Callable[[], Any]:
+        call = Call(admitted.flight.call.id, admitted.attempt, self.key[1] if self.key else None)
 
         def begin() -> Any:
             # Checked here, because the process may have been suspended since the read-back.
             if admitted.read_back.age() > FRESH:
                 raise _ReadBackTooOld
             # Set only here: an interruption before this point leaves a call that was never started.
-            flight.start()
+            admitted.flight.start()
             return effect(call)
 
-        failure: Failed | None = None
-        result: Any = None
-        while True:
-            try:
-                result = yield Perform(begin)
-            except _ReadBackTooOld:
-                yield from self._read_back_again(admitted)
-                continue
-            except Exception as error:
-                failure = self.ends.failure(error)
-                if failure is None:
-                    raise self._unknown(flight, error) from error
-            return (yield from self._record(flight, result, failure))
+        return begin
+
+    def _pause(self, error: Exception) -> float | None:
+        """The seconds until the next attempt of an effect that may have happened. `None` if it does not run again."""
+        return self.attempts.pause(error) if self.attempts is not None and self.safe_to_retry else None
 
     def _slot(self) -> Steps[Slot]:
         session = self.session
@@ -249,7 +231,7 @@ class Gate:
         try:
             admitted.read_back = yield from self._check_may_run(acked)
         except Error as error:
-            error.happened = Happened.UNKNOWN
+            error.happened = admitted.not_started
             raise
 
     def _intend(self, slot: Slot) -> Steps[tuple[InFlight, Object]]:
@@ -308,17 +290,7 @@ class Gate:
                 raise session.writer.after_end(ended, what, found.id)
             self.safe_to_retry = self.key is not None or self.repeatable
             attempt = pending.attempts + 1
-            payload: Object = {
-                "type": "tool_call_attempt",
-                "request_record_id": found.id,
-                "attempt": attempt,
-                "reason": pending.reason,
-            }
-            try:
-                [outcome] = yield from session.writer.append([session.writer.records.make(payload)], read_back=True)
-            except ReconcileRequired as error:
-                # A result arrived since the call was read.
-                raise self._reconcile(found.id, self.tool, error.message) from error
+            outcome = yield from self._append_attempt(found.id, attempt, pending.reason)
             kept = True
             call = replace(found, pending=replace(pending, attempts=attempt))
             flight = InFlight(session.outbox, call, self.key, (outcome["record_id"], outcome["position"]), slot)
@@ -326,6 +298,39 @@ class Gate:
         finally:
             if not kept and self.key is None:
                 session.outbox.returned.append(found)
+
+    def _append_attempt(self, call: str, attempt: int, reason: str) -> Steps[Object]:
+        writer = self.session.writer
+        payload: Object = {
+            "type": "tool_call_attempt",
+            "request_record_id": call,
+            "attempt": attempt,
+            "reason": reason,
+        }
+        try:
+            [outcome] = yield from writer.append([writer.records.make(payload)], read_back=True)
+        except ReconcileRequired as error:
+            # A result arrived since the call was read.
+            raise self._reconcile(call, self.tool, error.message) from error
+        return outcome
+
+    def _admit_again(self, admitted: _Admitted, reason: str) -> Steps[None]:
+        """Records another attempt of an effect that this process ran. The effect may have happened if this raises."""
+        session, flight = self.session, admitted.flight
+        admitted.attempt += 1
+        admitted.not_started = Happened.UNRECORDED
+        try:
+            yield from session.acquire()
+            try:
+                yield from session.make_ready()
+                admitted.acked = yield from self._append_attempt(flight.call.id, admitted.attempt, reason)
+                flight.admit_again(admitted.attempt, (admitted.acked["record_id"], admitted.acked["position"]))
+            finally:
+                session.lock.release()
+            admitted.read_back = yield from self._check_may_run(admitted.acked)
+        except Error as error:
+            error.happened = admitted.not_started
+            raise
 
     def _check_may_run(self, acked: Object) -> Steps[SentAt]:
         """Checks that the intent was applied and is this handle's, **and** that this handle still writes the run.

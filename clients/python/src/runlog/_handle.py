@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._api import Api, Object
+from ._effect import Answer, Call
 from ._ends import Ends
-from ._gate import Answer, Call, Gate
+from ._gate import Gate
 from ._json import Json
 from ._records import new_id
 from ._session import BATCH_RECORDS_MAX, Session
 from ._values import to_json
 from ._wire import Steps
 from .errors import Usage
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 _OWN = frozenset(
     (
@@ -145,8 +149,9 @@ class BaseRun:
         ends: Ends | None,
         unique: bool,
         repeatable: bool,
+        retry: Retrying | None,
     ) -> Steps[Answer]:
-        gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable)
+        gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable, retry=retry)
         return gate.run(effect)
 
     def _turn(self, kind: str, content: object) -> Steps[Object]:

@@ -129,6 +129,12 @@ class InFlight:
         """Marks the start of the effect."""
         self._stage = _Stage.RUNNING
 
+    def admit_again(self, attempts: int, admitted_by: tuple[str, Object]) -> None:
+        """Marks that another attempt is acknowledged."""
+        pending = self.call.pending
+        self.call = replace(self.call, pending=replace(pending, attempts=attempts) if pending else None)
+        self._admitted_by, self._stage = admitted_by, _Stage.ADMITTED
+
     def end(self, record: Record, size: int) -> bool:
         """Marks the end of the effect, with the result `record`. Returns whether the outbox has space for it."""
         held = HeldResult(record, size, replace(self.call, pending=None), self.key, self.slot)

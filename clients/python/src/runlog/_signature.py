@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from inspect import BoundArguments, Parameter
 from typing import Any
 
-from ._gate import Call
+from ._effect import Call
 from ._values import to_json
 from .errors import Usage
 

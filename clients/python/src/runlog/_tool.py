@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from ._decode import decode
 from ._divergence import repeatable_tools
-from ._ends import Ends
-from ._gate import Call
+from ._effect import Call, within
+from ._ends import Ends, Kinds
 from ._handle import BaseRun
 from ._records import new_id
 from ._replay import call_key
@@ -25,6 +25,8 @@ from ._signature import Key, ToolSignature
 from .errors import Usage
 
 if TYPE_CHECKING:
+    from tenacity import Retrying
+
     from .aio import Run
     from .sync import Run as SyncRun
 
@@ -53,6 +55,26 @@ class _Options:
     ends: Ends
     repeatable: bool
     plain_outside: bool
+    retry: Retrying | None
+    timeout: float | None
+
+    def check(self, tool: str, is_async: bool) -> None:
+        """Raises `Usage` for options that no call of the tool can have."""
+        if self.retry is not None:
+            from ._attempts import check_policy
+
+            check_policy(self.retry, tool)
+            if self.key is None and not self.repeatable:
+                raise Usage(
+                    f"retry of {tool} may repeat its effect: give the tool a key, or repeatable=True if that does no harm"
+                )
+        if self.timeout is not None:
+            if not is_async:
+                raise Usage(
+                    f"{tool} is a plain function, which no time limit can cut: limit the requests that it makes instead"
+                )
+            if not self.timeout > 0:
+                raise Usage(f"timeout of {tool} is a number of seconds above 0, not {self.timeout!r}")
 
 
 class _Tool(Generic[P, R]):
@@ -63,6 +85,7 @@ class _Tool(Generic[P, R]):
     def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         self.function = function
         self.name = options.name or getattr(function, "__name__", type(function).__name__)
+        options.check(self.name, self._is_async)
         self._options = options
         self._of_call = ToolSignature(function, self.name, options.key)
         if options.repeatable:
@@ -104,10 +127,13 @@ class _Tool(Generic[P, R]):
         options = self._options
 
         def effect(call: Call) -> Any:
-            return self.function(call, *bound.args, **bound.kwargs)
+            running: Any = self.function(call, *bound.args, **bound.kwargs)
+            return running if options.timeout is None else within(options.timeout, running)
 
         args, key = self._of_call.recorded(bound), self._key(bound)
-        return run.call(self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable)
+        return run.call(
+            self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable, retry=options.retry
+        )
 
     def _result(self, answer: Any) -> R:
         """Converts the result of a call. A recorded result becomes the function's return type."""
@@ -180,9 +206,11 @@ def tool(
     *,
     name: str | None = None,
     key: Key | None = None,
-    failed_on: tuple[type[BaseException], ...] = (),
-    unknown_on: tuple[type[BaseException], ...] = (),
+    failed_on: Kinds = (),
+    unknown_on: Kinds = (),
     repeatable: bool = False,
+    retry: Retrying | None = None,
+    timeout: float | None = None,
     plain_outside: bool = False,
 ) -> _Decorator: ...
 def tool(
@@ -191,9 +219,11 @@ def tool(
     *,
     name: str | None = None,
     key: Key | None = None,
-    failed_on: tuple[type[BaseException], ...] = (),
-    unknown_on: tuple[type[BaseException], ...] = (),
+    failed_on: Kinds = (),
+    unknown_on: Kinds = (),
     repeatable: bool = False,
+    retry: Retrying | None = None,
+    timeout: float | None = None,
     plain_outside: bool = False,
 ) -> Any:
     """Makes a function whose first parameter is `call`, plain or async, a tool: called without `call` it goes through the gate
@@ -206,15 +236,20 @@ def tool(
 
     * `key`: the idempotency key of a call. It has parameters of the tool by name; of a tool with one parameter it gets that one.
       It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
-    * `failed_on`: exceptions that mean that the effect did not happen, finally. They are recorded and raised as `Failed`.
+    * `failed_on`: exceptions that mean that the effect did not happen, finally: a class, several classes, or a function of the
+      exception. They are recorded and raised as `Failed`.
     * `unknown_on`: exceptions among those that mean that it may have happened.
     * `repeatable`: the effect may run any number of times, as in a tool that only reads. See `Run.call`.
+    * `retry`: a `tenacity.Retrying` with a `stop`. It decides whether the effect runs again after an exception that means that it
+      may have happened. The tool has a key, or is repeatable; each attempt is recorded before it runs.
+    * `timeout`: the seconds after which an attempt of an async tool is cut. Its effect may have happened: `TimedOut` is an
+      `Unknown`, whatever `failed_on` names.
     * `plain_outside`: outside of a run call the function plainly. Nothing is recorded, and its `Call` has the attempt 0.
 
     `Failed` is always such a failure. Any other exception means that the effect may have happened: nothing is recorded, and
     the call stays pending.
     """
-    decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside))
+    decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside, retry, timeout))
     return decorator if function is None else decorator(function)
 
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from ._api import Api, Object
 from ._divergence import OnDivergence
 from ._drive import AsyncDriver
+from ._effect import Answer, Call
 from ._ends import Ends
-from ._gate import Answer, Call
 from ._handle import BaseRun, Recovery, RunBlock, recover
 from ._http import AsyncHttp, AsyncTransport
 from ._operators import ABSENT, Effect, decide, lookup, runs_page, undecided_page
@@ -24,6 +24,9 @@ from ._tool import current_run, tool
 from ._wire import NoResponse
 from .config import Config
 from .errors import Error
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 
 class Run(BaseRun):
@@ -47,6 +50,7 @@ class Run(BaseRun):
         ends: Ends | None = None,
         unique: bool = False,
         repeatable: bool = False,
+        retry: Retrying | None = None,
     ) -> Answer:
         """Runs `effect` unless the journal has the call's answer, and records its outcome.
 
@@ -56,13 +60,17 @@ class Run(BaseRun):
         With `repeatable` the effect may run any number of times, like a tool that only reads. If its process died, the
         call runs again without a key and without a decision; this requires the server feature `bases`.
 
-        Raises `Invalid` for a part of `args` without JSON, and names its place. If a result cannot be recorded, it is
-        returned, and the call ends without it: the same call then raises `ResultNotRecorded`.
+        `retry` is a policy of tenacity for exceptions after which the effect may have happened, of a call with a key or with
+        `repeatable`: each further attempt is recorded before it runs.
+
+        Raises `Usage` for an effect that cannot be called with a `Call`, and `Invalid` for a part of `args` without JSON,
+        with its place. If a result cannot be recorded, it is returned, and the call ends without it: the same call then
+        raises `ResultNotRecorded`.
 
         The effect did not run if this raises `ReconcileRequired`, `ResultNotRecorded`, `Fenced`, `MissingContent`,
         `Unavailable`, `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` describes
         the state of its result. `Failed` is the recorded failure of the effect."""
-        return await self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable))
+        return await self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable, retry))
 
     async def turn(self, kind: str, content: object) -> None:
         """Records a message of the conversation; `kind` is `user`, `assistant`, …"""

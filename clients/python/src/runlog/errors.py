@@ -313,3 +313,7 @@ class Unknown(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+class TimedOut(Unknown, TimeoutError):
+    """The time limit of a tool cut its effect, which may have happened."""

@@ -16,8 +16,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from . import aio, sync
-from ._ends import Ends
-from ._gate import Answer, Call
+from ._effect import Answer, Call
+from ._ends import Ends, Kinds
 from ._json import Json, encode
 from ._tool import current_run, outside
 from ._values import Unrecordable, to_json
@@ -48,7 +48,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         key: Callable[[str, dict[str, Any]], str | None] | None = None,
         only: Collection[str] | None = None,
         repeatable: Collection[str] = (),
-        failed_on: tuple[type[BaseException], ...] = (),
+        failed_on: Kinds = (),
         allow: Iterable[Allowed] | None = None,
         plain_outside: bool = False,
     ) -> None:

@@ -46,8 +46,8 @@ from pydantic_ai.tools import AgentDepsT, RunContext
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import to_jsonable_python
 
-from ._ends import Ends
-from ._gate import Answer, Call
+from ._effect import Answer, Call
+from ._ends import Ends, Kinds
 from ._json import Json
 from ._models import in_order
 from ._tool import current_run, outside
@@ -198,7 +198,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         key: Key | None = None,
         only: Collection[str] | None = None,
         repeatable: Collection[str] = (),
-        failed_on: tuple[type[BaseException], ...] = (),
+        failed_on: Kinds = (),
         plain_outside: bool = False,
         models: Mapping[str, Model] | None = None,
         name: str | None = None,

@@ -204,7 +204,9 @@ async def test_the_runs_of_a_pydantic_ai_agent_are_answered_from_an_ended_run(ur
             heard.append(await again.agent.run("to Bern"))
             with refused():
                 await again.agent.run("to Paris")
-    assert [answer.run_id for answer in (*said[0], said[1])] == [answer.run_id for answer in (*heard[0], heard[1])]
+    # The rest of an id differs in each process.
+    names = [[answer.run_id.partition("@")[0] for answer in (*of[0], of[1])] for of in (said, heard)]
+    assert names[0] == names[1]
     assert again.asked == again.effects == []
 
 

@@ -7,7 +7,19 @@ import json
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, FunctionToolset, ModelResponse, ModelRetry, RunContext, TextPart, Tool, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    FunctionToolset,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ModelRetry,
+    RunContext,
+    TextPart,
+    Tool,
+    ToolCallPart,
+)
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import DynamicToolset
 from pydantic_core import PydanticSerializationError
@@ -51,6 +63,11 @@ class Travel:
 ALL = ["1A", "1B", "find"]
 
 
+def name_of(result):
+    """The part of an agent run's id that is the same in every process."""
+    return result.run_id.rpartition("@")[0]
+
+
 def calls(url, run_id):
     shown = command(url, "show", run_id, "--raw", "--json").stdout
     payloads = [json.loads(line)["payload"] for line in shown.splitlines()]
@@ -66,7 +83,9 @@ async def test_a_process_that_goes_on_asks_and_does_nothing_that_is_recorded(url
             again = await second.agent.run("to London")
     assert (first.asked, sorted(first.effects)) == ([1, 3, 5], ALL)
     assert (second.asked, second.effects) == ([], [])
-    assert again.output == said.output == "booked" and again.run_id == said.run_id
+    assert again.output == said.output == "booked" and again.conversation_id == said.conversation_id
+    # An id of this process: Pydantic AI does not continue messages that already have the id.
+    assert name_of(again) == name_of(said) and again.run_id != said.run_id
     ids = [
         [part.tool_call_id for m in r.all_messages() for part in m.parts if part.part_kind == "tool-call"]
         for r in (said, again)
@@ -177,7 +196,7 @@ async def test_another_question_is_refused_until_a_checkpoint_and_then_a_new_one
         assert len(travel.effects) == 6 and travel.asked == [1, 3, 5, 7, 9, 11]
         async with rl.run(run_id):
             again = await travel.agent.run("to London", message_history=first.all_messages())
-        assert again.run_id == second.run_id != first.run_id and len(travel.effects) == 6
+        assert name_of(again) == name_of(second) != name_of(first) and len(travel.effects) == 6
 
 
 async def test_an_agent_goes_on_after_checkpoints_that_were_taken_in_the_middle_of_it(url, run_id):
@@ -241,7 +260,8 @@ async def test_agents_that_run_at_once_and_agents_within_tools(url, run_id):
         async with rl.run(f"{run_id}-2"):
             # One that came to nothing before it began leaves its number to the next.
             durability = RunlogDurability()
-            assert durability.get_default_run_id() == durability.get_default_run_id() == f"{run_id}-2:start:1"
+            names = {durability.get_default_run_id().rpartition("@")[0] for _ in range(2)}
+            assert names == {f"{run_id}-2:start:1"}
     # The agent within the tool is its effect: twice, and once by itself.
     assert len(inner.effects) == 9
     assert sorted(calls(url, run_id)) == sorted([MODEL] * 7 + ["ask"] * 2 + ["find", "book", "book"])
@@ -399,3 +419,50 @@ async def test_a_set_is_an_argument_and_a_result_without_json_ends_its_call(url,
     payloads = [json.loads(line)["payload"] for line in shown.splitlines()]
     [asked] = [p["arguments"]["args"] for p in payloads if p.get("tool_name") == "mail"]
     assert asked == {"to": sorted(WORDS, key=lambda word: json.dumps(word, ensure_ascii=False))}
+
+
+async def test_an_approval_is_answered_by_the_next_process_although_no_checkpoint_was_taken(url, run_id):
+    charged = []
+
+    def model(messages, info):
+        last = messages[-1].parts[-1]
+        done = last.part_kind == "tool-return"
+        return ModelResponse(
+            parts=[TextPart(f"{last.content}") if done else ToolCallPart("charge", {"order": 7}, "c1")]
+        )
+
+    def agent():
+        made = Agent(
+            FunctionModel(model),
+            name="shop",
+            capabilities=[RunlogDurability()],
+            output_type=[str, DeferredToolRequests],
+        )
+
+        @made.tool_plain(requires_approval=True)
+        async def charge(order: int) -> str:
+            charged.append(order)
+            return "charged"
+
+        return made
+
+    answer = DeferredToolResults(approvals={"c1": True})
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            asked = await agent().run("charge 7")
+        assert isinstance(asked.output, DeferredToolRequests)
+        history = ModelMessagesTypeAdapter.validate_json(asked.all_messages_json())
+        said = []
+        # The second of these processes dies after its answer, and the third makes the same call.
+        for _ in range(2):
+            async with rl.run(run_id):
+                said.append(await agent().run(message_history=history, deferred_tool_results=answer))
+        async with rl.run(run_id):
+            # A process that makes the first call again is answered it, too.
+            again = await agent().run("charge 7")
+            assert isinstance(again.output, DeferredToolRequests)
+            said.append(await agent().run(message_history=again.all_messages(), deferred_tool_results=answer))
+    assert [one.output for one in said] == ["charged"] * 3 and charged == [7]
+    # Of its messages, each result has its own as new: the answer to the approval, and what the model says of it.
+    assert [len(one.new_messages()) for one in said] == [2, 2, 2]
+    assert len({one.conversation_id for one in (asked, *said)}) == 1

@@ -50,6 +50,7 @@ from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json
 from ._models import in_order
+from ._records import new_id
 from ._tool import current_run, outside
 from ._values import Unrecordable, to_json
 from .aio import Run
@@ -95,6 +96,10 @@ class _AgentRuns:
     recorded: Sequence[str] = ()
     """The recorded ids of an ended run, which this process replays from its start. They come first."""
     runs: dict[str, _AgentRun] = field(default_factory=dict[str, _AgentRun])
+    """By name."""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """The names of agent runs by the ids that this process gave them. An id is never in the messages of another process, which
+    Pydantic AI refuses to continue under the same id."""
 
     @staticmethod
     def of_run(run: Run) -> _AgentRuns:
@@ -120,19 +125,39 @@ class _AgentRuns:
         return any(agent_run.entered and agent_run.owner is not None for agent_run in self.runs.values())
 
     def next_id(self, run_id: str) -> str:
-        """The first free id. Numbers follow the order in which agent runs begin."""
+        """Reserves the first free agent run, and returns its id. Numbers follow the order in which agent runs begin."""
+        name = self._reserve(run_id)
+        given = name if name in self.recorded else f"{name}@{new_id()[:8]}"
+        self.names[given] = name
+        return given
+
+    def _reserve(self, run_id: str) -> str:
         task = asyncio.current_task()
         counted = (f"{run_id}:{self.base}:{number}" for number in itertools.count(self.first))
         for name in itertools.chain(self.recorded, counted):
-            found = self.of(name)
+            found = self.runs.setdefault(name, _AgentRun())
             if found.is_free(task):
                 found.owner, found.entered = task, False
                 return name
         raise AssertionError("numbers do not end")
 
-    def of(self, name: str | None) -> _AgentRun:
+    def begin(self, run_id: str, given: str | None, history: Sequence[ModelMessage]) -> _AgentRun:
+        """Begins the agent run with an id. An agent run whose messages are in the history has ended: then this is a later one,
+        as the answer to an approval that a process before this one asked for."""
+        ended = {re.sub("@[0-9a-f]{8}$", "", message.run_id) for message in history if message.run_id is not None}
+        while self.names.get(given or "") in ended:
+            found = self.of(given)
+            found.owner, found.finished = None, True
+            self.names[given or ""] = self._reserve(run_id)
+        return self.of(given)
+
+    def name(self, given: str | None) -> str:
+        """The name of an agent run: the same in every process, other than its id. An id that the caller chose is its name."""
+        return self.names.get(given or "", given or "")
+
+    def of(self, given: str | None) -> _AgentRun:
         """The agent run of an id, new or not."""
-        return self.runs.setdefault(name or "", _AgentRun())
+        return self.runs.setdefault(self.name(given), _AgentRun())
 
 
 _agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDictionary()
@@ -148,7 +173,7 @@ def _runs_of(run: Run) -> _AgentRuns:
             # The agent run began while the checkpoint was taken.
             found.checkpoint = checkpoint
         else:
-            found = _agent_runs[run] = _AgentRuns(checkpoint, checkpoint or "start")
+            found = _agent_runs[run] = _AgentRuns(checkpoint, checkpoint or "start", names=found.names)
     return found
 
 
@@ -230,14 +255,16 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Derived from the agent run's id."""
-        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+        if not self.in_durable_context:
+            return None
+        return conversation_id_from_run_id(_runs_of(cast("Run", self._find_run())).name(run_id))
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Begins an agent run. After a failure it may be repeated; its recorded answers are not requested again."""
         if not self.in_durable_context:
             return await super().wrap_run(ctx, handler=handler)
         run = cast("Run", self._find_run())
-        agent_run = _runs_of(run).of(ctx.run_id)
+        agent_run = _runs_of(run).begin(run.id, ctx.run_id, ctx.messages)
         agent_run.entered = True
         agent_run.counts.clear()
         try:
@@ -298,16 +325,17 @@ class _Backend(JournalCallableOperationBackend[Any]):
                 return await self._numbered(run, _COMPACT, body, parts[-1], _last(parts[1].messages))
             case ToolsetValidateToolArgumentsId():
                 args = {"id": parts[2].tool_call_id, "tool": parts[0]}
-                key = f"{parts[2].run_id}/{parts[2].tool_call_id}"
+                key = f"{_runs_of(run).name(parts[2].run_id)}/{parts[2].tool_call_id}"
                 return await self._repeatable(run, _VALIDATE, args, body, key)
             case ToolsetCallToolId():
                 return await self._tool(run, parts[0], parts[1], parts[2], body)
             case CapabilityOperationId():
                 # The last part is the context of the agent run, or its id for a call of a workspace.
                 agent_run = parts[-1] if isinstance(parts[-1], str) else str(parts[-1].run_id)
-                counts = _runs_of(run).of(agent_run).counts
+                runs = _runs_of(run)
+                counts = runs.of(agent_run).counts
                 counts[name] += 1
-                return await self._call(run, name, {"run": agent_run, "number": counts[name]}, body)
+                return await self._call(run, name, {"run": runs.name(agent_run), "number": counts[name]}, body)
             case _:
                 return await body()
 
@@ -322,11 +350,12 @@ class _Backend(JournalCallableOperationBackend[Any]):
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
         """Identifies a request by its number in its agent run, whichever model answers it. With an id from its
         content, an agent with a changed prompt would repeat the requests and run its tools again."""
-        counts = _runs_of(run).of(ctx.run_id).counts
+        runs = _runs_of(run)
+        counts, agent_run = runs.of(ctx.run_id).counts, runs.name(ctx.run_id)
         number = counts[kind] + 1
-        args: Json = {"agent": self._agent, "run": ctx.run_id, "request": number, "last_message_sha256": last}
+        args: Json = {"agent": self._agent, "run": agent_run, "request": number, "last_message_sha256": last}
         try:
-            answer = await self._repeatable(run, kind, args, body, f"{self._agent}/{ctx.run_id}/{number}")
+            answer = await self._repeatable(run, kind, args, body, f"{self._agent}/{agent_run}/{number}")
         except Conflict as error:
             if error.record_id is None:
                 raise

@@ -35,7 +35,8 @@ Object = dict[str, Any]
 RETRY_AFTER_MAX = 86_400.0
 """The most seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
 RECOVERY_PAGE = 1000
-_JSON = {"content-type": "application/json"}
+NO_RECORDS = "0" * 64
+"""The hash of a run without records."""
 _LATER = frozenset((408, 425, 429))
 
 
@@ -157,12 +158,16 @@ class Api:
 
     def post(self, path: str, content: Mapping[str, Json]) -> Steps[Object]:
         """Posts JSON that may arrive twice. Repeats the same bytes until the deadline."""
-        body = encode(content).encode()
+        body, headers = encode(content).encode(), self._headers()
 
         def once(left: float) -> Steps[Object]:
-            return self._answer(self.servers.request("POST", path, left, body, **_JSON))
+            return self._answer(self.servers.request("POST", path, left, body, **headers))
 
         return self._tried(once, self.config.deadline)
+
+    def _headers(self) -> dict[str, str]:
+        trace = self.config.trace()
+        return {"content-type": "application/json", **({"traceparent": trace} if trace else {})}
 
     def append(
         self, run_id: str, records: Sequence[Mapping[str, Json]], *, read_back: bool = False
@@ -175,10 +180,7 @@ class Api:
         """
         one = len(records) == 1
         body = encode(records[0] if one else list(records)).encode()
-        headers = dict(_JSON)
-        if trace := self.config.trace():
-            headers["traceparent"] = trace
-        path, sent_at = f"{run_path(run_id)}/records", SentAt()
+        headers, path, sent_at = self._headers(), f"{run_path(run_id)}/records", SentAt()
 
         def once(left: float) -> Steps[list[Object]]:
             # The next try may ask another server, which may be older.
@@ -194,7 +196,11 @@ class Api:
         return (yield from self._tried(once, self.config.deadline))
 
     def claim(self, run_id: str, claim: Mapping[str, Json]) -> Steps[Object]:
-        """Claims a run. The server finds a claim that is sent again by its `record_id`."""
+        """Claims a run, with `only_if` only if it still has that hash (`NO_RECORDS` for a new run). The server finds a claim
+        that is sent again by its `record_id`.
+
+        Raises `ClaimLost` or `Conflict` if another claim or another hash came first. After any other error the claim may be
+        in the log: send the same claim again to find out."""
         return self.post(f"{run_path(run_id)}/claims", claim)
 
     def copy(self, source: str, target: str, writer_id: str, epoch: int) -> Steps[Object]:
@@ -258,6 +264,20 @@ class Api:
             page = yield from self.find(f"{path}&cursor={segment(page['next_cursor'])}")
             whole["pending"].extend(page["pending"] if page is not None else ())
         return whole
+
+    def resume_point(self, run_id: str, *, full: bool, texts: bool = False) -> Steps[Object | None]:
+        """The first page of a recovery, with at most one call: the run's head and its latest valid checkpoint, with `full`
+        also its messages, with `texts` their texts (`message_texts`)."""
+        path = f"{run_path(run_id)}/recovery{query(full=full or texts, content=False, limit=1, consistency='latest')}"
+        if not texts:
+            return (yield from self.find(path))
+        found = yield from self.find(path, text=True)
+        if found is None or found[0]["checkpoint"] is None:
+            return found and found[0]
+        return {
+            **found[0],
+            "checkpoint": _with_texts(found[0]["checkpoint"], member_text(found[1], "checkpoint") or "{}"),
+        }
 
     def checkpoint_by_id(self, run_id: str, checkpoint_id: str) -> Steps[Object | None]:
         """The valid checkpoint with an id, with its messages. The server has the feature `checkpoints`."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from . import _checkpoint
-from ._api import Api, Object
+from ._api import NO_RECORDS, Api, Object
 from ._checkpoint import MessageList
 from ._divergence import Divergence, OnDivergence
 from ._json import Json
@@ -43,8 +43,6 @@ from .errors import (
 
 EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
-NO_RECORDS = "0" * 64
-"""The hash of a run without records."""
 _RESULTS = ("tool_call_completed", "tool_call_failed")
 
 

@@ -40,6 +40,19 @@ class MessageList:
         return MessageList(checkpoint["checkpoint_id"], tuple(map(_hash, texts)), tuple(map(len, texts)))
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A message of the base's list, in place of its content."""
+
+    digest: bytes
+    size: int
+
+    @staticmethod
+    def of(text: bytes) -> Kept:
+        """The message with a text."""
+        return Kept(_hash(text), len(text))
+
+
 @dataclass(slots=True)
 class _Draft:
     own: list[Json] = field(default_factory=list[Json])
@@ -47,61 +60,80 @@ class _Draft:
     spans: list[list[int]] = field(default_factory=list[list[int]])
     new_bytes: int = 0
 
-    def add(self, from_base: bool, at: int) -> None:
+    def add(self, from_base: bool, at: int, count: int = 1) -> None:
         last = self.spans[-1] if self.spans else None
         if last and last[0] == from_base and last[1] + last[2] == at:
-            last[2] += 1
+            last[2] += count
         else:
-            self.spans.append([from_base, at, 1])
+            self.spans.append([from_base, at, count])
 
 
 def build(
-    base: MessageList, checkpoint_id: str, messages: Sequence[Json], fields: Mapping[str, Json], state: Json
+    base: MessageList, checkpoint_id: str, messages: Sequence[Json | Kept], fields: Mapping[str, Json], state: Json
 ) -> tuple[dict[str, Json], MessageList]:
     """The payload of the checkpoint of `messages` and `state`, and the base of the checkpoint after it.
 
     Linear in both lists. Raises `TooLarge` for a list that readers refuse.
     """
-    texts = [encode(message).encode() for message in messages]
-    hashes, sizes = tuple(_hash(text) for text in texts), tuple(len(text) for text in texts)
-    if len(texts) > MESSAGES_MAX or sum(sizes) > MESSAGE_BYTES_MAX:
-        message = f"a checkpoint has {len(texts)} messages of {sum(sizes)} bytes, more than {MESSAGES_MAX} or {MESSAGE_BYTES_MAX}"
+    parts = [each if isinstance(each, Kept) else Kept.of(encode(each).encode()) for each in messages]
+    following = MessageList(checkpoint_id, tuple(part.digest for part in parts), tuple(part.size for part in parts))
+    hashes, size = following.hashes, sum(following.sizes)
+    if len(parts) > MESSAGES_MAX or size > MESSAGE_BYTES_MAX:
+        message = (
+            f"a checkpoint has {len(parts)} messages of {size} bytes, more than {MESSAGES_MAX} or {MESSAGE_BYTES_MAX}"
+        )
         raise TooLarge(f"{message}; compact them")
-    places: dict[bytes, int] = {}
-    for at, digest in enumerate(base.hashes):
-        places.setdefault(digest, at)
-    draft, after = _Draft(), 0
-    for message, digest, size in zip(messages, hashes, sizes, strict=True):
-        # The place after the last one first: it keeps repeated messages in one span.
-        at = after if after < len(base.hashes) and base.hashes[after] == digest else places.get(digest)
-        if at is not None:
-            draft.add(True, at)
-            after = at + 1
-            continue
-        own = draft.own_at.get(digest)
-        if own is None:
-            own = draft.own_at[digest] = len(draft.own)
-            draft.own.append(message)
-            draft.new_bytes += size
-        draft.add(False, own)
+    draft, keeps = _draft(base, messages, parts)
     payload: dict[str, Json] = {
         "type": "loop_checkpoint",
         "checkpoint_id": checkpoint_id,
         **fields,
         "schema_version": 1,
     }
-    on_base = draft.new_bytes + SPAN_BYTES * len(draft.spans) + BASE_BYTES < sum(sizes)
+    on_base = keeps or draft.new_bytes + SPAN_BYTES * len(draft.spans) + BASE_BYTES < size
     if base.checkpoint_id is not None and on_base:
         payload["base"] = base.checkpoint_id
         payload["messages"] = draft.own
         if draft.spans != _default_spans(len(base.hashes), len(draft.own)):
             payload["spans"] = [{"from_base": bool(b), "from": at, "count": count} for b, at, count in draft.spans]
     else:
-        payload["messages"] = list(messages)
+        payload["messages"] = [each for each in messages if not isinstance(each, Kept)]
     if state is not None:
         payload["state"] = state
     payload["state_hash"] = _state_hash(hashes, state)
-    return payload, MessageList(checkpoint_id, hashes, sizes)
+    return payload, following
+
+
+def _draft(base: MessageList, messages: Sequence[Json | Kept], parts: Sequence[Kept]) -> tuple[_Draft, bool]:
+    """The own messages and spans of a list on a base, and whether it has messages without their content."""
+    draft, keeps, places = _Draft(), False, dict[bytes, int]()
+    # Most lists begin with their whole base.
+    after = 0
+    while after < min(len(parts), len(base.hashes)) and parts[after].digest == base.hashes[after]:
+        after += 1
+    if after:
+        draft.add(True, 0, after)
+        keeps = any(isinstance(each, Kept) for each in messages[:after])
+    if after < len(parts):
+        # The first place of a digest counts.
+        places = dict(zip(reversed(base.hashes), reversed(range(len(base.hashes))), strict=True))
+    for message, part in zip(messages[after:], parts[after:], strict=True):
+        # The place after the last one first: it keeps repeated messages in one span.
+        following = after < len(base.hashes) and base.hashes[after] == part.digest
+        at = after if following else places.get(part.digest)
+        if at is not None:
+            draft.add(True, at)
+            after, keeps = at + 1, keeps or isinstance(message, Kept)
+            continue
+        if isinstance(message, Kept):
+            raise AssertionError("a message without its content is not in the base's list")
+        own = draft.own_at.get(part.digest)
+        if own is None:
+            own = draft.own_at[part.digest] = len(draft.own)
+            draft.own.append(message)
+            draft.new_bytes += part.size
+        draft.add(False, own)
+    return draft, keeps
 
 
 def _default_spans(base: int, own: int) -> list[list[int]]:

@@ -187,13 +187,14 @@ class _Decoder:
         if not codes.EXT_CONSTRUCTOR_SINGLE_ARG <= code <= codes.EXT_PYDANTIC_V2:
             raise Invalid(f"a stored value has the msgpack extension {code}, which no known LangGraph writes")
         # Checks the names first, to report the outermost type: allowing it also allows the types of its fields.
-        parts = msgspec.msgpack.decode(data, ext_hook=_skip)
+        nested: list[int] = []
+        parts = msgspec.msgpack.decode(data, ext_hook=lambda code, _: nested.append(code))
         if not isinstance(parts, list) or len(cast("list[Any]", parts)) not in (3, 4):
             raise Invalid("a stored value of a named type does not consist of the name and the content")
         module, name, *_ = cast("list[Any]", parts)
         self._check(module, name, is_model=code in _MODELS)
         try:
-            return self._named_value(code, module, name, data)
+            return self._named_value(code, module, name, data, None if nested else cast("list[Any]", parts))
         except TypeNotAllowed:
             raise
         except Invalid:
@@ -203,9 +204,11 @@ class _Decoder:
                 return self._validated(module, name, data)
             raise
 
-    def _named_value(self, code: int, module: str, name: str, data: memoryview) -> Any:
+    def _named_value(self, code: int, module: str, name: str, data: memoryview, parts: list[Any] | None) -> Any:
+        """Builds a value. `parts` has the decoded data if no value of a named type is in it."""
         if self._mode is _Mode.NAMES:
-            self._unpack(data)
+            if parts is None:
+                self._unpack(data)
             return None
         try:
             kind = self._find(module, name)
@@ -218,7 +221,7 @@ class _Decoder:
         is_set = isinstance(kind, type) and issubclass(kind, (set, frozenset))
         self._sets += is_set
         try:
-            _, _, content, *method = self._unpack(data)
+            _, _, content, *method = self._unpack(data) if parts is None or self._sets else parts
         finally:
             self._sets -= is_set
         try:
@@ -277,10 +280,6 @@ class _Decoder:
         if not isinstance(found, type) and found is not re.compile:
             raise TypeNotAllowed(f"{module}.{name} is not a type, and was not called")
         return found
-
-
-def _skip(_code: int, _data: memoryview) -> None:
-    """Decodes an extension as `None`."""
 
 
 def _build(code: int, kind: Any, content: Any, method: list[Any]) -> Any:

@@ -147,7 +147,7 @@ async def test_a_thread_is_read_and_updated_while_its_loop_runs_and_claimed_once
 
 
 async def test_parallel_subgraphs_with_memories_of_their_own(url, prefix, config, monkeypatch):
-    monkeypatch.setattr("runlog.langgraph._threads.HEADS_MAX", 3)
+    monkeypatch.setattr("runlog.langgraph._index.HEADS_MAX", 3)
     async with RunlogSaver.connect(url, prefix=prefix) as saver:
         sub = StateGraph(State)
         sub.add_node("one", one)
@@ -348,13 +348,13 @@ async def test_the_newest_checkpoints_of_a_long_thread_are_listed_without_readin
         assert await listed(saver, place, limit=12) == [f"{n:04}" for n in range(79, 67, -1)]
 
 
-async def test_checkpoints_that_were_put_out_of_the_order_of_their_ids_are_listed_by_id(url, prefix, config):
+async def test_checkpoints_are_listed_in_the_order_of_their_writes_whatever_their_ids(url, prefix, config):
     place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
     async with RunlogSaver.connect(url, prefix=prefix) as saver:
         for number in (3, 9, 5, 7, *range(10, 40), 8):
             await saver.aput(place, with_id(number), {}, {})
-        assert await listed(saver, place, limit=2) == ["0039", "0038"]
-        assert await listed(saver, place) == [f"{n:04}" for n in (*range(39, 6, -1), 5, 3)]
+        assert await listed(saver, place, limit=2) == ["0008", "0039"]
+        assert await listed(saver, place) == [f"{n:04}" for n in (8, *range(39, 9, -1), 7, 5, 9, 3)]
         assert await listed(saver, place, limit=100) == await listed(saver, place)
 
 

@@ -96,31 +96,6 @@ class Writer:
         self.writer_id, self.epoch = writer_id, claimed
         self.over, self.unacknowledged = None, None
 
-    def claim_if(self, run_hash: str, epoch: int) -> Steps[None]:
-        """Claims the epoch after `epoch` if the run still has this hash. A retry sends the same claim.
-
-        Raises `ClaimLost` if the run has another hash or another claim: nothing was appended, and no other process is fenced."""
-        record_id, writer_id, _ = self._new_claim(epoch)
-        claimed_by, only_if = self.api.config.claimed_by, {"hash": run_hash}
-        claim = {"record_id": record_id, "writer_id": writer_id, "claimed_by": claimed_by, "only_if": only_if}
-        try:
-            found = yield from self.api.claim(self.run_id, claim)
-        except ClaimLost:
-            self._claim = None
-            raise
-        except Conflict as error:
-            self._claim = None
-            raise ClaimLost(error.message, run_id=self.run_id) from error
-        self._claim = None
-        self.writer_id, self.epoch = found["writer_id"], found["epoch"]
-        self.over, self.unacknowledged = None, None
-
-    def _new_claim(self, epoch: int) -> tuple[str, str, int]:
-        """The ids of the claim of the epoch after `epoch`, the same for a retry."""
-        if self._claim is None or self._claim[2] != epoch + 1:
-            self._claim = (new_id(), new_id(), epoch + 1)
-        return self._claim
-
     def adopt(self, head: Object) -> bool:
         """Whether the run's writer is this writer, whose claim's answer was lost."""
         if self._claim is None or (head["writer_id"], head["epoch"]) != self._claim[1:]:

@@ -9,6 +9,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
@@ -29,6 +30,8 @@ from .._wire import Steps
 from ..config import Config
 from ..errors import Forked, Usage
 from . import _store
+from ._index import ForeignThread
+from ._pieces import KnownPieces
 from ._serde import Allowed, allowing, strict
 from ._store import Target
 from ._threads import Thread
@@ -77,7 +80,7 @@ class _Shared:
         self.sync: SyncDriver | None = None
         self.async_: AsyncDriver | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.threads: dict[str, Thread] = {}
+        self.threads, self.pieces = dict[str, Thread](), KnownPieces()
         self.guard, self.pid = threading.Lock(), os.getpid()
 
     def thread(self, thread_id: str) -> Thread:
@@ -93,7 +96,7 @@ class _Shared:
         """A thread without state."""
         self.check_process()
         lock = FairLock() if self.sync is not None else asyncio.Lock()
-        return Thread(self.api, self.prefix + thread_id, lock, owned=owned)
+        return Thread(self.api, self.prefix, thread_id, lock, self.pieces, owned=owned)
 
     def check_process(self) -> None:
         """A forked child has the parent's connections and claims."""
@@ -102,7 +105,8 @@ class _Shared:
 
 
 class RunlogSaver(BaseCheckpointSaver[str]):
-    """A checkpointer that keeps a thread as the run `prefix + thread_id`.
+    """A checkpointer that keeps a thread as the run `prefix + thread_id`. A thread of a saver with another prefix, as `a:b:`
+    beside `a:`, is refused with `Conflict`.
 
     `async with RunlogSaver.connect(url, prefix="…") as saver` for async graphs, and the same without `async` for sync
     ones. One saver object at a time writes a thread: the first write claims its run, and a superseded saver gets
@@ -225,11 +229,8 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first, thread by thread. Reads the locations of all checkpoints, and loads those that it
-        yields.
-
-        With a `limit` and a namespace it reads from the thread's end, if the checkpoints were written in the order
-        of their ids."""
+        """Checkpoints, thread by thread, in each the last one that was written first. Reads from the thread's end, and
+        loads the checkpoints that it yields. `before` leaves out checkpoints whose ids are not below that id."""
         left = limit
         for thread_id in self._drive(self._listed(config)):
             thread = self._thread(thread_id)
@@ -238,7 +239,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
                 for index, marker in page:
                     if left is not None and left <= 0:
                         return
-                    loaded = self._drive(_store.read(thread, self.serde, thread_id, index, marker))
+                    loaded = self._drive(_store.read_listed(thread, self.serde, thread_id, index, marker))
                     if loaded is not None:
                         yield loaded
                         left = None if left is None else left - 1
@@ -260,7 +261,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
                 for index, marker in page:
                     if left is not None and left <= 0:
                         return
-                    loaded = await self._adrive(_store.read(thread, self.serde, thread_id, index, marker))
+                    loaded = await self._adrive(_store.read_listed(thread, self.serde, thread_id, index, marker))
                     if loaded is not None:
                         yield loaded
                         left = None if left is None else left - 1
@@ -289,7 +290,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint. Raises `Fenced` if another saver took the thread over."""
-        return self._drive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))
+        return self._drive(_store.put(self._of(config), self.serde, config, checkpoint, metadata, new_versions))
 
     async def aput(
         self,
@@ -299,7 +300,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
-        return await self._adrive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))
+        return await self._adrive(_store.put(self._of(config), self.serde, config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -334,7 +335,8 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
         if run_ids:
             for thread_id in (yield from self._thread_ids()):
-                yield from _store.delete_where(self._thread(thread_id), self.serde, run_ids)
+                with suppress(ForeignThread):
+                    yield from _store.delete_where(self._thread(thread_id), self.serde, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies all checkpoints and writes of a thread."""

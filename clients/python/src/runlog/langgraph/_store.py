@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     get_serializable_checkpoint_metadata,
 )  # fmt: skip
+from langgraph.checkpoint.base.id import UUID
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR
 
 from .._api import Object
-from .._json import Json, encode
-from .._records import digest
+from .._json import Json
 from .._wire import Steps
-from ..errors import Invalid
-from ._threads import FAMILY, Index, Marker, Thread
+from ..errors import Action, Conflict, Invalid
+from ._index import FAMILY, ForeignThread, Head, Index, Marker, RemovedContent
+from ._pieces import Draft, Known, dump, load, values_of
+from ._reader import PAGE_MIN
+from ._threads import Thread
 
-ITEMS_MAX = 32_768
-"""A longer list is stored as one value."""
-PAGE_MIN, PAGE_MAX = 10, 1000
-"""Records of a page that is read from the end of a thread."""
+PAGE_MAX = 1000
+"""Records of the largest page that is read from the end of a thread."""
 
-
-def dump(serde: SerializerProtocol, value: object, what: str) -> Json:
-    """Encodes a value as JSON; `what` names it in errors."""
-    try:
-        kind, data = serde.dumps_typed(value)
-    except Invalid as error:
-        raise error.copy(message=f"{what} cannot be stored: {error.message}") from error
-    return [kind, base64.b64encode(data).decode()]
-
-
-def load(serde: SerializerProtocol, piece: Any, what: str) -> Any:
-    """Decodes a value."""
-    try:
-        kind, data = piece
-        encoded = base64.b64decode(data)
-    except (TypeError, ValueError) as error:
-        raise Invalid(f"{what} cannot be read: it is not a pair of a format and base64 text") from error
-    try:
-        return serde.loads_typed((kind, encoded))
-    except Invalid as error:
-        raise error.copy(message=f"{what} cannot be read: {error.message}") from error
-    except Exception as error:
-        # A cipher or a user's serializer raised it.
-        raise Invalid(f"{what} cannot be read: {type(error).__name__}: {error}") from error
+UUID_TICKS = 10_000_000
+"""Ticks of a second in a time-based id."""
 
 
 def load_mapping(serde: SerializerProtocol, piece: Any, what: str) -> dict[str, Any]:
@@ -85,65 +65,54 @@ class Target:
         return {"configurable": configurable}
 
 
-def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[Json], Json]:
-    """Splits the values of the channels into pieces. Returns the pieces and the layout: name, whether a list, count of
-    pieces.
-
-    Checkpoints share pieces: a list that grows by an item adds one new piece."""
-    pieces: list[Json] = []
-    layout: list[Json] = []
-    for name, value in values.items():
-        items = _items(value)
-        what = f"the channel {name}"
-        found = [dump(serde, item, what) for item in items] if items is not None else [dump(serde, value, what)]
-        pieces += found
-        layout.append([name, items is not None, len(found)])
-    return pieces, layout
-
-
-def _items(value: object) -> list[object] | None:
-    """The items of a list that is stored item by item. A subclass of list is stored as one value."""
-    items = cast("list[object]", value) if type(value) is list else None
-    return items if items is not None and len(items) <= ITEMS_MAX else None
-
-
-def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> dict[str, Any]:
-    """Joins the pieces to the values of the channels."""
-    values: dict[str, Any] = {}
-    at = 0
-    for name, is_list, count in layout:
-        what = f"the channel {name}"
-        found = [load(serde, piece, what) for piece in pieces[at : at + count]]
-        values[name] = found if is_list else found[0]
-        at += count
-    return values
-
-
 def put(
     thread: Thread,
     serde: SerializerProtocol,
     config: RunnableConfig,
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
 ) -> Steps[RunnableConfig]:
-    """Puts a checkpoint."""
+    """Puts a checkpoint. Raises `Conflict` for an id below its parent's: readers of ids would take it for the older one."""
     target, checkpoint_id = Target.of(config), checkpoint["id"]
+    refused = thread.refused.get((target.ns, target.checkpoint_id))
+    if refused is None and target.checkpoint_id is not None and checkpoint_id < target.checkpoint_id:
+        refused = _behind(target, checkpoint_id, target.checkpoint_id)
+    if refused is not None:
+        # The loop may still put writes of this checkpoint, and its successor.
+        raise thread.refuse((target.ns, checkpoint_id), refused).copy()
     rest: dict[str, Any] = dict(checkpoint)
-    pieces, layout = pieces_of(serde, rest.pop("channel_values"))
+    values, known = rest.pop("channel_values"), thread.pieces.get(thread.run_id, target.ns)
+    draft = Draft(serde, values, checkpoint["channel_versions"], new_versions, known)
     stored = dump(serde, get_serializable_checkpoint_metadata(config, metadata), "the metadata of a checkpoint")
     entry: Json = {
         "parent": target.checkpoint_id,
         "checkpoint": dump(serde, rest, "a checkpoint"),
         "metadata": stored,
-        "channels": layout,
+        "channels": draft.layout(),
     }
     yield from thread.acquire()
     try:
         writer = yield from thread.ready((target.ns, target.checkpoint_id))
-        yield from thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry)
+        pieces = draft.pieces(thread.base(target.ns))
+        following = yield from thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry)
+        thread.pieces.put(thread.run_id, target.ns, draft.known(following))
     finally:
         thread.lock.release()
     return target.config(checkpoint_id)
+
+
+def _behind(target: Target, checkpoint_id: str, parent: str) -> Conflict:
+    """Makes the error for a checkpoint from a machine whose clock is behind."""
+    by = ""
+    with suppress(ValueError):
+        by = f" by at least {(UUID(hex=parent).time - UUID(hex=checkpoint_id).time) / UUID_TICKS:.3f} s"
+    message = (
+        f"checkpoint {checkpoint_id} of thread {target.thread_id} was not stored: its id is below {parent}, its parent's. The "
+        f"clock of this machine is behind the clock of the machine that wrote the parent{by}: set the clocks, then invoke the "
+        "graph again"
+    )
+    return Conflict(message, action=Action.RETRY)
 
 
 def put_writes(
@@ -156,6 +125,8 @@ def put_writes(
 ) -> Steps[None]:
     """Puts writes of a checkpoint. The reader decides which of several writes count."""
     target = Target.of(config)
+    if (refused := thread.refused.get((target.ns, target.checkpoint_id))) is not None:
+        raise refused.copy()
     found: list[Json] = [
         [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value, f"a write to the channel {channel}")]
         for at, (channel, value) in enumerate(writes)
@@ -163,10 +134,8 @@ def put_writes(
     yield from thread.acquire()
     try:
         writer = yield from thread.ready((target.ns, target.checkpoint_id))
-        incarnation = thread.index.incarnation
-        content: Json = {"incarnation": incarnation, "task": task_id, "path": task_path, "writes": found}
-        entry = ("lg.writes", digest(incarnation, target.ns, target.checkpoint_id))
-        yield from thread.append(writer, [writer.records.host(FAMILY, "writes", encode(content).encode(), [entry])])
+        content: Mapping[str, Json] = {"task": task_id, "path": task_path, "writes": found}
+        yield from thread.put_writes(writer, target.ns, target.checkpoint_id, content)
     finally:
         thread.lock.release()
 
@@ -179,8 +148,14 @@ def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> St
     if head is None:
         thread.note_absent((target.ns, target.checkpoint_id))
         return None
-    marker = yield from thread.find(head.index, target.ns, target.checkpoint_id)
-    found = (yield from read(thread, serde, target.thread_id, head.index, marker, head.loop)) if marker else None
+    marker, found = (yield from thread.find(head.index, target.ns, target.checkpoint_id)), None
+    if marker is not None:
+        try:
+            found = yield from read(thread, serde, target.thread_id, head.index, marker, head)
+        except RemovedContent as error:
+            if target.checkpoint_id is not None:
+                raise
+            thread.warn_of_removed(error)
     key = (target.ns, found.checkpoint["id"] if found else None)
     thread.note_read(head, key, latest=target.checkpoint_id is None)
     return found
@@ -188,16 +163,18 @@ def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> St
 
 def read(
     thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker,
-    latest: Object | None = None,
+    head: Head | None = None,
 ) -> Steps[CheckpointTuple | None]:  # fmt: skip
-    """Reads a checkpoint with its writes; `latest` is the run's latest loop checkpoint, if it was read. `None` if
-    the checkpoint is incomplete."""
-    loop = yield from thread.load(marker, latest)
+    """Reads a checkpoint with its writes; `head` is the run's head, if it was just read. `None` if the checkpoint is
+    incomplete."""
+    loop = yield from thread.load(marker, head and head.loop)
     if loop is None:
         return None
-    writes = yield from thread.writes(index.incarnation, marker.ns, marker.id)
+    writes: list[Object] = []
+    if head is None or not thread.has_no_writes(head, marker.key):
+        writes = yield from thread.writes(index.incarnation, marker.ns, marker.id)
     try:
-        return _assembled(serde, Target(thread_id, marker.ns, None), marker, loop, writes)
+        found, known = _assembled(serde, Target(thread_id, marker.ns, None), marker, loop, writes)
     except Invalid as error:
         raise error.copy(message=f"checkpoint {marker.id} of thread {thread_id}: {error.message}") from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -205,24 +182,41 @@ def read(
         raise Invalid(
             f"checkpoint {marker.id} of thread {thread_id} was not written by a RunlogSaver: {why}"
         ) from error
+    newest = index.heads.get(marker.ns)
+    if known is not None and newest is not None and newest[2] == marker.loop:
+        thread.pieces.put(thread.run_id, marker.ns, known)
+    return found
+
+
+def read_listed(
+    thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker
+) -> Steps[CheckpointTuple | None]:
+    """As `read`, and `None` with a warning if the checkpoint's content was removed."""
+    try:
+        return (yield from read(thread, serde, thread_id, index, marker))
+    except RemovedContent as error:
+        thread.warn_of_removed(error)
+        return None
 
 
 def _assembled(
     serde: SerializerProtocol, place: Target, marker: Marker, loop: Object, writes: Sequence[Object]
-) -> CheckpointTuple:
+) -> tuple[CheckpointTuple, Known | None]:
     entry: Any = loop["state"][FAMILY]["entry"]
     checkpoint = load_mapping(serde, entry["checkpoint"], "it")
     metadata = load_mapping(serde, entry["metadata"], "its metadata")
     if "id" not in checkpoint:
         raise Invalid("it has no id, and is not a checkpoint of LangGraph's")
-    checkpoint["channel_values"] = values_of(serde, loop["messages"], entry["channels"])
-    return CheckpointTuple(
+    versions: dict[str, Any] = checkpoint.get("channel_versions") or {}
+    checkpoint["channel_values"], known = values_of(serde, loop["messages"], entry["channels"], versions)
+    found = CheckpointTuple(
         config=place.config(marker.id),
         checkpoint=cast("Checkpoint", checkpoint),
         metadata=cast("CheckpointMetadata", metadata),
         parent_config=place.config(entry["parent"]) if entry["parent"] else None,
         pending_writes=pending_writes(serde, writes),
     )
+    return found, known
 
 
 def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list[tuple[str, str, Any]]:
@@ -260,6 +254,7 @@ class Listing:
     ) -> None:
         self.thread, self.serde, self.filter = thread, serde, filter
         configurable: Any = (config or {}).get("configurable", {})
+        self._names_thread = "thread_id" in configurable
         self.ns: str | None = configurable.get("checkpoint_ns")
         self.checkpoint_id: str | None = configurable.get("checkpoint_id")
         self.end = Target.of(before).checkpoint_id if before else None
@@ -269,40 +264,33 @@ class Listing:
         self._is_over = False
 
     def next(self, want: int | None) -> Steps[list[tuple[Index, Marker]]]:
-        """Returns the next locations; empty at the end. If the server can start at the thread's end, returns about
-        as many as requested."""
+        """Returns the next locations, about as many as requested; empty at the end."""
         if self._index is None:
-            head = yield from self.thread.head()
+            try:
+                head = yield from self.thread.head()
+            except ForeignThread:
+                if self._names_thread:
+                    raise
+                head = None
             self._index, self._is_over = (Index(), True) if head is None else (head.index, False)
-        from_end = want is not None and self.ns is not None and self.checkpoint_id is None and self._index.ordered
-        from_end = from_end and "order" in (yield from self.thread.api.features())
         while not self._is_over:
-            found = yield from self._from_end(want or 1) if from_end else self._all()
+            found = yield from self._page(PAGE_MAX if want is None else min(PAGE_MAX, max(PAGE_MIN, want)))
             matching = [(self._index, marker) for marker in found if self._matches(marker)]
             if matching:
                 return matching
         return []
 
-    def _from_end(self, want: int) -> Steps[list[Marker]]:
-        assert self._index is not None and self.ns is not None
-        incarnation, limit = self._index.incarnation, min(PAGE_MAX, max(PAGE_MIN, want))
+    def _page(self, limit: int) -> Steps[list[Marker]]:
+        assert self._index is not None
+        if self.ns is not None and self.checkpoint_id is not None:
+            self._is_over = True
+            only = yield from self.thread.find(self._index, self.ns, self.checkpoint_id)
+            return [only] if only else []
         found, self._cursor = yield from self.thread.newest_markers(
-            incarnation, self.ns, self._cursor, limit, self._seen
+            self._index.incarnation, self.ns, self._cursor, limit, self._seen
         )
         self._is_over = self._cursor is None
         return found
-
-    def _all(self) -> Steps[list[Marker]]:
-        assert self._index is not None
-        incarnation, self._is_over = self._index.incarnation, True
-        if self.ns is None:
-            found = yield from self.thread.all_markers(incarnation)
-        elif self.checkpoint_id is not None:
-            only = yield from self.thread.find(self._index, self.ns, self.checkpoint_id)
-            found = [only] if only else []
-        else:
-            found = yield from self.thread.markers_of(incarnation, self.ns)
-        return sorted(found, key=lambda marker: marker.id, reverse=True)
 
     def _matches(self, marker: Marker) -> bool:
         return (
@@ -332,7 +320,9 @@ def delete(thread: Thread) -> Steps[None]:
     """Deletes a thread."""
     yield from thread.acquire()
     try:
-        if (yield from thread.head()) is not None:
+        head = yield from thread.head(lost=True)
+        if head is not None:
+            thread.notice_claim(head)
             yield from thread.delete(None)
     finally:
         thread.lock.release()
@@ -345,13 +335,13 @@ def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[st
         head = yield from thread.head()
         if head is None:
             return
+        thread.notice_claim(head)
         markers = yield from thread.all_markers(head.index.incarnation)
         if run_ids is not None:
             keys = [m.key for m in markers if _metadata(serde, m).get("run_id") in run_ids]
         else:
-            newest: dict[str, str] = {}
-            for marker in markers:
-                newest[marker.ns] = max(newest.get(marker.ns, ""), marker.id)
+            newest = {marker.ns: marker.id for marker in markers}
+            newest |= {ns: checkpoint_id for ns, (checkpoint_id, _, _) in head.index.heads.items()}
             keys = [m.key for m in markers if newest[m.ns] != m.id]
         if keys:
             yield from thread.delete(keys)
@@ -378,10 +368,7 @@ def copy(source: Thread, target: Thread) -> Steps[None]:
             entry: Any = loop["state"][FAMILY]["entry"]
             pieces = loop["messages"]
             yield from target.put(writer, marker.ns, marker.id, entry["parent"], entry["metadata"], pieces, entry)
-            incarnation = target.index.incarnation
-            found_by = [("lg.writes", digest(incarnation, marker.ns, marker.id))]
             for content in (yield from source.writes(head.index.incarnation, marker.ns, marker.id)):
-                copied = encode({**content, "incarnation": incarnation}).encode()
-                yield from target.append(writer, [writer.records.host(FAMILY, "writes", copied, found_by)])
+                yield from target.put_writes(writer, marker.ns, marker.id, content)
     finally:
         target.lock.release()

@@ -10,132 +10,55 @@ A checkpoint record whose loop checkpoint never arrived is not complete, and not
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
 
 from .. import _checkpoint
-from .._api import Api, Object, query, run_path
-from .._checkpoint import MessageList
+from .._api import NO_RECORDS, Api
+from .._checkpoint import Kept, MessageList
 from .._json import Json, encode
-from .._records import Record, bytes_of, digest, new_id
+from .._records import Record, digest, new_id
 from .._session import Releasable
 from .._wire import Acquire, Steps
 from .._writer import Writer
-from ..errors import ClaimLost, Conflict, Fenced, MissingContent, TooLarge, Unavailable
+from ..errors import ClaimLost, Conflict, Fenced, Internal, TooLarge, Unavailable
+from ._index import FAMILY, Head, Index, Key, Marker, RemovedContent
+from ._pieces import KnownPieces
+from ._reader import LOG, Reader, namespace_entry, thread_entry
 
-FAMILY = "langgraph"
-HEADS_MAX = 32
-"""Namespaces whose newest checkpoint the index names. Others are found by a scan of their records."""
 NAMESPACES_MAX = 64
 SEEN_MAX = 1024
 TOMBSTONE_KEYS_MAX = 31
 """A record has up to 64 correlation entries that are found: two for each key."""
 DELETE_MAX = 1000
 
-Key = tuple[str, str | None]
-"""Namespace and checkpoint id; no id before the first checkpoint."""
 
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The location of a checkpoint."""
-
-    ns: str
-    id: str
-    parent: str | None
-    covers: int
-    loop: str
-    """The id of the loop checkpoint."""
-    metadata: Json = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Its key within the thread."""
-        return self.ns, self.id
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The current content of a thread."""
-
-    incarnation: int = 0
-    heads: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
-    """The newest checkpoint of a namespace: its id, the number that it covers, its loop checkpoint. In LRU order."""
-    more: bool = False
-    """Whether `heads` lacks namespaces."""
-    ordered: bool = True
-    """Whether each namespace's checkpoints were put in the order of their ids, so that the newest are found from the end."""
-
-    @staticmethod
-    def of(checkpoint: Object | None) -> Index:
-        """Reads the index from the state of the run's latest loop checkpoint."""
-        state: Any = checkpoint and checkpoint.get("state")
-        found: Any = cast("dict[str, Any]", state).get(FAMILY) if isinstance(state, dict) else None
-        if found is None:
-            return Index(more=checkpoint is not None, ordered=checkpoint is None)
-        stored: dict[str, list[Any]] = found["heads"]
-        heads = {ns: (str(head[0]), int(head[1]), str(head[2])) for ns, head in stored.items()}
-        return Index(found["incarnation"], heads, found["more"], found.get("ordered", False))
-
-    def state(self, entry: Json) -> Json:
-        """The state of a loop checkpoint."""
-        heads: Json = {ns: list(head) for ns, head in self.heads.items()}
-        kept: dict[str, Json] = {"incarnation": self.incarnation, "heads": heads, "more": self.more}
-        return {FAMILY: {**kept, "ordered": self.ordered, "entry": entry}}
-
-    def with_head(self, marker: Marker) -> Index:
-        """Returns a copy with another checkpoint."""
-        heads, more = dict(self.heads), self.more
-        newest = heads.pop(marker.ns, None)
-        ordered = self.ordered and (not more if newest is None else newest[0] <= marker.id)
-        if newest is None or newest[0] <= marker.id:
-            newest = (marker.id, marker.covers, marker.loop)
-        heads[marker.ns] = newest
-        while len(heads) > HEADS_MAX:
-            del heads[next(ns for ns in heads if ns)]
-            more = True
-        return replace(self, heads=heads, more=more, ordered=ordered)
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The current state of a run."""
-
-    writer_id: str
-    epoch: int
-    next_checkpoint_seq: int
-    index: Index
-    status: str
-    """`open`, or how the run ended."""
-    loop: Object | None = None
-    """The run's latest loop checkpoint with its messages, if requested."""
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """A version that changes with every claim and every checkpoint."""
-        return self.epoch, self.next_checkpoint_seq
-
-
-class Thread:
+class Thread(Reader):
     """A saver object's state of one thread, with its claim."""
 
-    def __init__(self, api: Api, run_id: str, lock: Releasable, *, owned: bool = False) -> None:
-        self.api, self.run_id, self.lock = api, run_id, lock
-        self.owned = owned
+    def __init__(
+        self, api: Api, prefix: str, thread_id: str, lock: Releasable, pieces: KnownPieces, *, owned: bool = False
+    ) -> None:
+        super().__init__(api, prefix, thread_id)
+        self.lock, self.pieces, self.owned = lock, pieces, owned
         """Whether the thread is claimed only once: a lost thread is not claimed again."""
         self.writer: Writer | None = None
         self._claiming: Writer | None = None
         """A claim whose answer was lost; the next try sends the same claim."""
-        self.index = Index()
+        self.index = Index(prefix=prefix)
         self.lists: OrderedDict[str, MessageList] = OrderedDict()
         self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
         """The run's epoch and its next checkpoint's number when a checkpoint was last read."""
         self._written: OrderedDict[str, str] = OrderedDict()
         """The last checkpoint of each namespace that this object wrote under its claim."""
+        self._without_writes: dict[str, str] = {}
+        """The checkpoints of `_written` that have no writes of tasks."""
+        self._early_writes: set[str] = set()
+        """Namespaces in which writes came before their checkpoint: `_without_writes` does not have them."""
+        self.refused: OrderedDict[Key, Conflict] = OrderedDict()
+        """Checkpoints that were not stored because the clock is behind. Their writes and successors get the same error."""
         self._stale: set[Key] = set()
         """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
 
@@ -146,39 +69,39 @@ class Thread:
 
     # Reading
 
-    def head(self, *, full: bool = False) -> Steps[Head | None]:
-        """Reads the run and its index from one state of the log; with `full`, also the messages of the latest loop
-        checkpoint."""
-        path = f"{run_path(self.run_id)}/recovery{query(full=full, content=True, limit=1, consistency='latest')}"
-        found: Object | None = yield from self.api.find(path)
-        if found is None:
-            return None
-        checkpoint: Object | None = found["checkpoint"]
-        self._check_latest(checkpoint, found["next_checkpoint_seq"])
-        loop = checkpoint if full else None
-        index = Index.of(checkpoint)
-        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], index, found["status"], loop)
-
-    def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
-        """Raises if the answer is an older checkpoint because the latest one's content is lost."""
-        if (checkpoint["checkpoint_seq"] if checkpoint else 0) < next_checkpoint_seq - 1:
-            raise MissingContent(f"the latest checkpoint of run {self.run_id} cannot be read", run_id=self.run_id)
+    def head(self, *, full: bool = False, lost: bool = False) -> Steps[Head | None]:
+        """As `Reader.head`. If the latest loop checkpoint has no content any more, the next one gets no base."""
+        head = yield from super().head(full=full, lost=lost)
+        if head is not None and head.index.removed and self.writer is not None:
+            self.writer.numbers_unsure = True
+        return head
 
     def note_read(self, head: Head, key: Key, *, latest: bool) -> None:
         """Allows a loop to continue from this checkpoint, unless another writer claims the run later."""
         writer = self.writer
-        if writer is not None and writer.over is None and head.epoch != writer.epoch:
-            if head.epoch < writer.epoch:
-                return  # an answer older than the claim
-            self._supersede(writer)
+        if writer is not None and writer.over is None and head.epoch < writer.epoch:
+            return  # an answer older than the claim
+        self.notice_claim(head)
         if latest:
             self._stale.discard(key)
         if key not in self._stale:
             self._note_seen(key, head.version)
 
+    def notice_claim(self, head: Head) -> None:
+        """Notes that another writer has claimed the run."""
+        if self.writer is not None and self.writer.over is None and head.epoch > self.writer.epoch:
+            self._supersede(self.writer)
+
     def note_absent(self, key: Key) -> None:
         """Allows a loop to begin the thread, unless another writer begins it first."""
         self._note_seen(key, (0, 1))
+
+    def refuse(self, key: Key, error: Conflict) -> Conflict:
+        """Notes a checkpoint that is not stored."""
+        self.refused[key] = error
+        if len(self.refused) > SEEN_MAX:
+            self.refused.popitem(last=False)
+        return error
 
     def _note_seen(self, key: Key, version: tuple[int, int]) -> None:
         self._seen[key] = version
@@ -196,93 +119,20 @@ class Thread:
         message = f"another writer took over run {self.run_id}; {how} the thread again to continue it"
         return Fenced(message, run_id=self.run_id)
 
-    def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
-        """Reads the checkpoints with a correlation entry, without deleted ones, in the order of their writes."""
-        lines = yield from self.api.records(self.run_id, correlation)
-        found = list(self._markers_in(reversed(lines), incarnation, set()))
-        return found[::-1]
+    def has_no_writes(self, head: Head, key: Key) -> bool:
+        """Whether this object put the checkpoint under its claim, and no writes since, so that none need be read."""
+        writer, (ns, checkpoint_id) = self.writer, key
+        return (
+            writer is not None
+            and (head.writer_id, head.version) == (writer.writer_id, (writer.epoch, writer.next_checkpoint_seq))
+            and self._without_writes.get(ns) == checkpoint_id
+        )
 
-    def newest_markers(
-        self, incarnation: int, ns: str, cursor: str | None, limit: int, seen: set[tuple[str, str]]
-    ) -> Steps[tuple[list[Marker], str | None]]:
-        """Reads a page of a namespace's checkpoints without deleted ones, last write first, and the next page's
-        cursor. `seen` has the keys of earlier pages. Requires the server feature `order`."""
-        entry = ("lg.namespace", digest(incarnation, ns))
-        lines, following = yield from self.api.records_page(self.run_id, entry, cursor, limit, "desc")
-        return [marker for marker in self._markers_in(lines, incarnation, seen) if marker.ns == ns], following
-
-    def _markers_in(
-        self, newest_first: Iterable[Object], incarnation: int, seen: set[tuple[str, str]]
-    ) -> Iterator[Marker]:
-        """The checkpoints in records, which come newest first. Only a key's newest record counts."""
-        for line in newest_first:
-            kind, content = self._content(line)
-            if content["incarnation"] != incarnation:
-                continue
-            if kind == "checkpoint":
-                marker = Marker(
-                    content["ns"], content["id"], content["parent"], content["covers"], content["loop"],
-                    content["metadata"],
-                )  # fmt: skip
-                if marker.key not in seen:
-                    seen.add(marker.key)
-                    yield marker
-            elif kind == "tombstone":
-                seen.update((ns, checkpoint_id) for ns, checkpoint_id in content["keys"])
-
-    def all_markers(self, incarnation: int) -> Steps[list[Marker]]:
-        """All checkpoints of the thread."""
-        return self.markers(incarnation, ("lg.thread", str(incarnation)))
-
-    def markers_of(self, incarnation: int, ns: str) -> Steps[list[Marker]]:
-        """All checkpoints of a namespace."""
-        return self.markers(incarnation, ("lg.namespace", digest(incarnation, ns)))
-
-    def find(self, index: Index, ns: str, checkpoint_id: str | None) -> Steps[Marker | None]:
-        """Finds a checkpoint by its id, or the newest one of a namespace."""
-        if checkpoint_id is not None:
-            entry = ("lg.checkpoint", digest(index.incarnation, ns, checkpoint_id))
-            found = yield from self.markers(index.incarnation, entry)
-            return next((marker for marker in found if marker.key == (ns, checkpoint_id)), None)
-        head = index.heads.get(ns)
-        if head is not None:
-            return Marker(ns, head[0], None, head[1], head[2])
-        if not index.more:
-            return None
-        found = yield from self.markers_of(index.incarnation, ns)
-        return max((m for m in found if m.ns == ns), key=lambda marker: marker.id, default=None)
-
-    def load(self, marker: Marker, latest: Object | None = None) -> Steps[Object | None]:
-        """Reads the loop checkpoint of a checkpoint; uses `latest` if it has the right id. `None` if it never
-        arrived."""
-        if latest is not None and latest["checkpoint_id"] == marker.loop:
-            return latest
-        if "checkpoints" in (yield from self.api.features()):
-            found = yield from self.api.checkpoint_by_id(self.run_id, marker.loop)
-        else:
-            found = yield from self.api.checkpoint(self.run_id, marker.covers)
-        if found is not None and found["checkpoint_id"] == marker.loop:
-            return found
-        if (yield from self.api.landed(self.run_id, marker.loop)) is None:
-            return None
-        message = f"checkpoint {marker.id} of run {self.run_id} cannot be read: its content is lost or was removed"
-        raise MissingContent(message, run_id=self.run_id, record_id=marker.loop)
-
-    def writes(self, incarnation: int, ns: str, checkpoint_id: str) -> Steps[list[Object]]:
-        """Reads the writes of a checkpoint, record by record, in their order."""
-        entry = ("lg.writes", digest(incarnation, ns, checkpoint_id))
-        lines = yield from self.api.records(self.run_id, entry)
-        return [self._content(line)[1] for line in lines]
-
-    def _content(self, line: Object) -> tuple[str, Object]:
-        record: Object | None = line.get("record")
-        if record is None:
-            message = (
-                f"record {line['record_id']} of run {self.run_id} cannot be read: its content is lost or was removed"
-            )
-            raise MissingContent(message, run_id=self.run_id, record_id=line["record_id"])
-        payload = record["payload"]
-        return payload["payload_type"], json.loads(bytes_of(payload["bytes"]))
+    def warn_of_removed(self, error: RemovedContent) -> None:
+        """Warns, and lets the next checkpoint have the latest one as its base."""
+        LOG.warning("%s", error.message)
+        if self.writer is not None:
+            self.writer.numbers_unsure = True
 
     def settle(self) -> Steps[None]:
         """Resends records and claims without an answer, so that reads see them. Notes a lost claim."""
@@ -297,10 +147,11 @@ class Thread:
 
     # Writing
 
-    def ready(self, parent: Key | None) -> Steps[Writer]:
+    def ready(self, parent: Key | None, *, lost: bool = False) -> Steps[Writer]:
         """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since.
 
-        `None` as parent takes the run over in any case. Raises `Fenced` for a loop that is superseded. The lock is held."""
+        A loop that another one supersedes gets `Fenced`, and claims nothing: the other one continues. `None` as parent takes
+        the run over in any case, also if its content is `lost`. The lock is held."""
         writer = self.writer
         if writer is not None and writer.over is None:
             yield from self._settle(writer)
@@ -310,7 +161,7 @@ class Thread:
         if writer is not None and self.owned:
             raise self._fenced()
         takes_base64 = "base64" in (yield from self.api.features())
-        head = yield from self.head()
+        head = yield from self.head(lost=lost)
         if head is not None and head.status != "open":
             raise Writer(self.api, self.run_id).after_end(head.status, "its thread can be read, and not written")
         claiming = self._claiming
@@ -318,9 +169,14 @@ class Thread:
             if parent is not None and head is not None:
                 self._check_read(parent, head, superseded=writer is not None)
             claiming = self._claiming = claiming or Writer(self.api, self.run_id)
+            only_if = None
+            if parent is not None and "only_if" in (yield from self.api.features()):
+                only_if = head.hash if head else NO_RECORDS
             try:
-                yield from claiming.claim_after(head.epoch if head else 0)
-            except ClaimLost as error:
+                yield from claiming.claim_after(head.epoch if head else 0, only_if)
+            except (ClaimLost, Conflict) as error:
+                if isinstance(error, Conflict) and only_if is None:
+                    raise
                 self._claiming = None
                 raise self._fenced() from error
         claiming.records.base64 = takes_base64
@@ -328,7 +184,9 @@ class Thread:
         self.writer, claimed.numbers_unsure = claimed, True
         self._stale.clear()
         self._written.clear()
-        yield from self._sync(claimed)
+        self._without_writes.clear()
+        self._early_writes.clear()
+        yield from self._sync(claimed, lost=lost)
         before = head.next_checkpoint_seq if head is not None else 1
         if parent is not None and claimed.next_checkpoint_seq != before:
             # Another writer's checkpoint arrived before the claim.
@@ -376,21 +234,20 @@ class Thread:
         if seen != head.version and (superseded or seen is not None):
             raise self._fenced()
 
-    def _sync(self, writer: Writer) -> Steps[None]:
+    def _sync(self, writer: Writer, *, lost: bool = False) -> Steps[None]:
         """Reads the next numbers, the index and a base for the next checkpoint from the journal."""
-        head = yield from self.api.run(self.run_id)
+        found = yield from self.api.resume_point(self.run_id, full=True, texts=True)
+        if found is None:
+            raise Internal(f"run {self.run_id} has no records after its claim", run_id=self.run_id)
         try:
-            writer.sync(head or {"writer_id": "", "epoch": 0})
+            writer.sync(found)
         except ClaimLost as error:
             self._supersede(writer)
             raise self._fenced() from error
-        found = yield from self.api.checkpoint(self.run_id)
-        self._check_latest(found, writer.next_checkpoint_seq)
-        if found is not None and found["checkpoint_seq"] >= writer.next_checkpoint_seq:
-            self._supersede(writer)  # from another writer, after the claim
-            raise self._fenced()
-        self.index = Index.of(found)
-        self.lists = OrderedDict([("", MessageList.of(found))])
+        index = yield from self.index_of(found, lost=lost)
+        # A checkpoint without content is no base: the next one is written whole.
+        self.lists = OrderedDict([("", MessageList.of(None if index.removed else found["checkpoint"]))])
+        self.index = replace(index, prefix=self.prefix, removed=False)
 
     def copy_of(self, source: Thread) -> Steps[bool]:
         """Lets the server copy a thread into this one, which has no run yet. False if the server cannot copy. The
@@ -419,9 +276,9 @@ class Thread:
 
     def put(
         self, writer: Writer, ns: str, checkpoint_id: str, parent: str | None, metadata: Json,
-        pieces: Sequence[Json], entry: Json,
-    ) -> Steps[None]:  # fmt: skip
-        """Puts a checkpoint under the claim."""
+        pieces: Sequence[Json | Kept], entry: Json,
+    ) -> Steps[MessageList]:  # fmt: skip
+        """Puts a checkpoint under the claim. Returns the list of its pieces."""
         number, loop, incarnation = writer.next_journal_seq, new_id(), self.index.incarnation
         content: Json = {
             "incarnation": incarnation,
@@ -433,22 +290,43 @@ class Thread:
             "metadata": metadata,
         }
         correlation = [
-            ("lg.thread", str(incarnation)),
-            ("lg.namespace", digest(incarnation, ns)),
+            thread_entry(incarnation),
+            namespace_entry(incarnation, ns),
             ("lg.checkpoint", digest(incarnation, ns, checkpoint_id)),
         ]
         record = writer.records.host(FAMILY, "checkpoint", encode(content).encode(), correlation)
-        index = self.index.with_head(Marker(ns, checkpoint_id, parent, number, loop))
-        base = self.lists.get(ns) or next(reversed(self.lists.values()), MessageList())
-        yield from self._append_index(writer, record, loop, index, entry, pieces, base, ns)
+        newest, index = self.index.heads.get(ns), self.index.with_head(Marker(ns, checkpoint_id, parent, number, loop))
+        yield from self._append_index(writer, record, loop, index, entry, pieces, self.base(ns), ns)
         self._written[ns] = checkpoint_id
         self._written.move_to_end(ns)
+        self._without_writes.pop(ns, None)
+        # A checkpoint that is put again may have writes.
+        is_new = not index.more if newest is None else checkpoint_id > newest[0]
+        if is_new and ns not in self._early_writes:
+            self._without_writes[ns] = checkpoint_id
         if len(self._written) > NAMESPACES_MAX:
-            self._written.popitem(last=False)
+            self._without_writes.pop(self._written.popitem(last=False)[0], None)
         self._note_seen((ns, checkpoint_id), (writer.epoch, writer.next_checkpoint_seq))
+        return self.lists[ns]
+
+    def put_writes(
+        self, writer: Writer, ns: str, checkpoint_id: str | None, content: Mapping[str, Json]
+    ) -> Steps[None]:
+        """Puts writes of a checkpoint's task under the claim."""
+        self._without_writes.pop(ns, None)
+        newest, incarnation = self.index.heads.get(ns), self.index.incarnation
+        if newest is None or checkpoint_id is None or checkpoint_id > newest[0]:
+            self._early_writes.add(ns)
+        text = encode({**content, "incarnation": incarnation}).encode()
+        entry = ("lg.writes", digest(incarnation, ns, checkpoint_id))
+        yield from self.append(writer, [writer.records.host(FAMILY, "writes", text, [entry])])
+
+    def base(self, ns: str) -> MessageList:
+        """The list that a namespace's next checkpoint is based on."""
+        return self.lists.get(ns) or next(reversed(self.lists.values()), MessageList())
 
     def _append_index(
-        self, writer: Writer, record: Record, loop: str, index: Index, entry: Json, pieces: Sequence[Json],
+        self, writer: Writer, record: Record, loop: str, index: Index, entry: Json, pieces: Sequence[Json | Kept],
         base: MessageList, ns: str,
     ) -> Steps[None]:  # fmt: skip
         """Appends a numbered record, and the loop checkpoint that covers it."""
@@ -468,20 +346,18 @@ class Thread:
             self.lists.popitem(last=False)
 
     def delete(self, keys: Sequence[tuple[str, str]] | None) -> Steps[None]:
-        """Deletes checkpoints and their writes; `None` deletes the thread. Takes the run over. The lock is held."""
-        writer = yield from self.ready(None)
+        """Deletes checkpoints and their writes; `None` deletes the thread, also if its content is lost. Takes the run over.
+        The lock is held."""
+        writer = yield from self.ready(None, lost=keys is None)
         if keys is None:
-            yield from self._append_tombstones(writer, [], Index(self.index.incarnation + 1))
+            yield from self._append_tombstones(writer, [], Index(self.index.incarnation + 1, prefix=self.prefix))
             return
         left = {marker.key: marker for marker in (yield from self.all_markers(self.index.incarnation))}
         for at in range(0, len(keys), DELETE_MAX):
             some = keys[at : at + DELETE_MAX]
             for key in some:
                 left.pop(key, None)
-            index = Index(self.index.incarnation, ordered=self.index.ordered)
-            for marker in left.values():
-                index = index.with_head(marker)
-            yield from self._append_tombstones(writer, some, index)
+            yield from self._append_tombstones(writer, some, self.index.without(set(some), left.values()))
 
     def _append_tombstones(self, writer: Writer, keys: Sequence[tuple[str, str]], index: Index) -> Steps[None]:
         parts = [keys[at : at + TOMBSTONE_KEYS_MAX] for at in range(0, len(keys), TOMBSTONE_KEYS_MAX)] or [[]]
@@ -494,8 +370,8 @@ class Thread:
     def _tombstone(self, writer: Writer, keys: Sequence[tuple[str, str]]) -> Record:
         incarnation = self.index.incarnation
         content: Json = {"incarnation": incarnation, "keys": [list(key) for key in keys]}
-        found_by = {("lg.thread", str(incarnation)): None}
+        found_by = {thread_entry(incarnation): None}
         for ns, checkpoint_id in keys:
-            found_by["lg.namespace", digest(incarnation, ns)] = None
+            found_by[namespace_entry(incarnation, ns)] = None
             found_by["lg.checkpoint", digest(incarnation, ns, checkpoint_id)] = None
         return writer.records.host(FAMILY, "tombstone", encode(content).encode(), list(found_by))

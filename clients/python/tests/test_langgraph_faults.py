@@ -1,0 +1,319 @@
+"""Threads that meet faults: clocks that differ, removed and lost content, two workers, prefixes that overlap."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+import types
+import uuid
+from pathlib import Path
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import id as ids
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+from conftest import Server, command
+from faults import SyncFaults
+from runlog import Config, Conflict, Fenced, MissingContent
+from runlog.langgraph import RunlogSaver
+from test_langgraph import chain, forks, one, with_id
+
+OLD_THREAD = Path(__file__).with_name("old_thread.json")
+PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+
+
+@pytest.fixture
+def prefix():
+    return f"{uuid.uuid4()}/"
+
+
+@pytest.fixture
+def config():
+    return {"configurable": {"thread_id": "t 1"}}
+
+
+def epoch_of(url, run):
+    return json.loads(command(url, "recover", run, "--json").stdout)["epoch"]
+
+
+def checkpoint(number, **values):
+    return {**with_id(number), "channel_values": values, "channel_versions": dict.fromkeys(values, number)}
+
+
+def place(thread_id, ns=""):
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns}}
+
+
+# Clocks
+
+
+async def test_a_worker_whose_clock_is_behind_is_refused_by_name_and_fences_nobody(url, prefix, config, monkeypatch):
+    async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        await chain(a, one).ainvoke({"log": ["first"]}, config)
+        with monkeypatch.context() as behind:
+            behind.setattr(ids, "_last_v6_timestamp", None)
+            behind.setattr(ids, "time", types.SimpleNamespace(time_ns=lambda: time.time_ns() - 600 * 10**9))
+            with pytest.raises(Conflict, match=r"clock of this machine is behind .* by at least \d+\.\d+ s") as error:
+                await chain(b, one).ainvoke({"log": ["second"]}, config, durability="sync")
+        assert error.value.action == "retry"
+        await chain(a, one).ainvoke({"log": ["third"]}, config)
+        assert (await chain(b, one).aget_state(config)).values["log"] == ["first", "one", "third", "one"]
+        assert epoch_of(url, f"{prefix}t 1") == 1
+
+
+def test_the_newest_checkpoint_is_the_last_one_that_was_applied(url, prefix):
+    with RunlogSaver.connect(url, prefix=prefix) as saver:
+        first = saver.put(PLACE, with_id(1), {}, {})
+        saver.put(first, with_id(5), {}, {})
+        fork = saver.put(first, with_id(3), {}, {})
+        with RunlogSaver.connect(url, prefix=prefix) as other:
+            assert other.get_tuple(PLACE).config == fork
+            assert [found.checkpoint["id"] for found in other.list(PLACE)] == ["0003", "0005", "0001"]
+            assert [found.checkpoint["id"] for found in other.list(PLACE, limit=1)] == ["0003"]
+            other.prune(["t"])
+            assert [found.checkpoint["id"] for found in other.list(PLACE)] == ["0003"]
+
+
+# Content that was removed or lost
+
+
+@pytest.fixture
+def own_server(tmp_path):
+    running = Server(tmp_path / "journal")
+    yield running
+    running.stop()
+
+
+def remove(url, *families):
+    for family in families:
+        done = command(
+            url, "retention", family, "--until", "2100-01-01T00:00:00Z", "--who", "a test", "--why", "age", "--yes"
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("families", [["loop_checkpoint"], ["host_payload"], ["loop_checkpoint", "host_payload"]])
+async def test_a_thread_continues_after_its_content_was_removed(own_server, prefix, config, caplog, families):
+    url = own_server.url
+    async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        for _ in range(2):
+            await a.adelete_thread("t 1")  # the thread is in another incarnation
+            await chain(a, one).ainvoke({"log": ["first"]}, config)
+        remove(url, *families)
+        caplog.clear()
+        kept = ["first", "one"] if families == ["host_payload"] else []
+        assert (await chain(b, one).aget_state(config)).values.get("log", []) == kept
+        warned = [record.levelno for record in caplog.records if prefix in record.getMessage()]
+        assert warned == ([logging.WARNING] if "loop_checkpoint" in families else [])
+        for saver, turn in ((a, "second"), (b, "third"), (a, "fourth")):
+            kept = (await chain(saver, one).ainvoke({"log": [turn]}, config))["log"]
+        assert kept[-6:] == ["second", "one", "third", "one", "fourth", "one"]
+        assert [found async for found in b.alist(config)]
+        await b.aprune(["t 1"])
+        assert (await chain(a, one).aget_state(config)).values["log"] == kept
+        remove(url, *families)
+        await b.adelete_thread("t 1")
+        assert await a.aget_tuple(config) is None
+        await chain(a, one).ainvoke({"log": ["again"]}, config)
+        assert len([found async for found in b.alist(config)]) == 3
+
+
+async def test_a_thread_whose_first_message_was_removed_warns_and_begins_again(own_server, prefix, config, caplog):
+    url = own_server.url
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        await chain(saver, one).ainvoke({"log": ["old" * 1000]}, config)
+        remove(url, "loop_checkpoint")
+        # Its base was removed, and this writer does not know that.
+        values = {"log": ["old" * 1000, "one", "new"]}
+        await saver.aput(
+            place("t 1"), {**empty_checkpoint(), "channel_values": values}, {"source": "loop", "step": 2}, {}
+        )
+        caplog.clear()
+        async with RunlogSaver.connect(url, prefix=prefix) as other:
+            await chain(other, one).ainvoke({"log": ["next"]}, config)
+            assert "removed" in caplog.text
+            assert (await chain(other, one).aget_state(config)).values["log"][-2:] == ["next", "one"]
+
+
+async def test_a_thread_whose_content_is_lost_is_refused_by_name_and_can_be_deleted(
+    own_server, prefix, config, tmp_path
+):
+    url = own_server.url
+
+    async def large(state):
+        return {"log": [os.urandom(2 << 20).hex()]}
+
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        await chain(saver, large).ainvoke({"log": ["first"]}, config)
+        stored = [path for path in (tmp_path / "journal").rglob("*") if path.is_dir() and "content" in path.name]
+        assert stored
+        for folder in stored:
+            shutil.rmtree(folder)
+            folder.mkdir(mode=0o700)
+        async with RunlogSaver.connect(url, prefix=prefix) as other:
+            with pytest.raises(MissingContent, match="is lost"):
+                await other.aget_tuple(config)
+            await other.adelete_thread("t 1")
+            assert await other.aget_tuple(config) is None
+            await chain(other, one).ainvoke({"log": ["again"]}, config)
+
+
+# Two workers
+
+
+def test_of_two_workers_on_a_thread_one_continues_whatever_the_moment(url, prefix):
+    """The first worker has the thread, and puts a checkpoint between any two requests of the second one's claim."""
+
+    def attempt(put):
+        with contextlib.suppress(Fenced):
+            put()
+            return True
+        return False
+
+    outcomes = set()
+    with RunlogSaver.connect(url, prefix=prefix) as first, RunlogSaver.connect(url, prefix=prefix) as second:
+        second._shared.sync.transport.close()
+        faults = second._shared.sync.transport = SyncFaults(Config(url))
+        for at in range(1, 8):
+            where = place(f"t {at}")
+            begun = first.put(where, empty_checkpoint(), {}, {})
+            read = second.get_tuple(where).config
+            puts = []
+
+            def put_beside(puts=puts, begun=begun):
+                faults.at = None
+                puts.append(attempt(lambda: first.put(begun, empty_checkpoint(), {}, {})))
+
+            faults.arm(at, True, put_beside)
+            second_continues = attempt(lambda read=read: second.put(read, empty_checkpoint(), {}, {}))
+            faults.at = None
+            last = first._thread(f"t {at}")._written.get("")
+            first_continues = last is not None and attempt(
+                lambda last=last, where=where: first.put(
+                    {"configurable": {**where["configurable"], "checkpoint_id": last}}, empty_checkpoint(), {}, {}
+                )
+            )
+            assert second_continues or first_continues, at
+            assert forks(list(second.list(where))) == 0
+            outcomes.add((bool(puts and puts[0]), second_continues))
+    assert {(True, False), (False, True)} <= outcomes
+
+
+# Prefixes
+
+
+def test_savers_whose_prefixes_overlap_do_not_share_threads(url, prefix):
+    with (
+        RunlogSaver.connect(url, prefix=f"{prefix}a:") as short,
+        RunlogSaver.connect(url, prefix=f"{prefix}a:b:") as long,
+    ):
+        long.put(place("c"), checkpoint(1, log=["secret"]), {"run_id": "r"}, {})
+        short.put(place("d"), checkpoint(1, log=["own"]), {"run_id": "r"}, {})
+        short.put(place("b:e"), checkpoint(1, log=["own"]), {"run_id": "other"}, {})
+        for refused in (
+            lambda: short.get_tuple(place("b:c")),
+            lambda: list(short.list(place("b:c"))),
+            lambda: short.put(place("b:c"), checkpoint(2), {}, {}),
+            lambda: short.delete_thread("b:c"),
+            lambda: short.copy_thread("b:c", "f"),
+            lambda: short.claim_write_ownership("b:c"),
+            lambda: long.get_tuple(place("e")),
+        ):
+            with pytest.raises(Conflict, match="of a saver with the prefix"):
+                refused()
+        assert [found.config["configurable"]["thread_id"] for found in short.list(None)] == ["b:e", "d"]
+        short.delete_for_runs(["r"])
+        assert short.get_tuple(place("d")) is None
+        assert [found.checkpoint["channel_values"] for found in long.list(None)] == [{"log": ["secret"]}]
+
+
+# Older versions
+
+
+def test_a_thread_of_an_older_version_is_read_continued_and_deleted(url, prefix):
+    """`old_thread.json` has the requests of an older version: a thread that was deleted and began again."""
+    with RunlogSaver.connect(url, prefix=prefix) as saver:
+        for body in json.loads(OLD_THREAD.read_text().replace('"old/', f'"{prefix}')):
+            records = body if isinstance(body, list) else [body]
+            assert {o["outcome"] for o in saver._drive(saver._shared.api.append(f"{prefix}t", records))} == {"applied"}
+        found = saver.get_tuple(PLACE)
+        assert found.checkpoint["channel_values"] == {"log": ["m0", "m1", "m2"], "count": 3}
+        assert found.metadata == {"step": 3, "user": "ada"} and found.pending_writes == [("task", "ch", 3)]
+        assert saver.get_tuple(place("t", "sub")).checkpoint["channel_values"] == {"log": ["sub"]}
+        assert [each.checkpoint["id"] for each in saver.list(PLACE)] == ["0003", "0002", "0001"]
+        assert [each.checkpoint["id"] for each in saver.list(None, filter={"user": "ada"}, limit=2)] == ["0003", "0002"]
+        saver.put(found.config, checkpoint(4, log=["m0", "m1", "m2", "m3"], count=4), {}, {})
+        with RunlogSaver.connect(url, prefix=prefix) as other:
+            assert other.get_tuple(PLACE).checkpoint["channel_values"] == {"log": ["m0", "m1", "m2", "m3"], "count": 4}
+            other.prune(["t"])
+            assert [each.checkpoint["id"] for each in other.list(PLACE)] == ["0004"]
+            other.delete_thread("t")
+            assert saver.get_tuple(PLACE) is None
+
+
+# Encryption
+
+
+class Cipher:
+    """A cipher with a fresh nonce for each value. Not for use."""
+
+    def encrypt(self, plaintext):
+        nonce = os.urandom(16)
+        return "xor", nonce + self._crypt(nonce, plaintext)
+
+    def decrypt(self, ciphername, ciphertext):
+        assert ciphername == "xor"
+        return self._crypt(ciphertext[:16], ciphertext[16:])
+
+    @staticmethod
+    def _crypt(nonce, data):
+        return bytes(a ^ b for a, b in zip(data, hashlib.shake_256(b"a key" + nonce).digest(len(data)), strict=True))
+
+
+@contextlib.contextmanager
+def encrypted(url, prefix):
+    """A saver that encrypts, and the bodies that it sends."""
+    bodies = []
+
+    class Recording(SyncFaults):
+        def send(self, request):
+            bodies.append(request.body or b"")
+            return super().send(request)
+
+    with RunlogSaver.connect(url, prefix=prefix, serde=EncryptedSerializer(Cipher())) as saver:
+        saver._shared.sync.transport.close()
+        saver._shared.sync.transport = Recording(Config(url))
+        yield saver, bodies
+
+
+def test_two_workers_store_an_encrypted_value_once(url, prefix):
+    log, sizes = [], []
+    with encrypted(url, prefix) as (a, sent_a), encrypted(url, prefix) as (b, sent_b):
+        for turn in range(30):
+            saver, sent = ((a, sent_a), (b, sent_b))[turn // 3 % 2]
+            found, before = saver.get_tuple(PLACE), sum(map(len, sent))
+            log.append(f"{turn:02} " + uuid.uuid4().hex * 60)
+            saver.put(
+                found.config if found else PLACE, checkpoint(turn, log=list(log), same="x" * 2000), {}, {"log": turn}
+            )
+            sizes.append(sum(map(len, sent)) - before)
+        assert max(sizes[20:]) < 1.2 * max(sizes[3:6]), sizes
+        for saver in (a, b):
+            assert saver.get_tuple(PLACE).checkpoint["channel_values"] == {"log": log, "same": "x" * 2000}
+        assert len(list(a.list(PLACE))) == 30
+
+
+def test_the_journal_does_not_show_which_encrypted_values_are_equal(url, prefix):
+    with encrypted(url, prefix) as (saver, _):
+        log = ["yes", "no", "yes", "yes"]
+        first = saver.put(PLACE, checkpoint(1, log=log), {}, {})
+        saver.put(first, checkpoint(2, log=[*log, "yes"]), {}, {})
+        shown = saver._drive(saver._shared.api.checkpoint(f"{prefix}t"))["messages"]
+        assert len({text for _, text in shown}) == 5
+        assert saver.get_tuple(PLACE).checkpoint["channel_values"] == {"log": [*log, "yes"]}

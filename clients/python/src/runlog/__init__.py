@@ -45,9 +45,9 @@ from .errors import (
 )  # fmt: skip
 
 __all__ = [
-    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Diverged", "Effect",
-    "Ends", "Error", "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json", "MissingContent", "NotFound",
-    "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction", "ResultNotRecorded", "Run",
-    "Runlog", "Stale", "SyncTool", "TimedOut", "TooLarge", "TypeNotAllowed", "Unauthenticated", "Unavailable", "Unknown", "Usage",
-    "connect", "current_run", "tool",
+    "REDACTED", "Action", "Active", "Answer", "AsyncTool", "Call", "ClaimLost", "Config", "Conflict", "Diverged",
+    "Effect", "Ends", "Error", "Failed", "Fenced", "Forbidden", "Forked", "Happened", "Internal", "Invalid", "Json",
+    "MissingContent", "NotFound", "Overloaded", "PartitionStopped", "ReconcileRequired", "Recovery", "Redaction",
+    "ResultNotRecorded", "Run", "Runlog", "Stale", "SyncTool", "TimedOut", "TooLarge", "TypeNotAllowed",
+    "Unauthenticated", "Unavailable", "Unknown", "Usage", "connect", "current_run", "tool",
 ]  # fmt: skip

@@ -9,10 +9,14 @@ Records that are sent again keep their ids and content, so that they are in the 
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._api import Api, Object
+from ._json import Json
 from ._records import Record, Records, new_id, payload_type
 from ._wire import Steps
 from .errors import (
@@ -32,12 +36,34 @@ from .errors import (
 
 INTENTS = ("tool_call_requested", "tool_call_attempt")
 """Payload types that permit an effect."""
-_KEPT_AS_EVIDENCE = (None, "fenced", "ended", "transition")
+_KEPT_AS_EVIDENCE = (None, "fenced", "ended", "not_started_here", "transition")
 
 
 def took_effect(outcome: Object) -> bool:
     """Whether a record was applied, now or when it was first appended."""
     return outcome.get("outcome") in ("applied", "repeat") and outcome.get("reason") is None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of a run. Each send is the same record, so that this process never loses the run to itself."""
+
+    record_id: str
+    writer_id: str
+    epoch: int
+    secret: bytes | None = field(repr=False)
+    """The bytes that the claim commits to. `None` if the server does not have the feature `commitments`."""
+    shown: bytes | None = field(repr=False)
+    """The secret of the writer's previous claim."""
+
+    def handle(self) -> dict[str, Json]:
+        """The members that show which handle claims: calls that it started under earlier claims stay its own."""
+        found: dict[str, Json] = {}
+        if self.secret is not None:
+            found["commitment"] = hashlib.sha256(self.secret).hexdigest()
+        if self.shown is not None:
+            found["shown"] = self.shown.hex()
+        return found
 
 
 class Writer:
@@ -58,7 +84,10 @@ class Writer:
         self.unacknowledged: list[Record] | None = None
         """Records that were sent without an answer. They may be in the log."""
         self.numbers_unsure = False
-        self._claim: tuple[str, str, int] | None = None
+        self._claim: Claim | None = None
+        """A claim whose outcome is unknown."""
+        self._secret: bytes | None = None
+        """The secret of the last claim that took effect."""
 
     @property
     def lost(self) -> bool:
@@ -68,40 +97,59 @@ class Writer:
     def claim_after(self, epoch: int, only_if: str | None = None) -> Steps[None]:
         """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim.
 
-        With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run has another head by then.
-        The server must have the feature `only_if`."""
-        if self._claim is None or self._claim[2] != epoch + 1:
-            self._claim = (new_id(), new_id(), epoch + 1)
-        record_id, writer_id, claimed = self._claim
-        if only_if is not None:
-            claim: Record = {"record_id": record_id, "writer_id": writer_id, "claimed_by": self.api.config.claimed_by}
-            answer = yield from self.api.claim(self.run_id, {**claim, "only_if": {"hash": only_if}})
-            self._claim, self.over, self.unacknowledged = None, None, None
-            self.writer_id, self.epoch = writer_id, answer["epoch"]
-            return
+        With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run has another head by then,
+        and fences no other process. The server must have the feature `only_if`."""
+        claim = yield from self._claim_of(epoch + 1)
+        if only_if is None:
+            yield from self._append_claim(claim)
+        else:
+            ids: Object = {"record_id": claim.record_id, "writer_id": claim.writer_id}
+            body = {**ids, "claimed_by": self.api.config.claimed_by, **claim.handle(), "only_if": {"hash": only_if}}
+            try:
+                yield from self.api.claim(self.run_id, body)
+            except (ClaimLost, Conflict):
+                self._claim = None
+                raise
+        self._begin(claim)
+
+    def _claim_of(self, epoch: int) -> Steps[Claim]:
+        """The claim of an epoch: the same as long as its outcome is unknown. A writer that claims its run again keeps its id."""
+        if self._claim is None or self._claim.epoch != epoch:
+            secret = shown = None
+            if "commitments" in (yield from self.api.features()):
+                secret, shown = secrets.token_bytes(32), self._secret
+            self._claim = Claim(new_id(), self.writer_id or new_id(), epoch, secret, shown)
+        return self._claim
+
+    def _append_claim(self, claim: Claim) -> Steps[None]:
         payload = {
             "type": "run_claim",
-            "writer_id": writer_id,
-            "epoch": claimed,
+            "writer_id": claim.writer_id,
+            "epoch": claim.epoch,
             "claimed_by": self.api.config.claimed_by,
         }
-        record = self.records.make(payload, record_id=record_id)
-        record |= {"writer_id": writer_id, "writer_epoch": claimed}
+        record = self.records.make(payload, record_id=claim.record_id)
+        record |= {"writer_id": claim.writer_id, "writer_epoch": claim.epoch}
+        if facts := claim.handle():
+            record["facts"] = facts
         [outcome] = yield from self.api.append(self.run_id, [record])
         self._claim = None
         if not took_effect(outcome):
             if outcome.get("reason") == "fenced":
                 raise ClaimLost(f"another process claimed run {self.run_id} first", run_id=self.run_id)
             raise self.refused(record, outcome)
-        self.writer_id, self.epoch = writer_id, claimed
-        self.over, self.unacknowledged = None, None
+
+    def _begin(self, claim: Claim) -> None:
+        """Writes under a claim that took effect."""
+        self.writer_id, self.epoch, self._secret = claim.writer_id, claim.epoch, claim.secret
+        self._claim, self.over, self.unacknowledged = None, None, None
 
     def adopt(self, head: Object) -> bool:
         """Whether the run's writer is this writer, whose claim's answer was lost."""
-        if self._claim is None or (head["writer_id"], head["epoch"]) != self._claim[1:]:
+        claim = self._claim
+        if claim is None or (head["writer_id"], head["epoch"]) != (claim.writer_id, claim.epoch):
             return False
-        self.writer_id, self.epoch = head["writer_id"], head["epoch"]
-        self._claim, self.over, self.unacknowledged = None, None, None
+        self._begin(claim)
         return True
 
     def sync(self, head: Object) -> None:

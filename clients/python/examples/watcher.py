@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from trip_agent import work
 
 import runlog
@@ -32,25 +31,13 @@ PAUSE = float(os.environ.get("WATCH_PAUSE", "10"))
 """Seconds between two rounds."""
 CLAIMS_MAX = 10
 """A run that was claimed so often kills its processes: a person looks at it."""
-PAGES_MAX = 100
-"""Pages of a round."""
 log = logging.getLogger("watcher")
 
 
-def silent_runs(config: runlog.Config) -> Iterator[dict[str, Any]]:
-    """Lists open runs without a recent record, by id, page by page."""
-    token = config.read_token()
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    with httpx2.Client(base_url=config.url, verify=config.tls(), headers=headers, timeout=30, trust_env=False) as http:
-        query = {"status": "open", "prefix": PREFIX, "limit": "100"}
-        for _ in range(PAGES_MAX):
-            page = http.get("/v1/runs", params=query).raise_for_status().json()
-            # The age is null if the clock of the log moved back.
-            yield from (run for run in page["runs"] if (run["age_millis"] or 0) >= SILENT * 1000)
-            if page["next_cursor"] is None:
-                return
-            query["cursor"] = page["next_cursor"]
-        log.warning("more than %d pages of open runs begin with %s; end runs that are done", PAGES_MAX, PREFIX)
+def silent_runs(rl: sync.Runlog) -> Iterator[dict[str, Any]]:
+    """Lists open runs without a recent record, by id."""
+    # The age is null if the clock of the log moved back.
+    return (run for run in rl.runs(PREFIX, status="open") if (run["age_millis"] or 0) >= SILENT * 1000)
 
 
 def may_continue(rl: sync.Runlog, found: dict[str, Any]) -> bool:
@@ -72,7 +59,7 @@ def may_continue(rl: sync.Runlog, found: dict[str, Any]) -> bool:
 def continue_silent_runs(rl: sync.Runlog, stop: threading.Event) -> int:
     """Continues each silent run in turn. Returns the number of runs that it brought to their end."""
     ended = 0
-    for found in silent_runs(rl.config):
+    for found in silent_runs(rl):
         if stop.is_set():
             break
         run_id = found["run_id"]
@@ -97,7 +84,7 @@ def watch(stop: threading.Event) -> None:
         while not stop.is_set():
             try:
                 continue_silent_runs(rl, stop)
-            except httpx2.HTTPError as error:
+            except runlog.Error as error:
                 log.warning("the runs cannot be listed: %s", error)
             stop.wait(PAUSE)
 

@@ -26,7 +26,19 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     file, scopes = str(folder / "tokens.json"), "append,read_meta,read_content"
-    made = command("http://unused.example", "token", "create", "--tokens", file, "--principal", "agent", "--scope", scopes, "--runs", "*")
+    made = command(
+        "http://unused.example",
+        "token",
+        "create",
+        "--tokens",
+        file,
+        "--principal",
+        "agent",
+        "--scope",
+        scopes,
+        "--runs",
+        "*",
+    )
     assert made.returncode == 0, made.stderr
     running = Server(folder / "data", "--write-schema", "3", "--tokens", file)
     yield Guarded(running.url, made.stdout.strip())
@@ -72,7 +84,9 @@ def test_another_handles_result_is_kept_as_evidence_and_the_call_stays_pending(g
         record = writer.records.make({"type": "tool_call_completed", "request_record_id": effect.id, "result": "P2"})
         assert rl._driver.drive(writer.append_evidence(record))
         [effect] = rl.undecided(run_id)
-        assert [(piece["payload"]["result"], piece["reason"]) for piece in effect.evidence] == [("P2", "not_started_here")]
+        assert [(piece["payload"]["result"], piece["reason"]) for piece in effect.evidence] == [
+            ("P2", "not_started_here")
+        ]
 
 
 def test_a_claim_shows_no_secret_in_its_repr():

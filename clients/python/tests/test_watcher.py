@@ -29,7 +29,7 @@ def watcher(monkeypatch, url):
 
 
 def claims(rl: sync.Runlog, watcher) -> dict[str, int]:
-    return {found["run_id"].removeprefix(watcher.PREFIX): found["epoch"] for found in watcher.silent_runs(rl.config)}
+    return {found["run_id"].removeprefix(watcher.PREFIX): found["epoch"] for found in watcher.silent_runs(rl)}
 
 
 def test_a_watcher_continues_dead_runs_and_claims_no_others(watcher, url):
@@ -63,9 +63,9 @@ def test_a_watcher_continues_dead_runs_and_claims_no_others(watcher, url):
 def test_a_watcher_does_not_take_a_run_with_a_recent_record(watcher, url, monkeypatch):
     with sync.connect(url) as rl:
         rl.open(f"{watcher.PREFIX}alive").checkpoint([{"role": "user", "content": "to London"}])
-        listed = list(watcher.silent_runs(rl.config))
+        listed = list(watcher.silent_runs(rl))
         monkeypatch.setattr(watcher, "SILENT", 3600.0)
-        assert len(listed) == 1 and list(watcher.silent_runs(rl.config)) == []
+        assert len(listed) == 1 and list(watcher.silent_runs(rl)) == []
         # It was silent when it was listed, and wrote since.
         monkeypatch.setattr(watcher, "silent_runs", lambda _: listed)
         assert watcher.continue_silent_runs(rl, threading.Event()) == 0

@@ -397,7 +397,7 @@ impl Model {
         counts
     }
 
-    /// The families that [`Model::standing`] knows.
+    /// The families of [`Model::family_items`].
     pub const FAMILIES: [&str; 6] =
         ["approval", "wake", "run_message", "write_back", "code_edit_proposal", "agent_pool"];
 

@@ -4,16 +4,19 @@
 //! Its sources are the log's bytes, the harness's own effects, and the independent model (`tests/model`), which
 //! judges each record as it lands. It sends no question to the product.
 //!
-//! `effects` contains the requirements for effects and their callers, `questions` the requirements for answers.
+//! `permissions` contains the requirements for the starts of effects, `effects` those for effects and their callers,
+//! `decisions` those for decisions, `questions` those for answers, and `excuses` lists what is excused, with the reasons.
 //!
 //! ```text
-//!   a call may run: once ── a further run needs a `not_done` of an operator, applied since ── or a key
+//!   a call may run: once ── a further run needs an attempt, and that a `not_done` applied since the last start ── or a key
 //! ```
 
 use crate::{
     ambient,
-    plan::{Life, Plan, RUNS, What},
+    plan::{LETTER, Life, Plan, RUNS, What},
+    stage::Counts,
 };
+use permissions::History;
 use questions::Questions;
 use runlog_model::{Delivery, Journal, Model, What as Delivered};
 use runlog_producer::Json;
@@ -30,10 +33,13 @@ use std::{
     sync::Arc,
 };
 
-mod attempts;
+mod decisions;
 mod effects;
+mod excuses;
+mod permissions;
 mod questions;
 
+pub(crate) use decisions::{Decided, Phoned};
 pub(crate) use effects::{Acknowledged, Started};
 pub(crate) use questions::{Question, differs};
 
@@ -69,8 +75,14 @@ pub(crate) struct Ledger {
     calls: BTreeMap<(u32, u32), Logical>,
     /// Whether the judge checks attempts: servers write a schema version in which they name what permits them.
     checks_attempts: bool,
-    /// Attempts that were applied, by request and number, and whether their call had a permission then.
-    permitted: BTreeMap<(String, u32), bool>,
+    /// The records and the starts of each request.
+    histories: BTreeMap<String, History>,
+    /// The last record of each run's writer: the epoch, and when.
+    written: BTreeMap<u32, (u64, u64)>,
+    /// Partitions in which a record was skipped, until they run on.
+    skipped: BTreeSet<PartitionId>,
+    /// How often each excuse was used.
+    excused: Counts,
     effects: Vec<Effect>,
     decisions: Vec<Decided>,
     /// When a server read from a deposed leader: the server, from, to.
@@ -90,6 +102,8 @@ struct Landed {
     /// The model's outcome; empty until it is judged.
     outcome: String,
     reason: Option<String>,
+    /// A skip voids it.
+    was_skipped: bool,
 }
 
 /// A claim that won.
@@ -105,15 +119,11 @@ struct Claim {
 /// A call of an agent, across all processes and repetitions.
 #[derive(Clone, Debug, Default)]
 struct Logical {
-    /// Whether it may not run now: true after a run, until a decision.
-    spent: bool,
     /// Results of its effects, and of decisions.
     results: Vec<String>,
     /// The result of its first effect.
     receipt: Option<String>,
     happened: bool,
-    /// An operator decided `not_done` while a process was at work on it, so that it may run twice.
-    wronged: bool,
 }
 
 /// One run of an effect.
@@ -126,29 +136,6 @@ struct Effect {
     result: Option<String>,
     /// Its caller was informed that the result cannot be recorded.
     given_up: bool,
-}
-
-/// The decision that an operator is about to make.
-#[derive(Clone, Debug)]
-pub(crate) struct Decided {
-    pub(crate) request: String,
-    /// The log's end when its author's question was answered.
-    pub(crate) seen: Offset,
-    pub(crate) result: Option<String>,
-    /// Whether it states a basis, and the basis is current.
-    pub(crate) current: bool,
-    /// Whether a process was at work on the call.
-    pub(crate) busy: bool,
-}
-
-/// An operator's knowledge about a call.
-#[derive(Clone, Debug)]
-pub(crate) struct Phoned {
-    /// The process that has the run is at work on it.
-    pub(crate) busy: bool,
-    /// It happened, according to current knowledge.
-    pub(crate) happened: bool,
-    pub(crate) result: Option<String>,
 }
 
 /// A record with an unknown schema.
@@ -168,7 +155,7 @@ pub(crate) fn failure(kind: &str, message: &str) -> String {
 impl Ledger {
     pub(crate) fn new(plan: &Plan, topic: &str) -> Self {
         let mut equal = BTreeMap::<_, Vec<u32>>::new();
-        for step in (0..RUNS).flat_map(|run| plan.steps(run)) {
+        for step in (0..RUNS).chain([LETTER]).flat_map(|run| plan.steps(run)) {
             if let What::Call { like, .. } = step.what {
                 equal.entry((step.run, like)).or_default().push(step.id);
             }
@@ -191,7 +178,10 @@ impl Ledger {
             lives,
             calls: BTreeMap::new(),
             checks_attempts: plan.write_schema() >= BASIS_SINCE,
-            permitted: BTreeMap::new(),
+            histories: BTreeMap::new(),
+            written: BTreeMap::new(),
+            skipped: BTreeSet::new(),
+            excused: Counts::new(),
             effects: Vec::new(),
             decisions: Vec::new(),
             deposed: Vec::new(),
@@ -209,6 +199,16 @@ impl Ledger {
     pub(crate) fn fail(&mut self, what: String) {
         let now = ambient::elapsed_millis();
         self.failures.push(format!("{}.{:03}: {what}", now / 1000, now % 1000));
+    }
+
+    /// Counts the use of an excuse.
+    fn excuse(&mut self, name: &'static str) {
+        *self.excused.entry(name).or_default() += 1;
+    }
+
+    /// How often each excuse was used.
+    pub(crate) fn excused(&self) -> &Counts {
+        &self.excused
     }
 
     /// A server starts or stops reading from a deposed leader.
@@ -281,7 +281,7 @@ impl Ledger {
         };
         let contents = records.iter().map(|record| record.content_hash().to_string()).collect();
         self.waiting.push(at);
-        self.records.insert(at, Landed { record, outcome: String::new(), reason: None });
+        self.records.insert(at, Landed { record, outcome: String::new(), reason: None, was_skipped: false });
         Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents }
     }
 
@@ -305,6 +305,14 @@ impl Ledger {
             }
             let outcome = outcome.unwrap_or_else(|| "none".to_owned());
             lines.push(self.judged(at, &record, outcome, reason));
+        }
+        let stopped = self.stopped();
+        let runs = |partition: &PartitionId| !stopped.iter().any(|(at, _)| *at == u64::from(partition.get()));
+        for partition in self.skipped.clone() {
+            self.rejudge(partition);
+            if runs(&partition) {
+                self.skipped.remove(&partition);
+            }
         }
         self.check_acknowledged();
         lines
@@ -337,8 +345,15 @@ impl Ledger {
         if let Some(landed) = self.records.get_mut(&at) {
             (landed.outcome, landed.reason) = (outcome, reason);
         }
+        if let Payload::Skip(_) = &record.payload {
+            self.skipped.insert(at.0);
+        }
         if let Some(run) = run {
-            self.took_place(run, at, record, (applied, is_evidence));
+            if applied && !record.body.record_kind.unclaimed() {
+                self.written.insert(run, (record.place.writer_epoch.get(), ambient::elapsed_millis()));
+            }
+            self.took_place(run, at, record, applied);
+            self.note(at, record, (applied, is_evidence));
         }
         self.keeps(at);
         line
@@ -349,15 +364,14 @@ impl Ledger {
         run: u32,
         (partition, offset): (PartitionId, Offset),
         record: &JournalRecord,
-        (applied, is_evidence): (bool, bool),
+        applied: bool,
     ) {
         let now = ambient::elapsed_millis();
         match &record.payload {
             Payload::RunClaim(claim) => {
                 let claims = self.claims.entry(run).or_default();
                 let next = claims.last().map_or(1, |last| last.epoch + 1);
-                let won = claim.epoch.get() == next;
-                if won {
+                if applied {
                     let life = claim.claimed_by.strip_prefix("life-").and_then(|life| life.parse().ok());
                     let writer = claim.writer_id.as_str().to_owned();
                     claims.push(Claim { life, writer, epoch: next, at: now, offset });
@@ -381,10 +395,6 @@ impl Ledger {
                     )),
                 }
             }
-            Payload::ToolCallAttempt(attempt) if applied && self.checks_attempts => self.attempted(attempt),
-            Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if is_evidence && self.checks_attempts => {
-                self.refused_result(record);
-            }
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if applied => {
                 if let Some(id) = &record.body.facts.answers {
                     self.close_call(id.as_str());
@@ -396,27 +406,8 @@ impl Ledger {
                 if facts.revision.is_none() && facts.epoch.is_none() {
                     self.fail(format!("the decision at {partition}:{offset} has no basis"));
                 }
-                if facts.epoch.is_some() && self.checks_attempts {
-                    self.never_started(resolution.request_record_id.as_str());
-                }
-                let number = resolution.who.strip_prefix("operator-").and_then(|number| number.parse::<usize>().ok());
-                let Some(decided) = number.and_then(|number| self.decisions.get(number)).cloned() else { return };
-                let logical = self.requests.get(&decided.request).copied();
-                if !decided.current {
-                    self.fail(format!(
-                        "the decision at {partition}:{offset} was made at an older state, and was applied"
-                    ));
-                }
-                if resolution.decision == "not_done" {
-                    self.check_current(partition, offset, &decided);
-                    if let Some(logical) = logical {
-                        let call = self.calls.entry(logical).or_default();
-                        (call.spent, call.wronged) = (false, call.wronged || decided.busy);
-                    }
-                }
-                if let Some((logical, result)) = logical.zip(decided.result) {
-                    self.calls.entry(logical).or_default().results.push(result);
-                }
+                self.check_decision((partition, offset), resolution);
+                self.results_of_decision(resolution);
             }
             _ => {}
         }
@@ -462,42 +453,6 @@ impl Ledger {
                 "writer {writer} got an answer that it has run {run} in epoch {epoch}, and its claim was refused"
             ));
         }
-    }
-
-    /// A `not_done` decision must not take effect after news of the effect that its author had not seen.
-    fn check_current(&mut self, partition: PartitionId, offset: Offset, decided: &Decided) {
-        let since = self.records.range((partition, decided.seen)..(partition, offset));
-        let unseen = since.map(|(_, landed)| landed).find(|landed| {
-            let answers = landed.record.body.facts.answers.as_ref().map(|id| id.as_str());
-            let is_evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended"));
-            let kind = landed.record.body.facts.payload_type.as_str();
-            let result = matches!(kind, "tool_call_completed" | "tool_call_failed") && is_evidence;
-            let attempt = kind == "tool_call_attempt" && landed.outcome == "applied";
-            answers == Some(decided.request.as_str()) && (result || attempt)
-        });
-        if let Some(unseen) = unseen {
-            let (id, kind) = (&unseen.record.body.record_id, &unseen.record.body.facts.payload_type);
-            self.fail(format!(
-                "the decision at {partition}:{offset} that call {} did not happen was applied after {kind} {id}, which its \
-                 author had not seen",
-                decided.request
-            ));
-        }
-    }
-
-    /// An operator decides. Returns the number by which the decision names its author.
-    pub(crate) fn decides(&mut self, decided: Decided) -> usize {
-        self.decisions.push(decided);
-        self.decisions.len() - 1
-    }
-
-    /// The knowledge about the call of this request. `None` if the plan has no such call.
-    pub(crate) fn phone(&self, request: &str) -> Option<Phoned> {
-        let (run, step) = *self.requests.get(request)?;
-        let writer = self.claims.get(&run).and_then(|claims| claims.last()).and_then(|claim| claim.life);
-        let busy = writer.is_some_and(|life| self.busy.contains(&(life, run, step)));
-        let call = self.calls.get(&(run, step)).cloned().unwrap_or_default();
-        Some(Phoned { busy, happened: call.happened, result: call.results.first().cloned() })
     }
 
     /// How many records are in the log.

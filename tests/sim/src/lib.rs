@@ -1,7 +1,8 @@
 //! A deterministic simulation of everything that acts on a journal.
 //!
 //! ```text
-//!   lives (handles, killed and paused)   operator        a plan, drawn from the seed
+//!   lives (handles, or clients of the protocol,   operators    a plan, drawn from the seed
+//!        │ killed and paused)               │               │
 //!        │ HTTP without a socket            │               │ event, time, target
 //!        ▼                                  ▼               ▼
 //!   one address ── requests late, lost, cut off ──▶ two servers, killed, held, deposed
@@ -29,11 +30,16 @@
 //!   are dropped at any time: single records, batches, checkpoints and prunes of another run. Some batches of
 //!   handles and writers have a record under an id that has other content, so that they are refused however often
 //!   they are written.
+//! * A run whose two to five processes have no handle (`letter`): they follow docs/protocol.md, share no code with
+//!   the product, and their record ids follow from the steps of the agent. Some look each call up first, some send
+//!   the intent and let the answer say whose it is; some read back in the same request, some in a second one. They
+//!   run a pending call again as the recovery of their opening says, decide that their own effects were not started,
+//!   and some of their keys are empty. A proxy delivers some claims and appends twice.
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.
-//! * Two operators who decide, also about calls that a process is at work on, or that may be repeated. Some of
-//!   their decisions omit their basis, or name an older revision. They skip the record at which a partition
-//!   stopped.
+//! * Two operators who decide, with and without force, also about calls that a process is at work on, or that may be
+//!   repeated. Some of their decisions omit their basis, or name an older revision, and some override evidence that
+//!   the effect failed. They skip the record at which a partition stopped, and evidence.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a
@@ -43,10 +49,13 @@
 //!
 //! # What is checked
 //!
-//! * An effect of a call without a key runs once, unless a decision allowed another run, and only in a process that
-//!   has the run (`ledger::effects`). A pause between the read-back of an intent and its effect cannot be fenced by
-//!   a journal: an effect that starts after another process claimed the run is excused for as long as a read-back
-//!   may take, and while a server reads from a deposed leader.
+//! * Each start of an effect has a record of its own in the log. An attempt of a call without a key has a permission
+//!   there: a `not_done` after the last start, and no new evidence since (`ledger::permissions`). This holds for a
+//!   decision about a living process, too: it permits one start.
+//! * An effect starts only in a process that has the run, and not after its call was decided (`ledger::effects`).
+//! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
+//!   that started the effect is active (`ledger::decisions`).
+//! * `ledger::excuses` lists all exceptions, with the reasons. The test prints how often each was used.
 //! * What is acknowledged is in the log, and applied. If it is refused, then because another process had claimed
 //!   the run before, or because an operator decided about the call.
 //! * A result that a process knows is in the log, applied or as evidence, or its handle holds it, after every
@@ -63,7 +72,7 @@
 //!
 //! # What is missing
 //!
-//! * Skips of records that were applied, retention, erasure, the content store, a schema registry, the `local:`
+//! * Skips of records that were applied or took a number (fenced evidence did neither), retention, erasure, the content store, a schema registry, the `local:`
 //!   transport.
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
@@ -75,13 +84,14 @@
 //! * A process whose link to the log has failed for good, and the order in which brokers would deny its late
 //!   appends.
 //!
-//! Reading order: [`plan`] and `plan::stories`, `world`, `life` and `scribe`, `operator` and `reader`, `network`,
+//! Reading order: [`plan`] and `plan::stories`, `world`, `life` and `scribe`, `letter`, `operator` and `reader`, `network`,
 //! `server` and `link`, then `ledger`, which contains the requirements.
 
 mod ambient;
 mod dice;
 mod guard;
 mod ledger;
+mod letter;
 mod life;
 mod link;
 mod network;
@@ -100,7 +110,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 41] = [
+pub const FAULTS: [&str; 46] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -118,8 +128,12 @@ pub const FAULTS: [&str; 41] = [
     "call cancelled",
     "call cancelled once its effect began",
     "checkpoint of a state older than answers",
+    "client of the protocol killed",
+    "client of the protocol paused",
+    "copy of a request",
     "decision at an older revision",
     "decision without a revision",
+    "decision without force",
     "disconnected in mid-request",
     "log truncated at its start",
     "pause",
@@ -139,6 +153,7 @@ pub const FAULTS: [&str; 41] = [
     "server reads from a deposed leader since a step",
     "server reads nothing",
     "server refuses requests for now",
+    "skip of evidence",
     "skip of what stopped a partition",
     "write of a writer cancelled",
     "write cancelled",

@@ -5,7 +5,7 @@ use crate::{
     dice::Dice,
     ledger::{Decided, Phoned, Question, failure, run_id},
     network::Network,
-    plan::RUNS,
+    plan::{LETTER, RUNS},
     stage::{PARTITIONS, Stage},
 };
 use runlog_log::{Log, Offset, PartitionId};
@@ -21,6 +21,20 @@ pub(crate) struct Operator {
     pub(crate) id: u32,
     pub(crate) stage: Arc<Stage>,
     pub(crate) network: Arc<Network>,
+}
+
+/// In so many cases of a hundred an operator skips evidence instead of deciding.
+const SKIPPED: u64 = 6;
+
+/// How an operator decides.
+struct How {
+    choice: Choice,
+    /// Although the effect's process may be alive.
+    forced: bool,
+    /// Names the basis too, if the answer has one.
+    by_basis: bool,
+    /// Decides that an effect did not happen, also if its evidence says that it failed.
+    overrides: bool,
 }
 
 /// An operator's decision about an effect.
@@ -42,7 +56,7 @@ impl Operator {
         loop {
             sleep(Duration::from_millis(dice.between(1_000, 6_000))).await;
             self.skip().await;
-            for run in 0..RUNS {
+            for run in (0..RUNS).chain([LETTER]) {
                 self.look(run, &mut dice).await;
             }
         }
@@ -57,6 +71,16 @@ impl Operator {
             self.stage.count("skip of what stopped a partition");
             self.stage.tell(|| format!("operator {} skips {partition}:{offset}: {answer:?}", self.id));
         }
+    }
+
+    /// Skips a refused result of a call.
+    async fn skip_evidence(&self, request: &str) {
+        let Some((partition, offset)) = self.stage.ledger().evidence_of(request) else { return };
+        let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
+        let answer = self.network.ask("POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
+        self.stage.count("skip of evidence");
+        self.stage
+            .tell(|| format!("operator {} skips evidence of {request} at {partition}:{offset}: {answer:?}", self.id));
     }
 
     async fn look(&self, run: u32, dice: &mut Dice) {
@@ -88,23 +112,25 @@ impl Operator {
             };
             // Faults and other actors may interleave here.
             sleep(Duration::from_millis(dice.between(0, 15_000))).await;
-            self.decide(run, effect, (request, seen), &phoned, &choice).await;
+            if effect["evidence"].as_array().is_some_and(|all| !all.is_empty()) && dice.percent(SKIPPED) {
+                self.skip_evidence(request).await;
+                continue;
+            }
+            let how = How { choice, forced: dice.percent(60), by_basis: dice.percent(50), overrides: dice.percent(40) };
+            self.decide(run, effect, (request, seen), &phoned, &how).await;
         }
     }
 
-    async fn decide(
-        &self,
-        run: u32,
-        effect: &Value,
-        (request, seen): (&str, Offset),
-        phoned: &Phoned,
-        choice: &Choice,
-    ) {
+    async fn decide(&self, run: u32, effect: &Value, (request, seen): (&str, Offset), phoned: &Phoned, how: &How) {
+        let How { choice, forced, by_basis, overrides } = how;
         let (happened, result) = (phoned.happened, phoned.result.clone());
         let evidence = effect["evidence"].as_array().and_then(|all| {
             let happened = all.iter().rev().find(|one| one["status"] == "completed");
-            happened.or(all.last()).and_then(|one| one["record_id"].as_str())
+            happened.or(all.last())
         });
+        // A failure that was refused can be overridden: the effect did not happen.
+        let overridden = evidence.is_some_and(|one| one["status"] != "completed") && *overrides && !happened;
+        let evidence = evidence.filter(|_| !overridden).and_then(|one| one["record_id"].as_str());
         let given_up = matches!(choice, Choice::GiveUp);
         let decided = match (given_up, happened) {
             (true, _) => Some(failure("given_up", "asked")),
@@ -117,10 +143,15 @@ impl Operator {
             Choice::GiveUp | Choice::Tell => effect["revision"].clone(),
         };
         let current = matches!(choice, Choice::GiveUp | Choice::Tell);
-        let of = Decided { request: request.to_owned(), seen, result: decided, current, busy: phoned.busy };
+        let (basis, forced) = (&effect["basis"], *forced);
+        let by_basis = current && *by_basis && basis.is_string();
+        let of = Decided { request: request.to_owned(), seen, result: decided, current, by_basis, forced, alive: None };
         let number = self.stage.ledger().decides(of);
         let mut body =
-            json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision, "force": true });
+            json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision, "force": forced });
+        if by_basis {
+            body["basis"] = basis.clone();
+        }
         match (evidence, happened) {
             _ if given_up => body["decision"] = json!("give_up"),
             (Some(evidence), _) => {
@@ -144,6 +175,9 @@ impl Operator {
             (_, Some("give_up")) => "decision: give_up",
             _ => "decision: not_done",
         });
+        if !forced {
+            self.stage.count("decision without force");
+        }
         if !current && answer.as_ref().is_some_and(|(status, _)| *status == 200) {
             self.stage.ledger().fail(format!("a decision about {request} at revision {revision} is taken: {answer:?}"));
         }

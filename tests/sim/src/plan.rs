@@ -4,12 +4,15 @@ use runlog_schemas::schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT};
 use std::fmt;
 
 mod draw;
+mod letter;
 mod stories;
 
 /// Runs of a seed.
 pub const RUNS: u32 = 2;
 /// Runs that writers write beside them, one for each.
 pub const SIDES: u32 = RUNS;
+/// The run of the processes that know the protocol alone. Its number follows those of the others.
+pub const LETTER: u32 = RUNS + SIDES;
 /// Servers over the log.
 pub const SERVERS: u32 = 2;
 /// No fault begins later, milliseconds.
@@ -189,6 +192,8 @@ pub enum Via {
     Server,
     /// Over its own connection to the log, as `kafka:` does. Servers answer its questions.
     Log,
+    /// Through a server, by docs/protocol.md and without a handle.
+    Protocol,
 }
 
 /// The fate of an append.

@@ -5,7 +5,7 @@ use crate::{
     dice::Dice,
     ledger::{Question, run_id},
     network::Network,
-    plan::{RUNS, SIDES},
+    plan::LETTER,
     stage::Stage,
 };
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Reader {
         let mut dice = Dice::new(self.stage.seed(), 88);
         loop {
             sleep(Duration::from_millis(dice.between(100, 3_000))).await;
-            let run = u32::try_from(dice.between(0, u64::from(RUNS + SIDES - 1))).unwrap_or_default();
+            let run = u32::try_from(dice.between(0, u64::from(LETTER))).unwrap_or_default();
             let Some((question, path)) = self.question(&run_id(run), &mut dice) else { continue };
             let number = self.stage.ledger().asks(question);
             let answer = self.network.ask("GET", &path, &Value::Null).await;

@@ -4,10 +4,11 @@ use crate::{
     ambient,
     dice::Dice,
     ledger::{differs, run_id},
+    letter::Letter,
     life::Process,
     network::Network,
     operator::{OPERATORS, Operator},
-    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS, SIDES, Start, Via},
+    plan::{Event, FAULTS_END, LETTER, Life, Plan, RUNS, SERVERS, Start, Via},
     publisher::{PUBLISHERS, Publisher},
     reader::Reader,
     server::Server,
@@ -155,13 +156,13 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             stage.ledger().fail("a publisher does not end".to_owned());
         }
     }
-    for run in 0..RUNS {
+    for run in (0..RUNS).chain([LETTER]) {
         let life = Life {
             id: LAST_LIFE + run,
             run,
             at: 0,
             dies: None,
-            via: Via::Server,
+            via: if run == LETTER { Via::Protocol } else { Via::Server },
             buffer: 4096,
             calls: 256,
             held_bytes: 64 << 20,
@@ -169,14 +170,14 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             allow_unresolved: false,
             start: Start::Checkpoint,
         };
-        match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
+        match timeout(END_MAX, spawn_process(&stage, &network, life, true)).await {
             Ok(ended) => drop(ended.context("a life panicked")?),
             Err(_) => stage.ledger().fail(format!("run {run} does not end")),
         }
     }
     others.iter().for_each(JoinHandle::abort);
     for server in &servers {
-        for run in 0..RUNS + SIDES {
+        for run in 0..=LETTER {
             let Some((recovery, model)) = quiet(&stage, server, run).await? else {
                 stage.ledger().fail("somebody still appends in the end".to_owned());
                 continue;
@@ -195,7 +196,9 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         server.kill().await?;
     }
     let failures = stage.ledger().failures().to_vec();
-    Ok(Came { failures, story: stage.story(), hash: stage.hash(), counts: stage.counts() })
+    let mut counts = stage.counts();
+    counts.extend(stage.ledger().excused());
+    Ok(Came { failures, story: stage.story(), hash: stage.hash(), counts })
 }
 
 /// A server's and the model's recovery of a run, at the same log end. After an operator has left, its decision may still be
@@ -221,10 +224,18 @@ async fn recovery(server: &Server, run: u32) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(answer.body())?)
 }
 
+/// Starts a process.
+fn spawn_process(stage: &Arc<Stage>, network: &Arc<Network>, life: Life, last: bool) -> JoinHandle<bool> {
+    match life.via {
+        Via::Protocol => tokio::spawn(Letter::new(stage, network, life, last).live()),
+        Via::Server | Via::Log => tokio::spawn(Process::new(stage, network, life, last).live()),
+    }
+}
+
 /// Runs a process from its beginning to its end or its death.
 async fn run_life(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
     sleep(Duration::from_millis(life.at)).await;
-    let living = tokio::spawn(Process::new(&stage, &network, life, false).live());
+    let living = spawn_process(&stage, &network, life, false);
     let Some(dies) = life.dies else {
         if let Err(error) = living.await {
             stage.ledger().fail(format!("life {} panicked: {error}", life.id));
@@ -238,7 +249,8 @@ async fn run_life(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
         () = sleep(Duration::from_millis(dies.saturating_sub(life.at))) => {
             abort.abort();
             stage.ledger().died(life.id);
-            stage.count("process killed");
+            let by_protocol = life.via == Via::Protocol;
+            stage.count(if by_protocol { "client of the protocol killed" } else { "process killed" });
             stage.tell(|| format!("life {} (run {}) is killed", life.id, life.run));
         }
     }

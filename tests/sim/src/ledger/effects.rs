@@ -1,6 +1,6 @@
 //! Effects: when they may run, the fate of their results, and the answers to their callers.
 
-use super::{Claim, Effect, Landed, Ledger, failure, run_id, text};
+use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, text};
 use crate::{ambient, life::READ_BACK};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
@@ -9,7 +9,7 @@ use runlog_schemas::{
     payload::Payload,
     record::JournalRecord,
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 /// A process that may hold less than this may lack the capacity for a result.
 const LITTLE_BYTES: usize = 1 << 20;
@@ -20,8 +20,6 @@ pub(crate) struct Started {
     pub(crate) life: u32,
     pub(crate) run: u32,
     pub(crate) step: u32,
-    /// Whether its receiver deduplicates by key.
-    pub(crate) keyed: bool,
     /// The id of its request.
     pub(crate) request: String,
 }
@@ -61,7 +59,7 @@ impl Ledger {
 
     /// An effect starts now: its number.
     pub(crate) fn starts(&mut self, started: Started, attempt: u32, happens: bool) -> usize {
-        let Started { life, run, step, keyed, request } = started;
+        let Started { life, run, step, request } = started;
         let now = ambient::elapsed_millis();
         let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
         let fenced = match self.lost_to(run, life) {
@@ -78,6 +76,9 @@ impl Ledger {
                 if u128::from(late) > READ_BACK.as_millis() && !excused {
                     let by = claim.life;
                     self.fail(format!("{what} runs {late} ms after life {by:?} took the run over"));
+                } else {
+                    let in_time = u128::from(late) <= READ_BACK.as_millis();
+                    self.excuse(if in_time { excuses::AFTER_TAKEOVER } else { excuses::DEPOSED_GATE });
                 }
                 true
             }
@@ -91,16 +92,10 @@ impl Ledger {
         {
             self.fail(format!("{what} is new and runs, and call {older} is unresolved"));
         }
-        let permitted = self.was_permitted(&request, attempt).filter(|_| attempt > 1);
-        let call = self.calls.entry((run, step)).or_default();
-        let spent = permitted.map_or(call.spent && !call.wronged, |permitted| !permitted);
-        call.happened |= happens;
-        if !fenced {
-            call.spent = true;
+        if let Some(why) = self.forbids(&request, attempt, fenced) {
+            self.fail(format!("{what} {why}"));
         }
-        if spent && !keyed && !fenced {
-            self.fail(format!("{what} runs again, and nothing allowed that"));
-        }
+        self.calls.entry((run, step)).or_default().happened |= happens;
         self.effects.push(Effect { life, run, step, request, result: None, given_up: false });
         self.effects.len() - 1
     }
@@ -132,7 +127,10 @@ impl Ledger {
         match (error.side_effect(), effect.result.is_some()) {
             (SideEffect::Held | SideEffect::Evidence, true) | (SideEffect::Unrecorded, false) => {}
             // It holds another result, and lacks the capacity for this one.
-            (SideEffect::Unrecorded, true) if little => effect.given_up = true,
+            (SideEffect::Unrecorded, true) if little => {
+                effect.given_up = true;
+                self.excuse(excuses::LITTLE);
+            }
             (side_effect, has_result) => {
                 let result = if has_result { "known" } else { "unknown" };
                 self.fail(format!("{what} ran, its result is {result}, and its caller got {side_effect:?}: {error}"));
@@ -182,6 +180,15 @@ impl Ledger {
         }
     }
 
+    /// A client of the protocol returns this to its agent: a result, or a failure.
+    pub(crate) fn returned(&mut self, life: u32, run: u32, step: u32, value: &str) {
+        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.iter().any(|result| result == value)) {
+            self.fail(format!(
+                "the answer of step {step} of run {run} in life {life} is {value}, which no effect or decision produced"
+            ));
+        }
+    }
+
     /// Acknowledged records must be applied or be evidence.
     pub(super) fn check_acknowledged(&mut self) {
         for acknowledged in std::mem::take(&mut self.unjudged) {
@@ -212,6 +219,7 @@ impl Ledger {
         match (landed.outcome.as_str(), landed.reason.as_deref()) {
             ("applied" | "repeat", None) => true,
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
+            _ if landed.was_skipped => true,
             // An operator's decision ended the call while it was in flight, and that is its answer.
             (_, Some("transition")) => self.is_decided(landed),
             _ => false,
@@ -259,7 +267,7 @@ impl Ledger {
     /// A record was judged. Notes whether it keeps the result of a call.
     pub(super) fn keeps(&mut self, at: (PartitionId, Offset)) {
         let Some(landed) = self.records.get(&at) else { return };
-        let evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended" | "transition"));
+        let evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended" | "transition" | "conflict"));
         let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
         let result = match &landed.record.payload {
             Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
@@ -302,7 +310,7 @@ impl Ledger {
     }
 
     /// A handle reported that another process has its run.
-    pub(crate) fn reported_lost(&mut self, run: u32, life: u32, error: &Error) {
+    pub(crate) fn reported_lost(&mut self, run: u32, life: u32, error: impl fmt::Display) {
         if matches!(self.lost_to(run, life), Ok(None)) {
             self.fail(format!("life {life} reported the loss of run {run}, which no other process claimed: {error}"));
         }

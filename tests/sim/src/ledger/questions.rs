@@ -3,8 +3,8 @@
 //! While a question is open, the model is asked again after each record. The answer must equal one of the model's
 //! answers.
 
-use super::Ledger;
-use crate::plan::{RUNS, SIDES};
+use super::{Ledger, excuses};
+use crate::plan::LETTER;
 use runlog_model::Model;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,12 +158,18 @@ impl Ledger {
         let Some(answer) = answer else { return };
         // A deposed leader's answer may be old. A server notices an end before its applied position, if it had
         // applied up to there before the question.
-        if deposed.1 || deposed != self.deposed_since() || ends_moved != self.ends_moved {
-            return;
+        if deposed.1 || deposed != self.deposed_since() {
+            return self.excuse(excuses::DEPOSED_ANSWER);
+        }
+        if ends_moved != self.ends_moved {
+            return self.excuse(excuses::END_MOVED);
         }
         if matches!(question, Question::Pending) {
             // For a stopped partition a list contains the state at the stop.
             let stopped = answer["unavailable_partitions"].as_array().cloned().unwrap_or_default();
+            if !stopped.is_empty() {
+                self.excuse(excuses::STOPPED_LIST);
+            }
             for partition in (0..crate::stage::PARTITIONS).filter(|partition| !stopped.contains(&(*partition).into())) {
                 let actual = pending(answer, partition);
                 if !moments.iter().any(|moment| pending(moment, partition) == actual) {
@@ -218,8 +224,8 @@ impl Ledger {
         ids.get(nth % ids.len().max(1)).map(|id| (*id).to_owned())
     }
 
-    /// All runs of handles and writers.
+    /// All runs of handles, writers and clients of the protocol.
     pub(crate) fn runs() -> impl Iterator<Item = u32> {
-        0..RUNS + SIDES
+        0..=LETTER
     }
 }

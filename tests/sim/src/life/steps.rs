@@ -33,7 +33,7 @@ impl Process {
             let ends = if ends == Ends::Unknown && call.attempt > 1 { Ends::Done } else { ends };
             let number = {
                 let mut ledger = stage.ledger();
-                let begins = Started { life, run: of, step: id, keyed: key, request: call.id.as_str().to_owned() };
+                let begins = Started { life, run: of, step: id, request: call.id.as_str().to_owned() };
                 let number = ledger.starts(begins, call.attempt, ends != Ends::Failed);
                 let earlier_result = if key { ledger.keyed_result(of, id) } else { None };
                 let result = earlier_result.unwrap_or_else(|| match ends {

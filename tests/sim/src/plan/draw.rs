@@ -2,7 +2,7 @@
 
 use super::{
     AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Start,
-    Step, Via, What, stories,
+    Step, Via, What, letter, stories,
 };
 use crate::dice::Dice;
 
@@ -74,6 +74,7 @@ impl Plan {
             });
         }
         stories::draw(seed, &mut events);
+        letter::draw(seed, &mut events);
         Self { seed, events }
     }
 }

@@ -1,0 +1,153 @@
+//! The gate: a lookup, an intent or an attempt, the read-back, and the result.
+
+use super::{FEW_SECONDS, Gone, Letter, Writer, locked};
+use crate::plan::LETTER;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// A permitted start: its record and the number of the attempt.
+type Attempt = Option<(String, u32)>;
+
+/// The answer to an intent or an attempt.
+enum Permit {
+    /// The effect may run now.
+    Runs,
+    /// It may not. The journal knows how to continue.
+    No,
+    /// Its record was refused.
+    Refused,
+}
+
+impl Letter {
+    /// Looks a call up (6).
+    pub(super) async fn lookup(&self, step: u32) -> Result<Value, Gone> {
+        let path = format!("/lookup?tool=book&args=%7B%22step%22%3A{step}%7D&deadline_ms=5000");
+        Ok(self.ask("GET", &path, &Value::Null).await?.1)
+    }
+
+    /// Requests a new call (3). Every third call without a key has an empty one, as an agent makes it of a
+    /// missing argument.
+    pub(super) async fn request(&self, me: &Writer, id: &str, (step, key): (u32, bool)) -> Result<Attempt, Gone> {
+        let payload = json!({ "type": "tool_call_requested", "request_id": format!("response-{step}"), "call_id": "call",
+            "tool_name": "book", "arguments": { "step": step } });
+        let members = match (key, step % 3) {
+            (true, _) => json!({ "idempotency_key": format!("key-{step}") }),
+            (false, 0) => json!({ "idempotency_key": "" }),
+            (false, _) => Value::Null,
+        };
+        match self.permit(me, (id, id), payload, &members).await? {
+            Permit::Runs => Ok(Some((id.to_owned(), 1))),
+            Permit::No => Ok(None),
+            Permit::Refused => {
+                self.tell(|| format!("stops: the intent {id} is refused"));
+                Err(Gone)
+            }
+        }
+    }
+
+    /// Runs a pending call again, if it may (10). First as the recovery at the opening says (8), then as a new one does.
+    pub(super) async fn again(&self, me: &Writer, id: &str) -> Result<Attempt, Gone> {
+        let opened = locked(&self.opened).remove(id);
+        let pending = match opened {
+            Some(pending) => Some(pending),
+            None => self.pending(me, id).await?,
+        };
+        let Some(pending) = pending.filter(|pending| pending["class"] == "retry_safe") else { return Ok(None) };
+        let attempt = pending["attempts"].as_u64().and_then(|attempts| u32::try_from(attempts + 1).ok()).unwrap_or(2);
+        let payload =
+            json!({ "type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again" });
+        // After a refusal the next attempt has the same number and needs another id, so the id names the call's state too.
+        let state: String = pending["basis"].as_str().unwrap_or_default().chars().take(12).collect();
+        let record_id = format!("{id}-attempt-{attempt}-at-{state}");
+        match self.permit(me, (&record_id, id), payload, &Value::Null).await? {
+            Permit::Runs => Ok(Some((record_id, attempt))),
+            Permit::No | Permit::Refused => Ok(None),
+        }
+    }
+
+    /// The pending call; `None` if it has ended.
+    async fn pending(&self, me: &Writer, id: &str) -> Result<Option<Value>, Gone> {
+        let recovery = self.recover(me).await?;
+        Ok(recovery["pending"].as_array().into_iter().flatten().find(|call| call["id"] == id).cloned())
+    }
+
+    /// Appends an intent or an attempt of call `id`, and reads it back (4).
+    async fn permit(
+        &self,
+        me: &Writer,
+        (record_id, id): (&str, &str),
+        payload: Value,
+        members: &Value,
+    ) -> Result<Permit, Gone> {
+        let asked = Instant::now();
+        let query = if self.two { "" } else { "&consistency=latest" };
+        let (status, answer) = self.try_append(me, record_id, payload, members, query).await?;
+        if status != 200 {
+            // Its permission ended, or it has another number by now.
+            self.stage.count("attempt that a server does not append");
+            return Ok(Permit::No);
+        }
+        if answer["outcome"] == "refused" || !answer["reason"].is_null() {
+            return Ok(Permit::Refused);
+        }
+        let (outcome, record_writer, writer) = if self.two {
+            let at = &answer["position"];
+            let path = format!(
+                "/outcome?position={}:{}:{}&record_id={record_id}&deadline_ms=5000",
+                at["partition"],
+                at["offset"],
+                at["index"].as_u64().unwrap_or_default()
+            );
+            let read = self.ask("GET", &path, &Value::Null).await?.1;
+            (read["outcome"].clone(), read["record_writer"].clone(), read)
+        } else {
+            (answer["outcome"].clone(), answer["record_writer"].clone(), answer["writer"].clone())
+        };
+        let applied = outcome == "applied" || (!self.two && outcome == "repeat");
+        if writer["epoch"].as_u64() > Some(me.epoch) {
+            return Err(self.lost(&format!("writer {writer}")));
+        }
+        if !applied || !self.is_me(&writer, me) || !self.is_me(&record_writer, me) {
+            self.stage.count("intent of another process");
+            return Ok(Permit::No);
+        }
+        if locked(&self.started).contains(record_id) {
+            return Ok(Permit::No);
+        }
+        let mut since = asked;
+        while since.elapsed() > FEW_SECONDS {
+            since = Instant::now();
+            let pending = self.pending(me, id).await?;
+            let keyed = |call: &Value| call["idempotency_key"].as_str().is_some_and(|key| !key.is_empty());
+            if pending.is_none_or(|call| call["class"] == "retry_safe" && !keyed(&call)) {
+                return Ok(Permit::No);
+            }
+        }
+        locked(&self.started).insert(record_id.to_owned());
+        Ok(Permit::Runs)
+    }
+
+    /// Records that an effect, which this process alone may have started since it was permitted, was not started (9).
+    pub(super) async fn not_started(&self, me: &Writer, id: &str, record_id: &str) -> Result<(), Gone> {
+        let number = {
+            let mut numbers = locked(&self.next);
+            numbers.own_decision += 1;
+            numbers.own_decision
+        };
+        let own = format!("{record_id}-not-started-{}-{number}", me.epoch);
+        let payload = json!({ "type": "effect_resolution", "request_record_id": id, "decision": "not_done",
+            "who": "letter", "why": "not started" });
+        let facts = json!({ "facts": { "epoch": me.epoch } });
+        let (status, answer) = self.try_append(me, &own, payload, &facts, "").await?;
+        self.stage.count("own decision");
+        if status != 200 {
+            self.tell(|| format!("{own}: {} (run {LETTER})", answer["detail"]));
+        }
+        Ok(())
+    }
+
+    /// Appends what a call returned (5). If it is refused because the call was decided, the journal's answer counts.
+    pub(super) async fn result(&self, me: &Writer, id: &str, payload: Value) -> Result<(), Gone> {
+        self.append(me, &format!("{id}-result"), payload, &Value::Null, "").await.map(drop)
+    }
+}

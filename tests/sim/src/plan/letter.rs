@@ -1,0 +1,78 @@
+//! Draws the processes that know the protocol alone, and the steps of their run. By itself, so that the rest of a plan is
+//! the same without it.
+
+use super::{Ends, Event, FAULTS_END, LETTER, Life, Start, Step, Via, What};
+use crate::dice::Dice;
+
+/// The purpose that it is drawn for.
+const PURPOSE: u64 = 4;
+/// The number of the first of these lives.
+const FIRST_LIFE: u32 = 50;
+
+/// Adds the run to the events of a seed.
+pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
+    let mut dice = Dice::new(seed, PURPOSE);
+    let last = steps(&mut dice, events);
+    // Some runs are taken over again and again while a call runs.
+    let hurried = dice.percent(30);
+    for nth in 0..u32::try_from(dice.between(2, 5)).unwrap_or(2) {
+        let at = match nth {
+            0 => dice.between(0, 500),
+            _ if hurried => u64::from(nth) * dice.between(3_000, 12_000),
+            _ => dice.between(1_000, FAULTS_END),
+        };
+        let dies = dice.percent(40).then(|| at + dice.between(500, 30_000));
+        let (id, run, start) = (FIRST_LIFE + nth, LETTER, Start::Checkpoint);
+        let (buffer, calls, held_bytes) = (0, 1, usize::MAX);
+        let (writes, allow_unresolved) = (false, false);
+        let via = Via::Protocol;
+        events.push(Event::Life(Life {
+            id,
+            run,
+            at,
+            dies,
+            via,
+            buffer,
+            calls,
+            held_bytes,
+            writes,
+            allow_unresolved,
+            start,
+        }));
+        for _ in 0..dice.between(0, 3) {
+            let step = u32::try_from(dice.between(1, u64::from(last))).unwrap_or_default();
+            let polls = u32::try_from(dice.between(1, 20)).unwrap_or_default();
+            let ms = if dice.percent(50) { dice.between(50, 4_000) } else { dice.between(4_000, 50_000) };
+            events.push(Event::Pause { life: id, step, polls, ms });
+        }
+    }
+}
+
+/// Draws the steps. Returns the number of the last one.
+fn steps(dice: &mut Dice, events: &mut Vec<Event>) -> u32 {
+    let mut steps = Vec::new();
+    for _ in 0..dice.between(4, 8) {
+        if dice.percent(15) {
+            steps.push(None);
+        }
+        let ends = match dice.between(0, 29) {
+            0..=1 => Ends::Unknown,
+            2..=5 => Ends::Failed,
+            _ => Ends::Done,
+        };
+        let ms = if dice.percent(50) { dice.between(500, 12_000) } else { dice.between(0, 100) };
+        steps.push(Some((dice.percent(25), ms, ends)));
+    }
+    let mut id = 0;
+    for step in steps {
+        id += 1;
+        let what = step.map_or(What::Checkpoint, |(key, ms, ends)| What::Call { key, ms, ends, like: id });
+        let think = if dice.percent(30) { dice.between(0, 4_000) } else { dice.between(0, 100) };
+        events.push(Event::Step(Step { run: LETTER, id, what, with_next: false, think }));
+    }
+    if dice.percent(60) {
+        id += 1;
+        events.push(Event::Step(Step { run: LETTER, id, what: What::End, with_next: false, think: 0 }));
+    }
+    id
+}

@@ -37,7 +37,7 @@ class Server:
 def command(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the `runlog` command against a server."""
     return subprocess.run(
-        [BINARY, "--server", url, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        [BINARY, "--server", url, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -27,7 +27,7 @@ def run(url: str, program: str | Path, *options: str, ends_with: int = 0, **vari
     arguments = [program, *options] if isinstance(program, Path) else ["-c", program]
     environment = {**os.environ, "RUNLOG_SERVER": url, **variables}
     ended = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == ends_with, ended.stderr
     return ended.stdout

@@ -50,7 +50,7 @@ def wait_for(path: Path):
 
 def run_agent(url, run_id, ledger, mode):
     process = start(url, run_id, ledger, mode)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert "Traceback" not in err, err
     return process.returncode, out.split("\n")[:-1]
 
@@ -86,7 +86,7 @@ def test_a_process_that_was_taken_over_leaves_its_result_as_evidence(url, run_id
     with sync.connect(url) as rl, rl.run(run_id) as run:
         assert [pending["class"] for pending in run.pending] == ["reconcile_required"]
         Path(f"{ledger}.go").touch()
-        out, _ = old.communicate(timeout=60)
+        out, _ = old.communicate(timeout=300)
         assert out.split("\n")[-2] in ("Fenced evidence stop", "ClaimLost evidence stop")
         with pytest.raises(ReconcileRequired) as refusal:
             run.call("pay", {"sum": 180}, lambda call: "again")

@@ -28,7 +28,7 @@ def test_of_eight_processes_on_one_run_one_makes_each_call(url, run_id, tmp_path
     # There may be none: an intent whose process lost the run before its effect has to be decided.
     ledger.touch()
     racers = [start(url, run_id, ledger, "race") for _ in range(MANY)]
-    outs = [racer.communicate(timeout=60)[0].split("\n")[-2].split() for racer in racers]
+    outs = [racer.communicate(timeout=300)[0].split("\n")[-2].split() for racer in racers]
     words = Counter(out[0] for out in outs)
     assert set(words) <= {"done", "ClaimLost", "Fenced", "ReconcileRequired", "Conflict"}, words
     # What a process has to say about a run that it lost: it ran nothing more.

@@ -111,7 +111,8 @@ def test_opening_reads_no_call_that_the_checkpoint_covers_and_a_key_finds_its_ca
     transport = SyncFaults(config)
     with sync.Runlog(config, transport) as rl, rl.run(run_id) as run:
         opened = transport.count
-        assert run.recovery.messages and opened <= 3
+        # The server's features, the head, the claim and the recovery.
+        assert run.recovery.messages and opened <= 4
         assert run.call("pay", {"sum": 1}, never, key="pay-1").recorded
         with pytest.raises(runlog.Conflict, match="other arguments"):
             run.call("pay", {"sum": 2}, never, key="pay-1")

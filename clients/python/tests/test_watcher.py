@@ -40,7 +40,7 @@ def test_a_watcher_continues_dead_runs_and_claims_no_others(watcher, url):
     dead = subprocess.run(
         [sys.executable, EXAMPLES / "trip_agent.py", f"{watcher.PREFIX}dead", "die"],
         env={**os.environ, "RUNLOG_SERVER": url},
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert dead.returncode == 9

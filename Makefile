@@ -68,9 +68,10 @@ checks: rocksdb ## format, lints, documentation, licences and sources of the dep
 	@scripts/checks.sh
 
 .PHONY: fuzz
-fuzz: ## hostile bytes at the reader of records for FUZZ_SECONDS=60
+fuzz: ## hostile bytes at the readers of records, requests and credentials for FUZZ_SECONDS=140
 	@scripts/setup.sh build
-	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
+	@scripts/rocksdb.sh
+	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),140)
 
 .PHONY: verify
 verify: ## the gate, and all that CI runs: checks, then all tests; writes HEAD to target/verified if the tree is clean

@@ -27,9 +27,9 @@ if [ "${1:-}" = nightly ]; then
 fi
 
 step cargo fmt --all --check
-step cargo fmt --manifest-path schemas/fuzz/Cargo.toml --check
+for other in schemas/fuzz projector/fuzz; do step cargo fmt --manifest-path "$other/Cargo.toml" --check; done
 # Other make targets compile these workspaces; a stale lock file must be found here.
-for other in schemas/fuzz ports/a3s-code-core; do
+for other in schemas/fuzz projector/fuzz ports/a3s-code-core; do
   step cargo update --workspace --locked --manifest-path "$other/Cargo.toml"
 done
 step cargo clippy --locked --all-targets -- -D warnings

@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# fuzz.sh [SECONDS]   Fuzzes the reader of records, half of the time with bytes off the wire and half with JSON, and says
-# executions per second and edge coverage. Only the schemas crate is compiled, in a folder of its own.
+# fuzz.sh [SECONDS]   Fuzzes the readers of foreign bytes, and prints executions per second and edge coverage. schemas/fuzz
+# has records off the wire and in JSON; projector/fuzz has requests, and the files of credentials. The targets share the time.
+# TARGETS="jwt request" runs only these.
 #
 # The stable compiler instruments with the flags below; only the address sanitizer would need another one, and the code
-# under test has no `unsafe`. A finding is left in schemas/fuzz/artifacts/ and becomes a test in schemas/tests/claims/hostile.rs.
+# under test has no `unsafe`. A finding is left in CRATE/fuzz/artifacts/ and becomes a test: of records in
+# schemas/tests/claims/hostile.rs, otherwise beside its parser.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
-total=${1:-60}
+total=${1:-140}
 case $total in '' | *[!0-9]* | 0) echo "usage: $0 [SECONDS]" >&2; exit 2 ;; esac
-targets=(wire draft)
+# The crate of each target, and where it begins: the records that the tests keep, and small files.
+declare -A crates=([wire]=schemas [draft]=schemas [token_file]=projector [jwt]=projector [certificate]=projector
+  [cursor]=projector [request]=projector)
+declare -A seeds=([wire]='schemas/golden/v*' [draft]='schemas/examples schemas/golden/v*')
+read -ra targets <<<"${TARGETS:-wire draft token_file jwt certificate cursor request}"
+for target in "${targets[@]}"; do
+  [ -n "${crates[$target]:-}" ] || die "no fuzz target $target; there are: ${!crates[*]}"
+done
 each=$(((total + ${#targets[@]} - 1) / ${#targets[@]}))
 
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -22,22 +31,26 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Dwarnings"
 RUSTFLAGS=$(echo "$RUSTFLAGS" | tr '\n' ' ')
 
-say "building the fuzz targets"
-timeout --foreground 1800 cargo build --locked --manifest-path schemas/fuzz/Cargo.toml --release --target "$host" </dev/null
+mapfile -t built < <(for target in "${targets[@]}"; do echo "${crates[$target]}"; done | sort -u)
+for crate in "${built[@]}"; do
+  say "building the fuzz targets of $crate"
+  timeout --foreground 3600 cargo build --locked --manifest-path "$crate/fuzz/Cargo.toml" --release --target "$host" </dev/null
+done
 
+# Where scripts/rocksdb.sh puts the library that the targets of the projector are linked with.
+rocksdb=$(find "$top/.cargo/rocksdb" -name 'librocksdb.so.*' -printf '%h\n' -quit 2>/dev/null || true)
 # What is found on the way stays between runs, outside the clone.
 found=$cache/fuzz-corpus
 status=0
-# The records that the tests keep are where it begins.
-declare -A seeds=([wire]='schemas/golden/v*' [draft]='schemas/examples schemas/golden/v*')
 for target in "${targets[@]}"; do
-  artifacts=schemas/fuzz/artifacts/$target/
+  crate=${crates[$target]}
+  artifacts=$crate/fuzz/artifacts/$target/
   mkdir -p "$found/$target" "$artifacts"
   log=$(mktemp)
   say "fuzzing $target for $each s"
   # shellcheck disable=SC2086
-  timeout --foreground --kill-after=20 $((each + 120)) "$CARGO_TARGET_DIR/$host/release/$target" \
-    "$found/$target" ${seeds[$target]} -max_total_time="$each" -max_len=16384 -timeout=10 \
+  LD_LIBRARY_PATH=$rocksdb timeout --foreground --kill-after=20 $((each + 120)) "$CARGO_TARGET_DIR/$host/release/$target" \
+    "$found/$target" ${seeds[$target]:-$crate/fuzz/seeds/$target} -max_total_time="$each" -max_len=16384 -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$artifacts" </dev/null >"$log" 2>&1 || status=$?
   if [ "$status" -ne 0 ]; then
     tail -n 60 "$log" >&2

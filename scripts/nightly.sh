@@ -73,7 +73,7 @@ case $part in
     ;;
   security)
     step 30 build make build
-    step 40 fuzz scripts/fuzz.sh 1800
+    step 55 fuzz scripts/fuzz.sh 1800
     step 10 hostile make hostile
     step 10 fronts make fronts
     step 10 rotation make rotation

@@ -64,6 +64,8 @@ mod expiry;
 mod facts;
 mod fleet;
 mod folders;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handshake;
 mod health;
 mod horizons;

@@ -14,6 +14,8 @@
 
 mod caller;
 mod fetch;
+#[cfg(fuzzing)]
+pub(super) mod fuzzed;
 mod grants;
 pub mod identities;
 mod issuers;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The journal is the folder DIR, by default a temporary one. Run it twice with the same DIR: the second time the run has
-//! ended, and nothing is booked. Read it with `runlog serve --local --data DIR`, then `runlog show trip-1`.
+//! ended, and the agent books no flight. Read it with `runlog serve --local --data DIR`, then `runlog show trip-1`.
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
@@ -28,8 +28,8 @@ async fn main() -> anyhow::Result<()> {
     // A read may happen twice without harm, so it needs no key. If a process dies during the call, its run waits for a
     // decision, because the journal cannot know that this tool only reads.
     let route = json!({ "from": "ZRH", "to": "OSL" });
-    let found = run.tool("search_flights", &route).once(|_| async { Ok(search(&route).into()) }).await?;
-    let flights = found.result.context("the search failed")?.to_value();
+    let search_result = run.tool("search_flights", &route).once(|_| async { Ok(search(&route).into()) }).await?;
+    let flights = search_result.result.context("the search failed")?.to_value();
     messages.push(Json::of(&json!({ "role": "tool", "content": flights }))?);
     run.checkpoint(&state(1, &messages)).await?;
 

@@ -61,8 +61,8 @@ pub enum Error {
     Port(#[source] io::Error),
 }
 
-/// The images to start. Default: those that `make image kafka-image` builds, or that `RUNLOG_IMAGE` and `RUNLOG_KAFKA_IMAGE`
-/// name.
+/// The images to start. Default: the images from `RUNLOG_IMAGE` and `RUNLOG_KAFKA_IMAGE`, otherwise the images that
+/// `make image kafka-image` builds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
     /// `NAME:TAG` of the server.
@@ -115,7 +115,7 @@ impl Server {
         &self.url
     }
 
-    /// A connection of an agent to it, with the defaults. Errors: those of [`Runlog::connect`].
+    /// Connects an agent to it, with the defaults. Errors: as [`Runlog::connect`].
     pub async fn connect(&self, agent_id: &str) -> Result<Runlog, runlog_producer::Error> {
         Runlog::connect(Config::new(Journal::Http(self.url.clone()), agent_id)).await
     }

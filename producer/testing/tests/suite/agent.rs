@@ -28,13 +28,13 @@ pub(crate) async fn travel(runlog: &Runlog, airline: &Airline, trip: &str) -> Re
     Ok(booking)
 }
 
-/// Keeps a ledger of what it was asked for. It can be told not to answer, so that its customer can be killed meanwhile.
+/// Records its requests in a ledger. A test can configure it not to answer, and kill its customer meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct Airline {
     ledger: PathBuf,
-    /// What it does and does not answer.
+    /// The kind of request that it executes without an answer.
     silent: String,
-    /// It did it.
+    /// Notified when it has executed such a request.
     pub(crate) done: Arc<Notify>,
 }
 
@@ -48,12 +48,12 @@ impl Airline {
         self
     }
 
-    /// What it was asked for, in order.
+    /// The requests, in order.
     pub(crate) fn requests(&self) -> Vec<String> {
         fs::read_to_string(&self.ledger).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// The key makes the booking: asked again with it, it is the same one.
+    /// Books. The same key again returns the same booking.
     async fn book(&self, key: Option<&str>) -> Result<Json, Failure> {
         let key = key.unwrap_or_default();
         self.serve("book", &format!("book {key}")).await?;
@@ -86,7 +86,7 @@ const SILENT: &str = "SUITE_SILENT";
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    said: Lines<BufReader<ChildStdout>>,
+    stdout: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
@@ -99,18 +99,18 @@ impl Process {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let said = BufReader::new(child.stdout.take().context("stdout is piped")?).lines();
-        Ok(Self { child, said })
+        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?).lines();
+        Ok(Self { child, stdout })
     }
 
-    /// Waits until it says something, and returns what comes after it.
-    pub(crate) async fn says(&mut self, what: &str) -> anyhow::Result<String> {
-        while let Some(line) = self.said.next_line().await? {
-            if let Some((_, rest)) = line.split_once(what) {
+    /// Waits until it prints a text, and returns the rest of the line.
+    pub(crate) async fn wait_for_text(&mut self, text: &str) -> anyhow::Result<String> {
+        while let Some(line) = self.stdout.next_line().await? {
+            if let Some((_, rest)) = line.split_once(text) {
                 return Ok(rest.to_owned());
             }
         }
-        anyhow::bail!("the agent ended before it said {what:?}")
+        anyhow::bail!("the agent ended before it printed {text:?}")
     }
 
     /// Kills it, as `kill -9` does.

@@ -5,33 +5,33 @@ use runlog_testing::containers::{KafkaServer, Server};
 
 use crate::agent::{Airline, Process};
 
-/// Kills the agent while the airline books, and again while it books for the second time; the third one goes on.
-async fn dies_and_goes_on(journal: &str, server: &str) -> anyhow::Result<()> {
+/// Kills the agent during the booking, kills the second agent during its booking too, and lets a third agent finish.
+async fn kill_twice_and_finish(journal: &str, server: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let airline = Airline::new(&folder.path().join("ledger"));
     for _ in 0..2 {
         let mut agent = Process::start(journal, server, &airline.clone().silent_about("book"))?;
-        agent.says("done, and no answer").await?;
+        agent.wait_for_text("done, and no answer").await?;
         agent.kill().await?;
     }
     let mut agent = Process::start(journal, server, &airline)?;
-    assert_eq!(agent.says("traveled: ").await?, r#""B-trip-1-HAT136""#);
-    // It was asked three times, under one key.
+    assert_eq!(agent.wait_for_text("traveled: ").await?, r#""B-trip-1-HAT136""#);
+    // Three requests with one key.
     let booked = "book trip-1-HAT136";
     assert_eq!(airline.requests(), [booked, booked, booked, "pay"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_mid_call_goes_on_with_a_server() -> anyhow::Result<()> {
+async fn an_agent_that_is_killed_in_mid_call_resumes_with_a_server() -> anyhow::Result<()> {
     let server = Server::start().await?;
-    dies_and_goes_on(server.url(), server.url()).await
+    kill_twice_and_finish(server.url(), server.url()).await
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_mid_call_goes_on_with_kafka() -> anyhow::Result<()> {
+async fn an_agent_that_is_killed_in_mid_call_resumes_with_kafka() -> anyhow::Result<()> {
     let kafka = KafkaServer::start().await?;
-    dies_and_goes_on(&format!("kafka:{}", kafka.brokers()), kafka.url()).await
+    kill_twice_and_finish(&format!("kafka:{}", kafka.brokers()), kafka.url()).await
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::agent::{Airline, travel};
 
-/// Runs the agent until the airline did what it is silent about, and aborts it.
+/// Runs the agent until the airline has executed a request without an answer, and aborts the agent.
 async fn travel_and_die(journal: &InProcess, airline: &Airline) -> anyhow::Result<()> {
     let (runlog, customer) = (journal.connect("travel-agent"), airline.clone());
     let agent = tokio::spawn(async move { travel(&runlog, &customer, "trip-1").await });
@@ -38,7 +38,7 @@ async fn an_agent_that_is_killed_while_it_books_does_not_book_twice() -> anyhow:
     let airline = airline(&folder);
     travel_and_die(&journal, &airline.clone().silent_about("book")).await?;
     assert_eq!(travel(&journal.connect("travel-agent"), &airline, "trip-1").await?, json!("B-trip-1-HAT136"));
-    // It was asked twice, under one key.
+    // Two requests with one key.
     assert_eq!(airline.requests(), ["book trip-1-HAT136", "book trip-1-HAT136", "pay"]);
     Ok(())
 }

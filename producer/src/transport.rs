@@ -312,7 +312,7 @@ impl Transport {
     }
 }
 
-/// Checks that a page of a recovery is not older than the first page: another server behind the same address may read
+/// Checks that a page of a recovery is not older than the first page: another server at the same address may read
 /// an old state of the log.
 fn check_page(first: &Recovery, page: &Recovery) -> Result<(), Error> {
     let state = |recovery: &Recovery| (recovery.epoch, recovery.next_journal_seq);

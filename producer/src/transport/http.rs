@@ -72,7 +72,7 @@ fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
 }
 
 /// Formats a position for a query.
-fn place(Position { partition, offset, index, .. }: &Position) -> String {
+fn format_position(Position { partition, offset, index, .. }: &Position) -> String {
     format!("{partition}:{offset}:{index}")
 }
 
@@ -81,7 +81,7 @@ fn also_at(positions: &[Position]) -> String {
     if positions.is_empty() {
         return String::new();
     }
-    format!("&also={}", positions.iter().map(place).collect::<Vec<_>>().join(","))
+    format!("&also={}", positions.iter().map(format_position).collect::<Vec<_>>().join(","))
 }
 
 /// Formats a record as JSON, with the secret that its own JSON leaves out.
@@ -298,10 +298,10 @@ impl Http {
         let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
-        let receipt = self.receipts.as_ref().and_then(|receipts| receipts.of(first));
+        let receipt = self.receipts.as_ref().and_then(|receipts| receipts.find(first));
         let request = if let Some(receipt) = receipt { request.header(RECEIPT, receipt) } else { request };
         let response = self.send(request).await.map_err(|error| {
-            // Without a connection nothing was sent; after that the record may be in the log.
+            // Without a connection the request was not sent. Otherwise the record may be in the log.
             failed(self.unreachable(&error), !error.sent)
         })?;
         let answers: Result<Vec<answer::Appended>, Error> = if records.len() == 1 {
@@ -342,7 +342,7 @@ impl Http {
         let path = format!(
             "/v1/runs/{}/outcome?position={}&record_id={}&consistency=latest&deadline_ms={}",
             segment(&run_id),
-            place(position),
+            format_position(position),
             segment(OrEmpty::from(record_id).as_str()),
             deadline.as_millis(),
         );

@@ -122,6 +122,6 @@ impl Kafka {
         let ack = tokio::time::timeout(self.deadline, self.log.append(partition, entries)).await;
         let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|error| log_failed(&error))?;
         let at = |offset| Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
-        Ok(offsets.into_iter().map(|offset| Appended::at(at(offset))).collect())
+        Ok(offsets.into_iter().map(|offset| Appended::with_position(at(offset))).collect())
     }
 }

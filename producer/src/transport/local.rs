@@ -70,7 +70,7 @@ impl Local {
             let failed = runlog_projector::Error::of_append(failed);
             AppendFailed { error: error(&failed), untouched }
         })?;
-        let at = |offset| Appended::at(self.projector.position(partition, offset, 0));
+        let at = |offset| Appended::with_position(self.projector.position(partition, offset, 0));
         Ok(offsets.into_iter().map(at).collect())
     }
 
@@ -82,8 +82,8 @@ impl Local {
         also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let asked = self.projector.read_back(run_id, position, record_id, also, Consistency::Latest, deadline);
-        asked.await.map_err(|failed| error(&failed))
+        let answer = self.projector.read_back(run_id, position, record_id, also, Consistency::Latest, deadline);
+        answer.await.map_err(|failed| error(&failed))
     }
 
     pub(crate) async fn landed(
@@ -94,11 +94,11 @@ impl Local {
     ) -> Result<Option<ReadBack>, Error> {
         let consistency =
             at_least.map_or(Consistency::Latest, |position| Consistency::AtLeast(position.partition, position.offset));
-        let found = self.projector.landed(run_id, record_id, consistency, self.deadline);
-        found.await.map_err(|failed| error(&failed))
+        let answer = self.projector.landed(run_id, record_id, consistency, self.deadline);
+        answer.await.map_err(|failed| error(&failed))
     }
 
-    async fn fresh(&self, run_id: RunId<&str>) -> Result<PartitionId, Error> {
+    async fn wait_for_latest(&self, run_id: RunId<&str>) -> Result<PartitionId, Error> {
         let partition = self.projector.partition_of(run_id);
         let wait = self.projector.wait(partition, Consistency::Latest, self.deadline);
         wait.await.map_err(|failed| error(&failed))?;
@@ -106,7 +106,7 @@ impl Local {
     }
 
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
-        let partition = self.fresh(run_id).await?;
+        let partition = self.wait_for_latest(run_id).await?;
         let run_id = run_id.to_owned();
         self.query(move |projector| {
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
@@ -134,7 +134,7 @@ impl Local {
         query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        let partition = self.fresh(run_id).await?;
+        let partition = self.wait_for_latest(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         let RecoveryQuery { from_start, content } = query;
         let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
@@ -146,8 +146,9 @@ impl Local {
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
             // All pages show one state of the run. If records were applied since, later pages read the earlier state.
-            let behind = cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
-            let Some(offset) = behind else {
+            let first_page_offset =
+                cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
+            let Some(offset) = first_page_offset else {
                 return query::recovery::get(&view, &contents, place, run, ask, cursor);
             };
             let mut then = RunAsOf::new(run_id.clone(), partition, projector.journal().partitions);
@@ -164,7 +165,7 @@ impl Local {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
-        let partition = self.fresh(run_id).await?;
+        let partition = self.wait_for_latest(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         if !(1..=query::LIMIT_MAX).contains(&limit) {
             let message = format!("a page has 1 to {} records, not {limit}", query::LIMIT_MAX);
@@ -201,29 +202,29 @@ impl Local {
         run_id: RunId<&str>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        let partition = self.fresh(run_id).await?;
+        let partition = self.wait_for_latest(run_id).await?;
         let (run, wait) = (run_id.to_owned(), self.deadline);
-        let found = self.query(move |projector| {
+        let answer = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
             query::checkpoint::answer_latest(place, run.borrow(), latest)
         });
-        match found.await {
+        match answer.await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            found => found.map(Some),
+            answer => answer.map(Some),
         }
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
-        let partition = self.fresh(run_id).await?;
+        let partition = self.wait_for_latest(run_id).await?;
         let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
-        let found = self.query(move |projector| {
+        let answer = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::TopicPartition { topic: projector.log().topic(), partition };
             query::lookup::by_request(&store.view(), &contents, place, run.borrow(), request.borrow())
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));
-        found.await?.ok_or_else(none)
+        answer.await?.ok_or_else(none)
     }
 }

@@ -17,18 +17,18 @@ impl Receipts {
     /// Keeps the receipt of the content that a record names.
     pub(crate) fn keep(&self, record: &JournalRecord, receipt: String) {
         let Some((run_id, sha256)) = named(record) else { return };
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT_MAX {
-            kept.pop_front();
+        let mut receipts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if receipts.len() == KEPT_MAX {
+            receipts.pop_front();
         }
-        kept.push_back((run_id.to_owned(), sha256, receipt));
+        receipts.push_back((run_id.to_owned(), sha256, receipt));
     }
 
     /// Returns the latest receipt of the content that a record names; none if it names no content.
-    pub(crate) fn of(&self, record: &JournalRecord) -> Option<String> {
+    pub(crate) fn find(&self, record: &JournalRecord) -> Option<String> {
         let (run_id, sha256) = named(record)?;
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut latest = kept.iter().rev();
+        let receipts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = receipts.iter().rev();
         latest.find(|(run, hash, _)| run.borrow() == run_id && *hash == sha256).map(|(_, _, receipt)| receipt.clone())
     }
 }

@@ -87,9 +87,9 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// An acknowledgement with a position and no outcome.
+    /// Creates an acknowledgement with a position and no outcome.
     #[cfg(any(feature = "kafka", feature = "embedded"))]
-    pub(crate) fn at(position: Position) -> Self {
+    pub(crate) fn with_position(position: Position) -> Self {
         Self { position, outcome: None, writer: None, also: Vec::new() }
     }
 }
@@ -98,7 +98,7 @@ impl Appended {
 #[derive(Clone, Debug)]
 pub(crate) struct AppendFailed {
     pub(crate) error: Error,
-    /// Whether nothing was appended, so that the sequence numbers can be used again. Otherwise each of the records may be in
+    /// Whether no record was appended, so that the sequence numbers can be used again. Otherwise each of the records may be in
     /// the log.
     pub(crate) untouched: bool,
 }

@@ -68,10 +68,10 @@ fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
 /// Errors: `Usage` for an unreadable file, or a file without a certificate.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let named = path.display();
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(usage(format!("{named} has no certificate in PEM"))),
-        Ok(found) => Ok(found),
+    let certs = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match certs {
+        Ok(certs) if certs.is_empty() => Err(usage(format!("{named} has no certificate in PEM"))),
+        Ok(certs) => Ok(certs),
         Err(error) => Err(usage(format!("cannot read the certificates of {named}: {error}"))),
     }
 }

@@ -57,7 +57,7 @@ impl Runlog {
     /// server's current time. In-process, the log provides both times. The agent's clock is not used. Every applied record
     /// counts, including an operator's decision. A run that has no records or has ended is opened.
     ///
-    /// Errors: `Unavailable` with [`Error::active`], which names the writer, its epoch and the age; nothing was appended.
+    /// Errors: `Unavailable` with [`Error::active`], which names the writer, its epoch and the age; no record was appended.
     /// Otherwise as [`Runlog::open`]. A writer that appends between this check and the claim is still taken over: only claims
     /// decide which process writes.
     pub async fn open_unless_active(
@@ -72,7 +72,7 @@ impl Runlog {
     /// the run. Records that an older process has in flight can no longer change that state.
     ///
     /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. A run that has ended
-    /// is not claimed, and nothing is appended: its handle answers recorded calls and accepts the same end. After a
+    /// is not claimed, and no record is appended: its handle answers recorded calls and accepts the same end. After a
     /// cancellation, or after [`Config::operation`], the run may have been claimed.
     pub async fn open_with(
         &self,
@@ -140,7 +140,7 @@ impl Runlog {
     /// checkpoint with missing content is not valid, so an older one is returned; [`Runlog::recovery`] and the run's
     /// `next_checkpoint_seq` show that. `None` if there is neither a valid checkpoint nor one with missing content.
     ///
-    /// Errors: `MissingContent` if checkpoints exist, and none is valid because of missing content.
+    /// Errors: `MissingContent` if all checkpoints are invalid, and at least one because of missing content.
     pub async fn checkpoint(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,

@@ -1,4 +1,4 @@
-//! The crate's error. [`Error::action`] tells the caller how to react, [`Error::side_effect`] which effects are possible, and
+//! The crate's error. [`Error::action`] is the reaction for the caller, [`Error::side_effect`] the possible effects, and
 //! [`Error::subject`] the run, record and position.
 
 use runlog_content::Kind;
@@ -126,8 +126,8 @@ impl Error {
         self
     }
 
-    /// Adds context to the message.
-    pub(crate) fn of(self, message: impl FnOnce(&str) -> String) -> Self {
+    /// Replaces the message by a function of it, which adds context.
+    pub(crate) fn map_message(self, message: impl FnOnce(&str) -> String) -> Self {
         let message = message(&self.message);
         Self { message, ..self }
     }

@@ -54,7 +54,7 @@ impl Redaction {
         &self.policy_id
     }
 
-    /// Redacts a value; the same value if nothing is removed. The remainder keeps its text, digits and order.
+    /// Redacts a value. Returns it unchanged if it has no part to remove. The remainder keeps its text, digits and order.
     pub(crate) fn json(&self, tool: Option<&str>, json: &Json) -> Json {
         self.json_where(|only| only.is_none() || only == tool, json)
     }

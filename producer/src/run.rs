@@ -257,7 +257,7 @@ impl Run {
 
     /// The number of results that are not recorded yet, and their bytes.
     pub fn held(&self) -> (usize, usize) {
-        self.session.outbox.lock().held()
+        self.session.outbox.lock().count_and_bytes()
     }
 
     /// Waits for the outcome of a record, at a position that this handle returned.

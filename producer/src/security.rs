@@ -59,8 +59,8 @@ impl Tls {
     ///
     /// Errors: `Usage` for an unusable file.
     pub fn http_client(&self, is_encrypted: bool) -> Result<ClientBuilder, Error> {
-        // Needed for `http://` too: otherwise reqwest uses the process's default crypto provider, and panics if none is
-        // installed.
+        // Needed for `http://` too: otherwise reqwest uses the process's default crypto provider, and panics without
+        // one.
         let tls = if is_encrypted { self.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
         Ok(ClientBuilder::new().redirect(redirect::Policy::none()).tls_backend_preconfigured(tls))
     }
@@ -75,8 +75,8 @@ impl Tls {
             return Ok(roots);
         }
         // rustls may be unable to parse some of the system's authorities.
-        let found = rustls_native_certs::load_native_certs();
-        let (taken, _) = roots.add_parsable_certificates(found.certs);
+        let native_certs = rustls_native_certs::load_native_certs();
+        let (taken, _) = roots.add_parsable_certificates(native_certs.certs);
         if taken == 0 {
             return Err(usage(
                 "this system has no certificate authorities: name a file of them with --ca or RUNLOG_CA".to_owned(),

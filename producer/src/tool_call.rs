@@ -255,23 +255,24 @@ impl<'a> Tool<'a> {
     async fn recorded(&self, taken: TakenCall, busy: &InFlight) -> Result<Answer, Error> {
         let session = self.session;
         let id = taken.id.clone();
-        let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
+        let lookup = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
         // The caller has the arguments, so they may be missing. A missing answer must not look like an empty one.
-        if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested)
+        if let Some(missing) =
+            lookup.missing_content.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested)
         {
-            return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, found.status.as_str(), missing));
+            return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, lookup.status.as_str(), missing));
         }
-        if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested) {
+        if let Some(dropped) = lookup.dropped.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested) {
             return Err(answer_dropped(
                 session.run_id.borrow(),
                 id.borrow(),
                 &self.name,
-                found.status.as_str(),
+                lookup.status.as_str(),
                 dropped,
             ));
         }
         // A status without an answer must not look like an empty answer either.
-        if !matches!(found.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) {
+        if !matches!(lookup.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) {
             return Err(reconcile(
                 session.run_id.borrow(),
                 id.borrow(),
@@ -282,7 +283,7 @@ impl<'a> Tool<'a> {
         session.lock().await?.replay.mark_answered(id.borrow(), busy.period());
         taken.keep();
         session.config.count(metric::RECORDED);
-        Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
+        Ok(Answer { result: lookup.result, error: lookup.error, recorded: true, position: lookup.position })
     }
 
     /// Appends the result of the effect, which is held until it is in the log.
@@ -297,10 +298,10 @@ impl<'a> Tool<'a> {
             let ran = |why: &str| {
                 format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())
             };
-            return Err(Error::from(too_deep).of(ran).with_side_effect(SideEffect::Unrecorded));
+            return Err(Error::from(too_deep).map_message(ran).with_side_effect(SideEffect::Unrecorded));
         }
         let record_id = session.config.record_id()?;
-        let held = in_flight.end(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
+        let is_held = in_flight.end(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
         let ran = |failed: Error, side_effect| {
             if side_effect == SideEffect::Held {
                 session.config.count(metric::HELD);
@@ -311,18 +312,18 @@ impl<'a> Tool<'a> {
                 _ => "its result could not be recorded",
             };
             failed
-                .of(|why| format!("the effect of call {} ran; {what}: {why}", in_flight.id()))
+                .map_message(|why| format!("the effect of call {} ran; {what}: {why}", in_flight.id()))
                 .with_side_effect(side_effect)
         };
-        let kept = if held { SideEffect::Held } else { SideEffect::Unrecorded };
-        let mut guard = session.lock().await.map_err(|failed| ran(failed, kept))?;
+        let side_effect = if is_held { SideEffect::Held } else { SideEffect::Unrecorded };
+        let mut guard = session.lock().await.map_err(|failed| ran(failed, side_effect))?;
         if let Err(failed) = session.make_ready(&mut guard).await {
             if !guard.appender.state.is_over() {
-                return Err(ran(failed, kept));
+                return Err(ran(failed, side_effect));
             }
             let appended = guard.append_evidence(&record_id, payload).await;
             let is_evidence = appended.is_ok_and(|kept| kept);
-            let failed = ran(failed, if is_evidence { SideEffect::Evidence } else { kept });
+            let failed = ran(failed, if is_evidence { SideEffect::Evidence } else { side_effect });
             if is_evidence {
                 in_flight.mark_recorded();
             }
@@ -345,7 +346,7 @@ impl<'a> Tool<'a> {
                 in_flight.mark_unrecordable();
                 Err(failed)
             }
-            Err(failed) => Err(ran(failed, kept)),
+            Err(failed) => Err(ran(failed, side_effect)),
         }
     }
 

@@ -118,7 +118,7 @@ impl Writer {
     /// one. If any process wrote the same id and content before, nothing happens, and the first record's position is returned.
     ///
     /// Errors: `Invalid` for a record of another run, or of a kind that this method does not write; `Conflict` for a
-    /// `journal_seq` that is not the next one; `TooLarge`. In these cases nothing was appended.
+    /// `journal_seq` that is not the next one; `TooLarge`. In these cases no record was appended.
     ///
     /// `Conflict` if the journal refused the record: it has no effect, and the next write continues after its number
     /// ([`Writer::next`] returns it). `Fenced` or `ClaimLost` if another process writes the run: every later write fails. After
@@ -276,8 +276,8 @@ impl Writer {
     /// append cannot arrive any more; writing it again shows whether it is in the log.
     async fn take_over(&self, inner: &mut WriterInner) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;
-        let behind = self.transport.run(self.run_id.borrow());
-        inner.next_checkpoint_seq = inner.appender.take_over(head, behind).await?.next_checkpoint_seq;
+        let head_after_claim = self.transport.run(self.run_id.borrow());
+        inner.next_checkpoint_seq = inner.appender.take_over(head, head_after_claim).await?.next_checkpoint_seq;
         (inner.appender.unacknowledged, inner.appender.state) = (None, WriterState::Ready);
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = inner.appender.epoch;
         Ok(())

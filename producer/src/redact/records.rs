@@ -98,7 +98,7 @@ impl Redaction {
             return Ok(());
         }
         if let Some(base) = &checkpoint.base {
-            return Err(format!("its state_hash is that of a whole list, which builds on checkpoint {base}"));
+            return Err(format!("its state_hash covers the whole list, which builds on checkpoint {base}"));
         }
         checkpoint.state_hash = checkpoint.content_hash();
         Ok(())

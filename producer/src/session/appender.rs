@@ -312,7 +312,7 @@ impl RunAppender {
         let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
         match self.transport.append_one(sent, AppendAsk { until, also: &also }).await {
             Ok(appended) => {
-                self.unjudged.judged(&also, &appended.also);
+                self.unjudged.apply_outcomes(&also, &appended.also);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
                 self.acknowledged(record, appended, (sent_at, self.seen))
             }
@@ -404,14 +404,14 @@ impl RunAppender {
     pub(crate) async fn positions(&self, acked: &AckedRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
         let mut positions = Vec::with_capacity(ids.len());
         for (nth, id) in (0..).zip(ids) {
-            let found = if acked.holds_repeats {
-                let found = self.transport.landed(self.run_id.borrow(), id.borrow(), Some(&acked.position)).await;
-                found.map_err(|error| error.with_side_effect(SideEffect::Unknown))?
+            let first_record = if acked.holds_repeats {
+                let landed = self.transport.landed(self.run_id.borrow(), id.borrow(), Some(&acked.position)).await;
+                landed.map_err(|error| error.with_side_effect(SideEffect::Unknown))?
             } else {
                 None
             };
             let in_batch = Position { index: acked.position.index.saturating_add(nth), ..acked.position.clone() };
-            positions.push(found.map_or(in_batch, |found| found.outcome.position));
+            positions.push(first_record.map_or(in_batch, |read_back| read_back.outcome.position));
         }
         Ok(positions)
     }
@@ -474,11 +474,11 @@ impl RunAppender {
                 outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
             }
         };
-        let known = outcome.reason.as_ref().map(OrOther::known);
+        let reason = outcome.reason.as_ref().map(OrOther::known);
         let is_kept = |reason: &Reason| {
             matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition | Reason::NotStartedHere)
         };
-        Ok(known.is_none_or(|reason| reason.is_some_and(is_kept)))
+        Ok(reason.is_none_or(|reason| reason.is_some_and(is_kept)))
     }
 
     pub(crate) fn stop(&mut self, error: Error) -> Error {

@@ -36,7 +36,7 @@ pub(super) async fn offload_payload(
 ) -> Result<JournalRecord, Error> {
     let (id, run_id) = (&record.body.record_id, &record.body.run_id);
     let deep = |why: &str| format!("record {id} of run {run_id} could not be read whole: {why}");
-    depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep).about_record(id.borrow()))?;
+    depth::check(&record).map_err(|too_deep| Error::from(too_deep).map_message(deep).about_record(id.borrow()))?;
     let record = transport.offload_payload(record).await?;
     if matches!(record.payload, Payload::StoredPayload(_)) {
         (config.failpoints)(failpoint::CONTENT_STORED);

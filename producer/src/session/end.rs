@@ -56,7 +56,10 @@ impl Session {
             // Retention removed the reason.
             Err(removed) => removed.kind() == ErrorKind::NotFound,
         };
-        let found = ends.map(read::page).unwrap_or_default().records.into_iter().find(same).map(|read| read.position);
-        found.ok_or_else(|| ended.of(|ended| format!("{ended}; it did not end as {} without a reason", wanted.status)))
+        let position =
+            ends.map(read::page).unwrap_or_default().records.into_iter().find(same).map(|read| read.position);
+        position.ok_or_else(|| {
+            ended.map_message(|ended| format!("{ended}; it did not end as {} without a reason", wanted.status))
+        })
     }
 }

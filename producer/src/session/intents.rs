@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   call ─▶ waiting ─▶ in flight, with other waiting intents ─▶ acknowledged: each call continues by itself
-//!                        ├── nothing was appended: an error for each call
+//!                        ├── no record was appended: an error for each call
 //!                        └── unknown: the handle is stopped, and no waiting intent is sent
 //! ```
 //!
@@ -268,9 +268,9 @@ impl SessionState {
             }
         };
         if let Some(first) = appended.first() {
-            self.appender.unjudged.judged(&also, &first.also);
+            self.appender.unjudged.apply_outcomes(&also, &first.also);
         }
-        let asked = self.appender.unjudged.is_empty();
+        let all_judged = self.appender.unjudged.is_empty();
         for (intent, appended) in intents.into_iter().zip(appended.iter().cloned()) {
             intent.permit.give_back();
             let record = intent.record.clone();
@@ -289,7 +289,7 @@ impl SessionState {
                     continue;
                 }
             };
-            if !asked {
+            if !all_judged {
                 // The answer lacks outcomes of earlier results, so a read-back fetches them before the effect runs.
                 acked.read_back = None;
             }

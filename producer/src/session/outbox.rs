@@ -82,8 +82,8 @@ impl Outbox {
 
     /// Marks that no caller waits for this result any more. Returns whether the outbox has the result.
     pub(crate) fn release(&mut self, record_id: &RecordId) -> bool {
-        let held = self.results.iter_mut().find(|held| held.record_id == *record_id);
-        held.map(|held| held.released = true).is_some()
+        let result = self.results.iter_mut().find(|held| held.record_id == *record_id);
+        result.map(|held| held.released = true).is_some()
     }
 
     /// Changes the result's record id to `fresh`.
@@ -115,7 +115,7 @@ impl Outbox {
     }
 
     /// How many results wait to be recorded, and their bytes.
-    pub(crate) fn held(&self) -> (usize, usize) {
+    pub(crate) fn count_and_bytes(&self) -> (usize, usize) {
         (self.results.len(), self.results.iter().map(|held| held.bytes).sum())
     }
 }
@@ -183,7 +183,7 @@ impl InFlightCall {
 
     /// Marks the end of the effect, with the result `payload`. Returns whether the outbox has space for it.
     pub(crate) fn end(&mut self, record_id: &RecordId, payload: Payload, bytes: usize) -> bool {
-        let held = HeldResult {
+        let result = HeldResult {
             record_id: record_id.clone(),
             payload,
             bytes,
@@ -192,11 +192,11 @@ impl InFlightCall {
             released: false,
             _slot: self.slot.clone(),
         };
-        let held = self.outbox.lock().hold(held);
-        if held {
+        let fits = self.outbox.lock().hold(result);
+        if fits {
             self.stage = Stage::Ended { record_id: record_id.clone() };
         }
-        held
+        fits
     }
 
     /// Marks that another call sent the intent before: this process knows nothing about its effect.

@@ -76,8 +76,9 @@ impl Place {
     /// latter.
     pub(crate) async fn earlier_failed(&self) -> Option<Error> {
         let mut calls = self.calls.subscribe();
-        let known = calls.wait_for(|calls| calls.failure(self.nth).is_some() || !calls.is_open_before(self.nth)).await;
-        known.ok().and_then(|calls| calls.failure(self.nth).cloned())
+        let current =
+            calls.wait_for(|calls| calls.failure(self.nth).is_some() || !calls.is_open_before(self.nth)).await;
+        current.ok().and_then(|calls| calls.failure(self.nth).cloned())
     }
 
     /// Why the call's effect may not run, if that is known.

@@ -92,7 +92,7 @@ pub(crate) async fn outcome_of(
     config.observe(metric::READ_BACK_SECONDS, begun.instant);
     match answer {
         Ok(Ok(answer)) if begun.age() <= deadline => {
-            unjudged.judged(&also, &answer.also);
+            unjudged.apply_outcomes(&also, &answer.also);
             Ok(answer)
         }
         Ok(Err(error)) => Err(error),

@@ -167,7 +167,7 @@ async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
 }
 
 /// Reads the outcome of a record by its id, at least as of the position of `head`, which was read after the claim. A
-/// server that lags behind this position would report that the record is not in the log.
+/// server that has not reached this position would report that the record is not in the log.
 async fn outcome(state: &SessionState, record_id: &RecordId, head: &Recovery) -> Result<Option<ReadBack>, Error> {
     let RunAppender { transport, run_id, .. } = &state.appender;
     transport.landed(run_id.borrow(), record_id.borrow(), Some(&head.position)).await
@@ -319,8 +319,8 @@ async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
             // The intent was refused, or an operator has decided it.
-            let found = outcome(state, &intent.request, head).await?;
-            if found.is_none_or(|found| !took_effect(&found.outcome)) {
+            let read_back = outcome(state, &intent.request, head).await?;
+            if read_back.is_none_or(|read_back| !took_effect(&read_back.outcome)) {
                 state.replay.forget(&intent.request);
             } else if let Some(call) = intent.call {
                 state.replay.restore(intent.key, RecordedCall { pending: None, ..call });

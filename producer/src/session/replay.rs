@@ -141,14 +141,15 @@ impl Replay {
     /// Finds the recorded call that answers a call. Removes a recorded call without a key, since it answers only one
     /// call.
     pub(crate) fn take(&mut self, tool: &str, key: Option<&str>, fingerprint: Fingerprint<&str>) -> Decision {
-        let found = match key {
+        let recorded = match key {
             Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
             None => self.keyless.get_mut(fingerprint.as_str()).and_then(VecDeque::pop_front),
         };
-        if let Some((id, journal_seq)) = found.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id)) {
+        if let Some((id, journal_seq)) = recorded.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id))
+        {
             self.unanswered.insert(journal_seq, id);
         }
-        match found {
+        match recorded {
             None => Decision::New,
             Some(recorded) if recorded.fingerprint != fingerprint => Decision::Conflict(recorded.id),
             Some(recorded) => Decision::Recorded(recorded),

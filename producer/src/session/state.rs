@@ -127,9 +127,9 @@ impl SessionState {
     /// Adopts the journal's state of a call whose effect never started: pending, or decided by an operator meanwhile.
     async fn leave_to_others(&mut self, request: &RecordId, call: Option<RecordedCall>) -> Result<(), Error> {
         let now = self.adopt_pending().await?;
-        let found = now.pending.iter().find(|pending| pending.id == *request);
-        let key = found.and_then(pending_key);
-        let call = match found {
+        let pending = now.pending.iter().find(|pending| pending.id == *request);
+        let key = pending.and_then(pending_key);
+        let call = match pending {
             Some(pending) => RecordedCall::from_pending(pending),
             None => call.map(|call| RecordedCall { pending: None, ..call }),
         };

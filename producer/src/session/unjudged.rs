@@ -81,7 +81,7 @@ impl RefusedResult {
             }
         };
         let ends = "the journal's entry for the call is its answer";
-        error.of(|why| format!("the result of call {call} was acknowledged, and then refused: {why}; {ends}"))
+        error.map_message(|why| format!("the result of call {call} was acknowledged, and then refused: {why}; {ends}"))
     }
 }
 
@@ -99,8 +99,8 @@ impl Unjudged {
     /// The positions of the oldest results, for a request.
     pub(crate) fn positions(&self) -> Vec<Position> {
         let state = self.lock();
-        let asked = state.results.iter().filter(|result| !result.by_id).take(ASKED_MAX);
-        asked.map(|result| result.position.clone()).collect()
+        let results = state.results.iter().filter(|result| !result.by_id).take(ASKED_MAX);
+        results.map(|result| result.position.clone()).collect()
     }
 
     /// Whether all results are judged.
@@ -113,11 +113,11 @@ impl Unjudged {
         self.lock().results.len()
     }
 
-    /// Applies the outcomes of the results at `asked`, in that order; `outcomes` is empty if the backend did not report
+    /// Applies the outcomes of the results at `positions`, in that order; `outcomes` is empty if the backend did not report
     /// them.
-    pub(crate) fn judged(&self, asked: &[Position], outcomes: &[Option<Outcome>]) {
+    pub(crate) fn apply_outcomes(&self, positions: &[Position], outcomes: &[Option<Outcome>]) {
         let mut state = self.lock();
-        for (position, outcome) in asked.iter().zip(outcomes) {
+        for (position, outcome) in positions.iter().zip(outcomes) {
             let Some(at) = state.results.iter().position(|result| result.position == *position) else { continue };
             match outcome {
                 Some(outcome) => state.settle(at, Some(outcome)),
@@ -136,7 +136,7 @@ impl Unjudged {
                 Err(error) if error.kind() == ErrorKind::NotFound => vec![None],
                 Err(error) => return Err(error),
             };
-            self.judged(&[std::slice::from_ref(first), rest].concat(), &also);
+            self.apply_outcomes(&[std::slice::from_ref(first), rest].concat(), &also);
             if self.len() == before {
                 // The position has no record.
                 self.ask_by_id(transport, config, run_id).await?;
@@ -154,8 +154,8 @@ impl Unjudged {
         run_id: RunId<&str>,
     ) -> Result<(), Error> {
         loop {
-            let asked = self.lock().results.iter().find(|result| result.by_id).cloned();
-            let Some(UnjudgedResult { record_id, position, .. }) = asked else { return Ok(()) };
+            let result = self.lock().results.iter().find(|result| result.by_id).cloned();
+            let Some(UnjudgedResult { record_id, position, .. }) = result else { return Ok(()) };
             let answer = transport.read_back(run_id, &position, Some(record_id.borrow()), &[], config.read_back).await;
             let outcome = match answer {
                 Ok(answer) => Some(answer.outcome),

@@ -289,12 +289,12 @@ impl Tool<'_> {
         let (run_id, tool) = (&self.session.run_id, &self.name);
         let left = format!("call {id} of {tool} did not end, and is not run again");
         let decide = format!("find out whether it happened, then `runlog effects resolve {run_id} {id} …`");
-        ended.of(|ended| format!("{ended}; {left}; {decide}")).about_record(id.borrow())
+        ended.map_message(|ended| format!("{ended}; {left}; {decide}")).about_record(id.borrow())
     }
 
     /// Makes the error of a new call in a run that has ended.
     fn not_new(&self, ended: Error) -> Error {
-        ended.of(|ended| format!("{ended}; no recorded call answers this one of {}", self.name))
+        ended.map_message(|ended| format!("{ended}; no recorded call answers this one of {}", self.name))
     }
 
     /// Prepares an attempt of a pending call. The call runs again only if that is safe, after its attempt is read back

@@ -109,7 +109,7 @@ fn a_process_that_does_not_resume_at_the_checkpoint_begins_at_the_start() {
     let mut replay = Replay::new(&now, &ended);
     assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "before its first call, too");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "covered");
-    assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "it has received none of them");
+    assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "it has not received them");
     replay.resume_at_checkpoint();
     assert_eq!(replay.unanswered(0), ["covered", "later"].map(id), "from now on the checkpoint covers the rest");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
@@ -130,8 +130,8 @@ fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
         }
         assert_eq!(replay.unresolved().is_none(), safe, "{class}, refreshed: {refreshed}");
         let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("{class}: not recorded") };
-        let found = call.pending.map(|pending| (pending.retry_safe, pending.attempts));
-        assert_eq!(found, Some((safe, 2)), "{class}, refreshed: {refreshed}");
+        let retry = call.pending.map(|pending| (pending.retry_safe, pending.attempts));
+        assert_eq!(retry, Some((safe, 2)), "{class}, refreshed: {refreshed}");
     }
     let mut replay = Replay::new(&recovery(Vec::new(), vec![pending("e", 1, None, None, "reconcile_required")]), &[]);
     assert_eq!(replay.unresolved(), Some(id("e").borrow()), "an effect without a fingerprint blocks too");

@@ -98,7 +98,7 @@ fn framed(bytes: &[u8]) {
     as_json(&record);
 }
 
-/// A record that was read can be printed, and what of it is taken as JSON stays what it is.
+/// Prints a record that was read. If the JSON is accepted, checks that the parsed record stays equal.
 fn as_json(record: &JournalRecord) {
     let text = serde_json::to_string(record).expect("a record serialises");
     if let Ok(draft) = Draft::parse(&text) {

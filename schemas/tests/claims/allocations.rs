@@ -9,8 +9,8 @@ use runlog_schemas::{
     schema,
 };
 
-/// Memory is asked for once per string that is there and not empty, and once per list.
-fn kept(facts: &Facts) -> usize {
+/// Counts the expected allocations: one for each string that is not empty, and one for each list.
+fn count_allocations(facts: &Facts) -> usize {
     // Lists all fields, so that a new field does not compile until this test considers it.
     let Facts {
         payload_type,
@@ -60,7 +60,7 @@ fn an_envelope_allocates_for_its_facts_and_for_no_other_field() {
         let datum = codec::unframe(&framed).unwrap();
         let (envelope, allocated) = counting::during(|| Envelope::read(datum).unwrap());
         assert_eq!(envelope.facts, record.body.facts);
-        assert_eq!(allocated.count, kept(&envelope.facts), "{name}");
+        assert_eq!(allocated.count, count_allocations(&envelope.facts), "{name}");
         // Its strings are as long as they are in the datum, and its lists have room for four.
         assert!(allocated.bytes < framed.len() + 256, "{name}: {} bytes", allocated.bytes);
         // The payload is checked to its last byte without keeping memory: JSON text allocates a byte per open bracket

@@ -88,7 +88,7 @@ fn every_part_of_every_contract_has_a_place_and_every_place_is_there() {
                 assert!(exists(&place), "{contract}: {part} is said to be at {place}, which is nowhere");
             }
         }
-        assert!(places.is_empty(), "{contract}: places of what the contract does not have: {places:?}");
+        assert!(places.is_empty(), "{contract}: places of parts that are not in the contract: {places:?}");
     }
 }
 
@@ -219,12 +219,12 @@ impl sample::Choose for Emptiest {
 fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
     let Some(item) = types.get(of) else { return };
     let members = |fields: &[Value], json: &Value, tags: &[&str]| {
-        let found: Vec<&String> = json.as_object().unwrap_or_else(|| panic!("{at}: {json}")).keys().collect();
+        let keys: Vec<&String> = json.as_object().unwrap_or_else(|| panic!("{at}: {json}")).keys().collect();
         let mut expected: Vec<&str> = tags.to_vec();
         expected
             .extend(fields.iter().filter(|field| text(field, "absent") != "skipped").map(|field| text(field, "name")));
         expected.sort_unstable();
-        assert_eq!(found, expected, "{at}");
+        assert_eq!(keys, expected, "{at}");
         for field in fields.iter().filter(|field| text(field, "absent") == "required") {
             let name = text(field, "name");
             written(types, text(field, "type"), &json[name], &format!("{at}.{name}"));
@@ -241,11 +241,11 @@ fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
                 [tag, content] => (text(json, tag), &json[content]),
                 _ => panic!("{tag}"),
             };
-            let found = list(item, "variants").iter().find(|known| text(known, "json") == variant);
-            let found = found.unwrap_or_else(|| panic!("{at}: no variant {variant}"));
-            match found.get("of") {
+            let listed = list(item, "variants").iter().find(|known| text(known, "json") == variant);
+            let listed = listed.unwrap_or_else(|| panic!("{at}: no variant {variant}"));
+            match listed.get("of") {
                 Some(of) => written(types, of.as_str().unwrap(), content, &format!("{at}.{variant}")),
-                None => members(list(found, "fields"), content, if names.len() == 1 { &names } else { &[] }),
+                None => members(list(listed, "fields"), content, if names.len() == 1 { &names } else { &[] }),
             }
         }
         _ => {}

@@ -45,7 +45,7 @@ fn each_change_of_the_table_has_its_verdict_and_its_places() {
     let (mut names, mut wrong) = (BTreeSet::new(), Vec::new());
     for case in cases() {
         assert!(names.insert(case.name.clone()), "{} is there twice", case.name);
-        let found = match evolution::check(&case.old.to_string(), &case.new.to_string()) {
+        let actual = match evolution::check(&case.old.to_string(), &case.new.to_string()) {
             Ok(found) => found
                 .into_iter()
                 .map(|one| (one.path, serde_json::to_value(one.rule).unwrap().as_str().unwrap().to_owned()))
@@ -53,8 +53,8 @@ fn each_change_of_the_table_has_its_verdict_and_its_places() {
             Err(error) => BTreeSet::from([(error.which.to_owned(), "no_schema".to_owned())]),
         };
         let expected: BTreeSet<_> = case.incompatible.into_iter().map(|place| (place.path, place.rule)).collect();
-        if found != expected {
-            wrong.push(format!("{}: found {found:?}, expected {expected:?}", case.name));
+        if actual != expected {
+            wrong.push(format!("{}: found {actual:?}, expected {expected:?}", case.name));
         }
     }
     assert!(names.len() >= 20 && wrong.is_empty(), "{wrong:#?}");
@@ -92,8 +92,8 @@ fn what_is_no_schema_is_told_from_what_is_incompatible() {
 fn the_schema_of_this_build_reads_every_released_version() {
     assert_eq!(evolution::gate(schema::RELEASED, schema::TEXTS), Vec::<String>::new());
     let folders = |of: &str| -> BTreeSet<String> {
-        let found = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(of)).unwrap().map(|entry| entry.unwrap());
-        found.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect()
+        let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(of)).unwrap().map(|entry| entry.unwrap());
+        entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect()
     };
     let compiled: BTreeSet<String> = schema::versions().iter().map(|version| format!("v{}", version.number)).collect();
     assert_eq!(
@@ -180,8 +180,8 @@ fn before_its_release_a_version_may_change_and_afterwards_it_may_not() {
         (vec![(1, V1), (2, &changed)], "v1: runlog.journal.v1.JournalRecord.payload"),
         (vec![(1, V1), (2, V2), (3, V2)], "v2 is not released although there is a later version"),
     ] {
-        let found = evolution::gate(line(), &versions);
-        assert!(found.iter().any(|one| one.contains(wrong)), "{wrong}: {found:?}");
+        let problems = evolution::gate(line(), &versions);
+        assert!(problems.iter().any(|one| one.contains(wrong)), "{wrong}: {problems:?}");
     }
     // Docs and defaults are no part of the fingerprint, and of what is released all the same.
     let documented = V1.replace("\"type\": \"int\"", "\"type\": \"int\", \"doc\": \"d\"");

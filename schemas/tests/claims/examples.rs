@@ -43,8 +43,8 @@ fn lost(given: &Value, found: Option<&Value>, pointer: &str) -> Vec<String> {
 #[test]
 fn there_is_one_example_for_each_payload_type() {
     let stem = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    let found: BTreeSet<String> = fs::read_dir(folder()).unwrap().map(stem).collect();
-    assert_eq!(found, Payload::TYPES.iter().map(|tag| format!("{tag}.json")).collect());
+    let files: BTreeSet<String> = fs::read_dir(folder()).unwrap().map(stem).collect();
+    assert_eq!(files, Payload::TYPES.iter().map(|tag| format!("{tag}.json")).collect());
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn an_example_survives_the_way_into_the_log_and_back() {
         assert_eq!(partition.is_some(), *tag == "skip");
         let text = given.to_string();
         let record = Draft::parse(&text).unwrap_or_else(|error| panic!("{tag}: {error}")).record;
-        let known: PayloadType = tag.parse().unwrap();
-        assert_eq!(record.body.facts.payload_type == known, !known.hides());
+        let payload_type: PayloadType = tag.parse().unwrap();
+        assert_eq!(record.body.facts.payload_type == payload_type, !payload_type.hides());
         let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
         assert_eq!(stored, record, "{tag}");
         let printed = serde_json::to_string(&stored).unwrap();
@@ -84,10 +84,10 @@ fn unknown_members_are_kept_wherever_they_stand() {
         "/correlation_keys/0/a~1b~0c": true,
         "/payload/cost": 0.5,
     });
-    let kept = |text: &Option<String>| serde_json::from_str::<Value>(text.as_deref().unwrap()).unwrap();
-    assert_eq!(kept(&record.body.unknown_fields), expected);
+    let parse = |text: &Option<String>| serde_json::from_str::<Value>(text.as_deref().unwrap()).unwrap();
+    assert_eq!(parse(&record.body.unknown_fields), expected);
     let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
-    assert_eq!(kept(&stored.body.unknown_fields), expected);
+    assert_eq!(parse(&stored.body.unknown_fields), expected);
     // A record that is printed and parsed again is equal: no member is lost or kept twice.
     let again = Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record;
     assert_eq!(again, record);

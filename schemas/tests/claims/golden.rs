@@ -32,7 +32,7 @@ fn names() -> Vec<String> {
     full::records().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Before anything else reads the files, where it was asked for.
+/// Writes the files once, before a test reads them, if `RUNLOG_GOLDEN` is `write` and the version is not released.
 fn written() {
     static WRITTEN: std::sync::Once = std::sync::Once::new();
     WRITTEN.call_once(|| {
@@ -78,13 +78,13 @@ fn the_golden_records_are_those_that_this_build_writes() {
 #[test]
 fn the_folder_holds_two_files_for_each_record_and_nothing_else() {
     written();
-    let found: BTreeSet<String> =
+    let files: BTreeSet<String> =
         fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let mut expected: BTreeSet<String> =
         names().iter().flat_map(|tag| [format!("{tag}.avro"), format!("{tag}.json")]).collect();
     expected.insert("fingerprint".into());
     assert!(Payload::TYPES.iter().all(|tag| expected.contains(&format!("{tag}.avro"))));
-    assert_eq!(found, expected);
+    assert_eq!(files, expected);
 }
 
 #[test]

@@ -35,9 +35,12 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
         let () = decoded;
         if let Err(error) = &read {
-            let of_the_whole = ["run_id", "record_kind", "the facts name", "does not fit"];
-            let told = error.to_string();
-            assert!(of_the_whole.iter().any(|what| told.contains(what)), "only the whole record is looked at: {told}");
+            let record_checks = ["run_id", "record_kind", "the facts name", "does not fit"];
+            let message = error.to_string();
+            assert!(
+                record_checks.iter().any(|what| message.contains(what)),
+                "only a check of the whole record refuses it: {message}"
+            );
         }
     } else {
         assert!(read.is_err(), "the envelope was taken, and its record does not decode");
@@ -203,7 +206,7 @@ fn an_illegal_id_off_the_wire_is_a_dead_letter_that_says_which() {
         ("WRITER", &long, "a writer id over its limit"),
         ("REQUEST", "", "an empty record id"),
     ] {
-        // What it answers stands in the subject first, which may be anything.
+        // The request id is first in the subject, which accepts any text.
         let framed = if id == "REQUEST" { respelled(&framed, id, "SUBJECT") } else { framed.clone() };
         let framed = if id == "REQUEST" { respelled(&framed, id, "SUBJECT") } else { framed };
         let why = codec::read(&respelled(&framed, id, illegal)).unwrap_err();
@@ -244,7 +247,7 @@ fn json_that_is_none_or_nests_without_end_is_survived() {
         put_bytes(text.as_bytes(), &mut bytes);
         let taken = Json::from_bytes(&bytes).is_ok();
         assert_eq!(Json::skip(&mut Input::new(&bytes)).is_ok(), taken, "stepping over it finds the same");
-        assert_eq!(Json::parse(text).is_ok(), taken, "what a writer may not write a reader does not take");
+        assert_eq!(Json::parse(text).is_ok(), taken, "writer and reader accept the same texts");
         taken
     };
     for deep in ["[".repeat(500_000), nested(400_000), nested(DEPTH_MAX + 1)] {

@@ -1,4 +1,4 @@
-//! JSON of clients: what it takes in memory while it is parsed is a small multiple of its length, also if it is refused.
+//! JSON of clients: the memory to parse a text is a small multiple of its length, also if the text is refused.
 
 use crate::counting;
 use runlog_schemas::{datum::ITEMS_MAX, draft::Draft, json};
@@ -88,6 +88,6 @@ fn a_text_within_a_text_is_not_parsed() {
     }
     let record = format!(r#"{{"run_id":"r","x":{value},"payload":{{"type":"run_lifecycle","status":"started"}}}}"#);
     let draft = parsed(&record).unwrap();
-    let kept = draft.record.body.unknown_fields.unwrap();
-    assert!(kept.contains("$serde_json::private::RawValue"), "the member is kept as it was sent");
+    let unknown_fields = draft.record.body.unknown_fields.unwrap();
+    assert!(unknown_fields.contains("$serde_json::private::RawValue"), "the member is kept as it was sent");
 }

@@ -40,11 +40,11 @@ struct Oracle;
 
 impl Oracle {
     fn value(record: &JournalRecord) -> Avro {
-        Self::of(root(record), Some(&serde_json::to_value(record).unwrap()), false)
+        Self::encode(root(record), Some(&serde_json::to_value(record).unwrap()), false)
     }
 
     /// `json` is none where the member is absent; `text` where the field holds JSON text.
-    fn of(schema: &Schema, json: Option<&Value>, text: bool) -> Avro {
+    fn encode(schema: &Schema, json: Option<&Value>, text: bool) -> Avro {
         let present = || json.unwrap_or_else(|| panic!("absent, and the schema wants {schema:?}"));
         match schema {
             Schema::Null => Avro::Null,
@@ -63,7 +63,7 @@ impl Oracle {
             }
             Schema::Array(array) => {
                 let items = json.map(|json| json.as_array().unwrap().as_slice()).unwrap_or_default();
-                Avro::Array(items.iter().map(|item| Self::of(&array.items, Some(item), text)).collect())
+                Avro::Array(items.iter().map(|item| Self::encode(&array.items, Some(item), text)).collect())
             }
             Schema::Union(union) => Self::union(union.variants(), json, text),
             Schema::Record(record) if record.attributes.contains_key("json") => {
@@ -72,11 +72,11 @@ impl Oracle {
             Schema::Record(record) => {
                 let field = |field: &apache_avro::schema::RecordField| {
                     let text = field.doc.as_ref().is_some_and(|doc| doc.contains("JSON text"));
-                    (field.name.clone(), Self::of(&field.schema, present().get(&field.name), text))
+                    (field.name.clone(), Self::encode(&field.schema, present().get(&field.name), text))
                 };
                 Avro::Record(record.fields.iter().map(field).collect())
             }
-            Schema::Ref { .. } => Self::of(NAMED.follow(schema), json, text),
+            Schema::Ref { .. } => Self::encode(NAMED.follow(schema), json, text),
             other => panic!("the vocabulary does not use {other:?}"),
         }
     }
@@ -90,7 +90,7 @@ impl Oracle {
             ([Schema::Null, _], Some(_)) => 1,
             _ => variants.iter().position(|variant| name(variant).map(snake).as_deref() == tag).unwrap(),
         };
-        Avro::Union(at.try_into().unwrap(), Box::new(Self::of(&variants[at], json, text)))
+        Avro::Union(at.try_into().unwrap(), Box::new(Self::encode(&variants[at], json, text)))
     }
 
     /// An enum that holds data: the schema says how its JSON names the variant.
@@ -102,15 +102,18 @@ impl Oracle {
             (Some(tag), content) => (tag.as_str().unwrap(), content.unwrap_or(json)),
             (None, _) => json.as_object().unwrap().iter().next().map(|(name, value)| (name.as_str(), value)).unwrap(),
         };
-        let known = form["variants"].as_array().unwrap().iter().position(|known| known == variant);
-        let branch = known.map_or(0, |at| at + 1);
+        let index = form["variants"].as_array().unwrap().iter().position(|known| known == variant);
+        let branch = index.map_or(0, |at| at + 1);
         let value = if branch > 0 {
-            Self::of(&union.variants()[branch], Some(content), false)
+            Self::encode(&union.variants()[branch], Some(content), false)
         } else {
             // The content if it is separate from the name, otherwise the whole value.
-            let kept = if form.get("content").is_some() { content } else { json };
+            let content_json = if form.get("content").is_some() { content } else { json };
             let text = |text: String| Avro::String(text);
-            Avro::Record(vec![("variant".into(), text(variant.into())), ("content".into(), text(kept.to_string()))])
+            Avro::Record(vec![
+                ("variant".into(), text(variant.into())),
+                ("content".into(), text(content_json.to_string())),
+            ])
         };
         Avro::Union(branch.try_into().unwrap(), Box::new(value))
     }
@@ -368,7 +371,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn turn(&mut self, name: &str, count: usize) -> usize {
+    fn next_index(&mut self, name: &str, count: usize) -> usize {
         let next = self.next.entry(name.to_owned()).or_default();
         *next += 1;
         (*next - 1) % count
@@ -382,10 +385,10 @@ impl Turns {
 
 impl Choose for Turns {
     fn symbol(&mut self, name: &str, count: usize) -> usize {
-        self.turn(name, count)
+        self.next_index(name, count)
     }
     fn variant(&mut self, name: &str, count: usize) -> usize {
-        self.turn(name, count)
+        self.next_index(name, count)
     }
     fn there(&mut self) -> bool {
         self.dice.there()

@@ -80,7 +80,7 @@ fn each_fixture_is_listed_and_each_that_does_not_apply_has_a_reason() {
     let list: Value = serde_json::from_slice(&fs::read(contracts().join("fixtures.json")).unwrap()).unwrap();
     let (apply, not) = (list["apply"].as_object().unwrap(), list["do_not_apply"].as_object().unwrap());
     assert!(not.values().all(|why| why.as_str().is_some_and(|why| !why.is_empty())));
-    let mut found = BTreeSet::new();
+    let mut files = BTreeSet::new();
     let mut folders = vec![contracts().join("fixtures")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -89,11 +89,11 @@ fn each_fixture_is_listed_and_each_that_does_not_apply_has_a_reason() {
             if path.is_dir() {
                 folders.push(path);
             } else if name != "README.md" {
-                found.insert(name);
+                files.insert(name);
             }
         }
     }
-    assert_eq!(found, apply.keys().cloned().collect());
+    assert_eq!(files, apply.keys().cloned().collect());
     // The package has 93.
     assert_eq!(apply.len() + not.len(), 93);
 }
@@ -182,16 +182,16 @@ fn a_loop_checkpoint_comes_back_unchanged_and_one_from_before_versions_is_versio
         ]);
         let payload = tagged("loop_checkpoint", &Value::Object(members));
         let back = there_and_back(&json!({"run_id": run_id, "record_id": "a", "payload": payload}));
-        let mut found = untagged(back["payload"].clone());
-        found.insert("run_id".into(), back["run_id"].clone());
-        let made_at = found.remove("created_at_millis").unwrap();
-        found.insert("checkpoint_ms".into(), made_at);
+        let mut actual = untagged(back["payload"].clone());
+        actual.insert("run_id".into(), back["run_id"].clone());
+        let made_at = actual.remove("created_at_millis").unwrap();
+        actual.insert("checkpoint_ms".into(), made_at);
         for ours in ["checkpoint_id", "checkpoint_seq", "covers_journal_seq", "state_hash"] {
-            found.remove(ours).unwrap();
+            actual.remove(ours).unwrap();
         }
         let mut expected = given.as_object().unwrap().clone();
         expected.entry("schema_version").or_insert(0.into());
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 }
 

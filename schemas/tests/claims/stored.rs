@@ -88,7 +88,7 @@ fn what_the_projection_reads_itself_is_never_elsewhere() {
         assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{kind:?}");
     }
     let mut record = left;
-    // The type of a claim check itself is no story that a record may tell, whatever it stands for.
+    // The facts must name the type of the stored content, which is never `stored_payload`.
     for (facts, content) in
         [("conversation_turn", None), ("stored_payload", None), ("stored_payload", Some("encrypted"))]
     {

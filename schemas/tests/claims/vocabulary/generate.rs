@@ -234,7 +234,7 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
 }
 
 prop_compose! {
-    fn place()(
+    fn sequencing()(
         writer_id in id_or_none(), (writer_epoch, writer_seq, journal_seq, timestamp_millis) in
             (number(), number(), number(), long()),
         prev_hash in of(any::<[u8; 32]>().prop_map(|hash| PrevHash(Sha256(hash)))),
@@ -398,7 +398,7 @@ pub(crate) fn payload() -> impl Strategy<Value = Payload> {
 
 prop_compose! {
     /// A record as its bytes can be, whether it makes sense or not.
-    pub(crate) fn record()(place in place(), body in body(), payload in payload()) -> JournalRecord {
+    pub(crate) fn record()(place in sequencing(), body in body(), payload in payload()) -> JournalRecord {
         JournalRecord { place, body, payload }
     }
 }
@@ -407,7 +407,7 @@ prop_compose! {
 fn plain() -> BoxedStrategy<JournalRecord> {
     let batch = Payload::TYPES.iter().position(|tag| *tag == "batch").unwrap();
     let others: Vec<usize> = (0..Payload::TYPES.len()).filter(|index| *index != batch).collect();
-    let record = (place(), body(), select(others).prop_flat_map(payload_of))
+    let record = (sequencing(), body(), select(others).prop_flat_map(payload_of))
         .prop_map(|(place, body, payload)| JournalRecord { place, body, payload });
     as_written(record.boxed())
 }

@@ -85,7 +85,7 @@ pub enum Illegal {
         text: &'static str,
     },
     /// A number beyond the schema's range.
-    #[error("{what} must be at most {max}, what the schema's number holds, not {number}")]
+    #[error("{what} must be at most {max}, the schema's maximum, not {number}")]
     TooLarge {
         /// The type, for people.
         what: &'static str,

@@ -46,19 +46,19 @@ fn an_id_is_written_as_its_text() {
 fn an_illegal_number_is_refused_by_every_way_in() {
     let max = i64::MAX.cast_unsigned();
     assert_eq!((Offset::MAX.get(), Offset::MAX.next()), (max, None));
-    let said = "offset must be at most 9223372036854775807, what the schema's number holds, not 9223372036854775808";
-    assert_eq!(Offset::new(max + 1).unwrap_err().to_string(), said);
-    assert_eq!(serde_json::from_str::<Offset>(&(max + 1).to_string()).unwrap_err().to_string(), said);
+    let message = "offset must be at most 9223372036854775807, the schema's maximum, not 9223372036854775808";
+    assert_eq!(Offset::new(max + 1).unwrap_err().to_string(), message);
+    assert_eq!(serde_json::from_str::<Offset>(&(max + 1).to_string()).unwrap_err().to_string(), message);
     for text in ["", "-1", "x", "9223372036854775808", "18446744073709551616"] {
-        let said = format!("offset must be a whole number from 0 to 9223372036854775807, not {text:?}");
-        assert_eq!(text.parse::<Offset>().unwrap_err().to_string(), said);
+        let message = format!("offset must be a whole number from 0 to 9223372036854775807, not {text:?}");
+        assert_eq!(text.parse::<Offset>().unwrap_err().to_string(), message);
     }
     let mut negative = Vec::new();
     put_long(-1, &mut negative);
     assert_eq!(Offset::from_bytes(&negative).unwrap_err().what, "number out of range");
     assert_eq!((Offset::from_signed(i64::MAX), Offset::MAX.signed()), (Ok(Offset::MAX), i64::MAX));
-    let said = "partition must be a whole number from 0 to 2147483647, not \"-1\"";
-    assert_eq!(PartitionId::from_signed(-1).unwrap_err().to_string(), said);
+    let message = "partition must be a whole number from 0 to 2147483647, not \"-1\"";
+    assert_eq!(PartitionId::from_signed(-1).unwrap_err().to_string(), message);
     assert_eq!(PartitionId::MAX.get(), i32::MAX.cast_unsigned());
     assert!(PartitionId::new(1 << 31).is_err() && "2147483648".parse::<PartitionId>().is_err());
 }

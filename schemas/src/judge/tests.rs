@@ -64,8 +64,8 @@ impl View for Run {
         Ok(self.pending.get(id.as_str()).cloned())
     }
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
-        let known = self.checkpoints.get(checkpoint_id);
-        Ok(known.map(|(sizes, pruned)| CheckpointState { messages: sizes.len() as u64, pruned: *pruned }))
+        let checkpoint = self.checkpoints.get(checkpoint_id);
+        Ok(checkpoint.map(|(sizes, pruned)| CheckpointState { messages: sizes.len() as u64, pruned: *pruned }))
     }
 
     fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Infallible> {
@@ -97,10 +97,10 @@ impl Run {
     fn take_framed(&mut self, framed: &[u8]) -> Word {
         let envelope = codec::read(framed).unwrap();
         self.offset += 1;
-        if envelope.kind == RecordKind::Batch { self.batch(&envelope) } else { self.one(&envelope, 0) }
+        if envelope.kind == RecordKind::Batch { self.batch(&envelope) } else { self.judge_one(&envelope, 0) }
     }
 
-    fn one(&mut self, envelope: &Envelope<'_>, index: u32) -> Word {
+    fn judge_one(&mut self, envelope: &Envelope<'_>, index: u32) -> Word {
         let Ok(verdict) = judge(envelope, self);
         self.take_verdict(envelope, index, verdict)
     }
@@ -146,7 +146,7 @@ impl Run {
         let seen = FirstJudgement { content_hash: envelope.content_hash(), offset, index: 0, refused: None };
         self.seen.insert(envelope.record_id.to_owned(), vec![seen]);
         for (index, record) in (0..).zip(&records) {
-            if let Refused(reason) | Repeat(Some(reason)) = self.one(record, index) {
+            if let Refused(reason) | Repeat(Some(reason)) = self.judge_one(record, index) {
                 *self = before;
                 let head = batch::refused(envelope, &records, self.head.clone());
                 return self.take_verdict(envelope, index, Verdict::Refused { reason, head });
@@ -234,13 +234,13 @@ impl Run {
     fn claimed(writer: &str) -> Self {
         let mut run = Self::default();
         assert_eq!(run.take(&claim("claim", writer, 1)), Applied);
-        assert_eq!(run.add("turn", turn("hello")), Applied);
+        assert_eq!(run.add("turn", user_turn("hello")), Applied);
         assert_eq!(run.add("call", request()), Applied);
         run
     }
 }
 
-fn turn(text: &str) -> ConversationTurn {
+fn user_turn(text: &str) -> ConversationTurn {
     ConversationTurn {
         message_id: "m".into(),
         parent_id: None,
@@ -333,32 +333,34 @@ fn claim(id: &str, writer: &str, epoch: u32) -> JournalRecord {
 #[test]
 fn the_rules_are_asked_in_their_order() {
     let mut run = Run::claimed("a");
-    let known = run.next_record("x", turn("x"));
-    run.take(&known);
+    let earlier = run.next_record("x", user_turn("x"));
+    run.take(&earlier);
     let worst = |record: &mut JournalRecord| {
         record.place.writer_id = "b".parse().unwrap();
         record.place.writer_seq = record.place.writer_seq.saturating_add(5);
         record.place.journal_seq = record.place.journal_seq.saturating_add(5);
     };
     // A record that violates every rule but was judged before.
-    assert_eq!(run.changed("x", turn("x"), worst), Repeat(None));
+    assert_eq!(run.changed("x", user_turn("x"), worst), Repeat(None));
     // A fenced record that is also a gap, a conflict and out of sequence.
-    assert_eq!(run.changed("x", turn("y"), worst), Refused(Reason::Fenced));
+    assert_eq!(run.changed("x", user_turn("y"), worst), Refused(Reason::Fenced));
     // A gap that is also a conflict and out of sequence.
     let gap = |record: &mut JournalRecord| {
         record.place.writer_seq = record.place.writer_seq.saturating_add(5);
         record.place.journal_seq = record.place.journal_seq.saturating_add(5);
     };
-    assert_eq!(run.changed("x", turn("y"), gap), Refused(Reason::Gap));
+    assert_eq!(run.changed("x", user_turn("y"), gap), Refused(Reason::Gap));
     // A conflict that is out of sequence.
     assert_eq!(
-        run.changed("x", turn("y"), |record| record.place.journal_seq = record.place.journal_seq.saturating_add(5)),
+        run.changed("x", user_turn("y"), |record| record.place.journal_seq =
+            record.place.journal_seq.saturating_add(5)),
         Refused(Reason::Conflict)
     );
     // Out of sequence on a run that has ended.
     run.add("end", lifecycle("completed"));
     assert_eq!(
-        run.changed("z", turn("z"), |record| record.place.journal_seq = record.place.journal_seq.saturating_add(5)),
+        run.changed("z", user_turn("z"), |record| record.place.journal_seq =
+            record.place.journal_seq.saturating_add(5)),
         Refused(Reason::Sequence)
     );
 }
@@ -367,11 +369,11 @@ fn the_rules_are_asked_in_their_order() {
 fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let mut run = Run::claimed("a");
     let (before, records) = (run.head.hash, run.head.records);
-    run.changed("x", turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_add(1));
+    run.changed("x", user_turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_add(1));
     run.add("y", completed("nobody", 1));
-    run.add("turn", turn("another"));
+    run.add("turn", user_turn("another"));
     assert_eq!((run.head.hash, run.head.records), (before, records));
-    let record = run.next_record("z", turn("z"));
+    let record = run.next_record("z", user_turn("z"));
     let framed = codec::encode(&record);
     run.take(&record);
     let bytes = Sha256::of(codec::unframe(&framed).unwrap().datum);

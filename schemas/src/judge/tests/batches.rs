@@ -2,7 +2,7 @@
 
 use super::{
     super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, Word, attempt, checkpoint, claim, completed,
-    failed, lifecycle, request, resolution, turn,
+    failed, lifecycle, request, resolution, user_turn,
 };
 use crate::{
     id::{Epoch, JournalSeq, RecordId, RunId, WriterSeq},
@@ -67,7 +67,7 @@ fn one_refusal_refuses_all_with_its_reason_and_consumes_the_numbers_of_all() {
         let mut run = Run::claimed("a");
         let numbered = u64::from(matches!(bad, Payload::ToolCallCompleted(_)));
         let before = run.clone();
-        let batch = run.next_batch("b", vec![completed("call", 1).into(), bad, turn("x").into()]);
+        let batch = run.next_batch("b", vec![completed("call", 1).into(), bad, user_turn("x").into()]);
         assert_eq!(run.take(&batch), Refused(reason));
         assert_eq!(run.calls, before.calls, "no record of a refused batch is visible");
         assert_eq!((run.head.records, run.head.hash), (before.head.records, before.head.hash));
@@ -80,14 +80,14 @@ fn one_refusal_refuses_all_with_its_reason_and_consumes_the_numbers_of_all() {
 }
 
 #[test]
-fn what_was_numbered_behind_a_refused_batch_is_not_lost() {
+fn a_batch_that_is_numbered_after_a_refused_batch_is_applied() {
     let mut run = Run::claimed("a");
-    let bad = run.next_batch("bad", vec![turn("1").into(), completed("nobody", 1).into()]);
-    let mut behind = run.clone();
+    let bad = run.next_batch("bad", vec![user_turn("1").into(), completed("nobody", 1).into()]);
+    let mut assumed_run = run.clone();
     // Its writer assumes that it was applied until it gets the outcome.
-    behind.head.next_writer_seq = run.head.next_writer_seq.saturating_add(2);
-    behind.head.next_journal_seq = run.head.next_journal_seq.saturating_add(2);
-    let next = behind.next_batch("next", vec![turn("2").into(), checkpoint("c", 1, None).into()]);
+    assumed_run.head.next_writer_seq = run.head.next_writer_seq.saturating_add(2);
+    assumed_run.head.next_journal_seq = run.head.next_journal_seq.saturating_add(2);
+    let next = assumed_run.next_batch("next", vec![user_turn("2").into(), checkpoint("c", 1, None).into()]);
     assert_eq!(run.take(&bad), Refused(Reason::Transition));
     assert_eq!(run.take(&next), Applied);
 }
@@ -105,7 +105,7 @@ fn a_batch_that_is_none_is_refused_as_one_and_consumes_as_many_numbers_as_it_has
         ("a number of the run", |batch| batch.place.journal_seq = JournalSeq::from(3), 2),
         ("a claim", |batch| records(batch)[1] = in_place_of(&records(batch)[1].clone(), claim("c", "a", 2)), 2),
         (
-            "one that needs no claim",
+            "a record that needs no claim",
             |batch| {
                 let decision = JournalRecord::new(
                     RunId::ours("run"),
@@ -122,14 +122,14 @@ fn a_batch_that_is_none_is_refused_as_one_and_consumes_as_many_numbers_as_it_has
     for (what, change, numbers) in changes {
         let mut run = Run::claimed("a");
         let (writer_seq, _) = run.numbers();
-        let mut batch = run.next_batch("b", vec![turn("1").into(), turn("2").into()]);
+        let mut batch = run.next_batch("b", vec![user_turn("1").into(), user_turn("2").into()]);
         change(&mut batch);
         assert_eq!(run.take(&batch), Refused(Reason::Batch), "{what}");
         assert_eq!(run.numbers().0, writer_seq + numbers, "{what}");
     }
     // An encrypted batch is refused: its records cannot be judged.
     let mut run = Run::claimed("a");
-    let mut hidden = run.next_batch("b", vec![turn("1").into()]);
+    let mut hidden = run.next_batch("b", vec![user_turn("1").into()]);
     let hides = Encrypted {
         algorithm: "x".into(),
         nonce: crate::scalar::Bytes(vec![1]),
@@ -151,7 +151,7 @@ fn in_place_of(taken: &JournalRecord, mut record: JournalRecord) -> JournalRecor
 #[test]
 fn a_batch_is_a_repeat_however_it_is_numbered_and_consumes_its_numbers_only_if_they_are_the_next() {
     let mut run = Run::claimed("a");
-    let payloads = vec![turn("1").into(), turn("2").into()];
+    let payloads = vec![user_turn("1").into(), user_turn("2").into()];
     let first = run.next_batch("b", payloads.clone());
     assert_eq!(run.take(&first), Applied);
     let before = run.clone();
@@ -164,16 +164,16 @@ fn a_batch_is_a_repeat_however_it_is_numbered_and_consumes_its_numbers_only_if_t
     assert_eq!(again.content_hash(), first.content_hash());
     assert_eq!(run.take(&again), Repeat(None));
     assert_eq!(run.numbers(), (writer_seq + 2, journal_seq));
-    assert_eq!(run.add_batch("b", vec![turn("1").into()]), Refused(Reason::Conflict));
+    assert_eq!(run.add_batch("b", vec![user_turn("1").into()]), Refused(Reason::Conflict));
 }
 
 #[test]
 fn records_that_landed_alone_are_repeats_within_a_batch_and_the_other_way_round() {
     let mut run = Run::claimed("a");
-    let batch = run.next_batch("b", vec![turn("1").into(), turn("2").into()]);
+    let batch = run.next_batch("b", vec![user_turn("1").into(), user_turn("2").into()]);
     let Payload::Batch(Batch { records }) = &batch.payload else { panic!("a batch") };
     assert_eq!(run.take(&records[0]), Applied);
-    let mut rest = run.next_batch("b", vec![turn("1").into(), turn("2").into()]);
+    let mut rest = run.next_batch("b", vec![user_turn("1").into(), user_turn("2").into()]);
     // The repeat consumes no number of the run.
     if let Payload::Batch(rest) = &mut rest.payload {
         let place = &mut rest.records[1].place;
@@ -187,8 +187,8 @@ fn records_that_landed_alone_are_repeats_within_a_batch_and_the_other_way_round(
     assert_eq!(run.add("x/0", completed("nobody", 1)), Refused(Reason::Transition));
     assert_eq!(run.add_batch("x", vec![completed("nobody", 1).into()]), Refused(Reason::Transition));
     // Under the id of another record.
-    assert_eq!(run.add("y/0", turn("y")), Applied);
-    assert_eq!(run.add_batch("y", vec![turn("z").into()]), Refused(Reason::Conflict));
+    assert_eq!(run.add("y/0", user_turn("y")), Applied);
+    assert_eq!(run.add_batch("y", vec![user_turn("z").into()]), Refused(Reason::Conflict));
 }
 
 #[test]
@@ -207,13 +207,13 @@ fn a_batch_is_judged_by_its_place_before_anything_in_it() {
     late.place.writer_seq = WriterSeq::from(1);
     assert_eq!(run.take(&late), Refused(Reason::Conflict));
     // A batch under the id of one of its records: the two could not both be found again.
-    let mut same = run.next_batch("s", vec![turn("1").into()]);
+    let mut same = run.next_batch("s", vec![user_turn("1").into()]);
     records(&mut same)[0].body.record_id = RecordId::ours("s").to_owned();
     assert_eq!(run.take(&same), Refused(Reason::Conflict));
     assert_eq!(run.add("end", lifecycle("completed")), Applied);
     let unnumbered = vec![checkpoint("c", 1, None).into(), checkpoint("d", 1, Some("c")).into()];
     assert_eq!(run.add_batch("u", unnumbered), Applied, "an ended run takes what is not numbered");
-    assert_eq!(run.add_batch("n", vec![turn("1").into()]), Refused(Reason::Ended));
+    assert_eq!(run.add_batch("n", vec![user_turn("1").into()]), Refused(Reason::Ended));
 }
 
 /// Random payloads, legal or not.
@@ -221,7 +221,7 @@ fn payloads() -> impl Strategy<Value = Vec<Payload>> {
     let one = (0..8_u8, 0..4_u8).prop_map(|(kind, which)| -> Payload {
         let call = format!("r{which}");
         match kind {
-            0 => turn(&call).into(),
+            0 => user_turn(&call).into(),
             1 | 2 => request().into(),
             3 => completed(&call, 1).into(),
             4 => failed(&call).into(),

@@ -125,7 +125,7 @@ pub(super) fn contracts(covers: u64) -> Checkpoint {
 fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpoints_number() {
     let mut run = Run::claimed("a");
     let (_, journal_seq) = run.next();
-    assert_eq!(run.add("c1", contracts(journal_seq.get())), Refused(Reason::Checkpoint), "itself is not behind it");
+    assert_eq!(run.add("c1", contracts(journal_seq.get())), Refused(Reason::Checkpoint), "it cannot cover itself");
     assert_eq!(run.add("c2", contracts(journal_seq.get())), Applied);
     assert_eq!(run.head.checkpoint_seq, 0);
 }

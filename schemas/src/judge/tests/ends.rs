@@ -2,7 +2,7 @@
 
 use super::{
     super::*, Applied, Payload, Refused, Run, checkpoint, checkpoints::contracts, claim, completed, lifecycle, request,
-    resolution, turn,
+    resolution, user_turn,
 };
 use crate::payload::effect::Recovery;
 
@@ -23,7 +23,7 @@ fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
         assert_eq!(run.add("end", lifecycle(status)), Applied);
         assert_eq!(run.head.status.as_str(), status);
         for (id, late) in [
-            ("turn 2", Payload::from(turn("late"))),
+            ("turn 2", Payload::from(user_turn("late"))),
             ("call 2", request().into()),
             ("result", completed("call", 1).into()),
             ("end 2", lifecycle("completed").into()),

@@ -138,23 +138,23 @@ fn may_follow(family: Family, first: &str, second: &str) -> bool {
 fn an_end_is_for_good_but_for_what_may_follow_it() {
     for (family, opened, ends) in ENDS {
         for first in ends {
-            let mut begun = Run::claimed("a");
-            assert_eq!(begun.say(family, "k", opened), Applied);
-            assert_eq!(begun.stands(family, "k"), Some((opened, false)), "{family:?}");
-            assert_eq!(begun.say(family, "k", opened), Applied, "an open state again");
-            assert_eq!(begun.say_again(family, "k", first), Applied, "{family:?} {first}");
-            assert_eq!(begun.stands(family, "k"), Some((*first, true)));
+            let mut base_run = Run::claimed("a");
+            assert_eq!(base_run.say(family, "k", opened), Applied);
+            assert_eq!(base_run.stands(family, "k"), Some((opened, false)), "{family:?}");
+            assert_eq!(base_run.say(family, "k", opened), Applied, "an open state again");
+            assert_eq!(base_run.say_again(family, "k", first), Applied, "{family:?} {first}");
+            assert_eq!(base_run.stands(family, "k"), Some((*first, true)));
             for second in ends {
-                let mut run = begun.clone();
+                let mut run = base_run.clone();
                 let legal = may_follow(family, first, second);
                 let word = if legal { Applied } else { Refused(Reason::Transition) };
                 assert_eq!(run.say(family, "k", second), word, "{family:?}: {second} after {first}");
             }
-            let again = begun.clone().say_again(family, "k", first);
+            let again = base_run.clone().say_again(family, "k", first);
             assert_eq!(again, NoOp, "{family:?}: the same {first} again changes nothing and is no fault");
             let reopened = if family == Family::Pool { Applied } else { Refused(Reason::Transition) };
-            assert_eq!(begun.say(family, "k", opened), reopened, "{family:?}: {opened} after {first}");
-            assert_eq!(begun.say(family, "other", opened), Applied, "another key has a state of its own");
+            assert_eq!(base_run.say(family, "k", opened), reopened, "{family:?}: {opened} after {first}");
+            assert_eq!(base_run.say(family, "other", opened), Applied, "another key has a state of its own");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Tests records that are sent again.
 
-use super::{super::*, Applied, Refused, Repeat, Run, claim, completed, turn};
+use super::{super::*, Applied, Refused, Repeat, Run, claim, completed, user_turn};
 
 #[test]
 fn a_repeat_has_the_first_verdict_and_no_effect() {
     let mut run = Run::claimed("a");
-    let first = run.next_record("x", turn("x"));
+    let first = run.next_record("x", user_turn("x"));
     assert_eq!(run.take(&first), Applied);
     let before = run.head.clone();
     assert_eq!(run.take(&first), Repeat(None));
@@ -15,7 +15,7 @@ fn a_repeat_has_the_first_verdict_and_no_effect() {
 #[test]
 fn a_repeat_consumes_its_writer_seq_only_if_that_is_the_next() {
     let mut run = Run::claimed("a");
-    let mut again = run.next_record("x", turn("x"));
+    let mut again = run.next_record("x", user_turn("x"));
     run.take(&again);
     let (writer_seq, journal_seq) = run.next();
     for far in [WriterSeq::ZERO, 1.into(), writer_seq.saturating_add(1), writer_seq.saturating_add(9)] {
@@ -33,7 +33,7 @@ fn a_repeat_consumes_its_writer_seq_only_if_that_is_the_next() {
 #[test]
 fn a_repeat_in_a_place_that_is_not_its_writers_consumes_nothing() {
     let mut run = Run::claimed("a");
-    let mut again = run.next_record("x", turn("x"));
+    let mut again = run.next_record("x", user_turn("x"));
     run.take(&again);
     assert_eq!(run.take(&claim("claim-b", "b", 2)), Applied);
     let before = run.head.clone();
@@ -54,7 +54,7 @@ fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
     let orphan = run.next_record("x", completed("nobody", 1));
     assert_eq!(run.take(&orphan), Refused(Reason::Transition));
     assert_eq!(run.take(&orphan), Repeat(Some(Reason::Transition)));
-    let conflicting = run.next_record("y", turn("y"));
+    let conflicting = run.next_record("y", user_turn("y"));
     let mut low = conflicting.clone();
     low.place.writer_seq = 1.into();
     assert_eq!(run.take(&low), Refused(Reason::Conflict));
@@ -64,7 +64,7 @@ fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
 #[test]
 fn what_was_refused_for_its_place_is_judged_anew() {
     let mut run = Run::claimed("a");
-    let record = run.next_record("x", turn("x"));
+    let record = run.next_record("x", user_turn("x"));
     let mut early = record.clone();
     early.place.writer_seq = early.place.writer_seq.saturating_add(1);
     let mut foreign = record.clone();
@@ -77,20 +77,20 @@ fn what_was_refused_for_its_place_is_judged_anew() {
 #[test]
 fn a_record_that_lost_its_number_is_numbered_again_and_applied_once() {
     let mut run = Run::claimed("a");
-    let mut low = run.next_record("x", turn("x"));
+    let mut low = run.next_record("x", user_turn("x"));
     low.place.writer_seq = 1.into();
-    let mut odd = run.next_record("y", turn("y"));
+    let mut odd = run.next_record("y", user_turn("y"));
     odd.place.journal_seq = 9.into();
     assert_eq!((run.take(&low), run.take(&odd)), (Refused(Reason::Conflict), Refused(Reason::Sequence)));
     for id in ["x", "y"] {
-        let again = run.next_record(id, turn(id));
+        let again = run.next_record(id, user_turn(id));
         let mut foreign = again.clone();
         foreign.place.writer_id = "b".parse().unwrap();
         assert_eq!(run.take_renumbered(&foreign), Refused(Reason::Fenced), "other rules hold");
         let (writer_seq, journal_seq) = run.next();
         assert_eq!(run.take_renumbered(&again), Applied);
         assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
-        let again = run.next_record(id, turn(id));
+        let again = run.next_record(id, user_turn(id));
         assert_eq!((run.take_renumbered(&again), run.take(&again)), (Repeat(None), Repeat(None)));
     }
 }
@@ -98,10 +98,10 @@ fn a_record_that_lost_its_number_is_numbered_again_and_applied_once() {
 #[test]
 fn a_record_of_version_1_that_lost_its_number_stays_refused() {
     let mut run = Run::claimed("a");
-    let mut low = run.next_record("x", turn("x"));
+    let mut low = run.next_record("x", user_turn("x"));
     low.place.writer_seq = 1.into();
     assert_eq!(run.take(&low), Refused(Reason::Conflict));
-    let again = run.next_record("x", turn("x"));
+    let again = run.next_record("x", user_turn("x"));
     assert_eq!(run.take(&again), Repeat(Some(Reason::Conflict)));
 }
 
@@ -112,7 +112,7 @@ fn numbering_again_helps_no_record_that_was_refused_for_anything_else() {
     assert_eq!(run.take(&orphan), Refused(Reason::Transition));
     let again = run.next_record("x", completed("nobody", 1));
     assert_eq!(run.take_renumbered(&again), Repeat(Some(Reason::Transition)));
-    let other = run.next_record("turn", turn("something else"));
+    let other = run.next_record("turn", user_turn("something else"));
     assert_eq!(run.take(&other), Refused(Reason::Conflict));
     assert_eq!(run.take_renumbered(&other), Repeat(Some(Reason::Conflict)), "the id is another record's");
     // A record that is judged again and refused for its content stays refused.

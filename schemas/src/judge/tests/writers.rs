@@ -1,17 +1,22 @@
 //! Claims of a run, and the writers that they fence.
 
-use super::{super::*, Applied, JournalRecord, Refused, Repeat, Run, claim, turn};
+use super::{super::*, Applied, JournalRecord, Refused, Repeat, Run, claim, user_turn};
 
 #[test]
 fn before_any_claim_everybody_writes_in_epoch_0_and_in_no_other() {
     let mut run = Run::default();
     for writer in ["", "a", "b"] {
         assert_eq!(
-            run.changed(&format!("x{writer}"), turn(writer), |record| record.place.writer_id = writer.parse().unwrap()),
+            run.changed(&format!("x{writer}"), user_turn(writer), |record| {
+                record.place.writer_id = writer.parse().unwrap();
+            }),
             Applied
         );
     }
-    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_epoch = 1.into()), Refused(Reason::Fenced));
+    assert_eq!(
+        run.changed("x", user_turn("x"), |record| record.place.writer_epoch = 1.into()),
+        Refused(Reason::Fenced)
+    );
     assert_eq!(run.next(), (4.into(), 4.into()));
 }
 
@@ -21,14 +26,14 @@ fn only_the_writer_of_the_last_applied_claim_writes() {
     run.take(&claim("claim-b", "b", 2));
     let before = run.head.clone();
     for (writer, epoch) in [("a", 1), ("", 0), ("a", 2), ("b", 1), ("b", 3), ("", 2)] {
-        let word = run.changed("x", turn("x"), |record| {
+        let word = run.changed("x", user_turn("x"), |record| {
             record.place.writer_id = writer.parse().unwrap();
             record.place.writer_epoch = Epoch::from(epoch);
         });
         assert_eq!(word, Refused(Reason::Fenced), "{writer} in {epoch}");
         assert_eq!(run.head, before, "a fenced record consumes nothing");
     }
-    assert_eq!(run.add("x", turn("x")), Applied);
+    assert_eq!(run.add("x", user_turn("x")), Applied);
 }
 
 #[test]
@@ -58,10 +63,10 @@ fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
     assert_eq!(run.take(&claim("c-a", "a", 1)), Applied);
     assert_eq!(run.take(&claim("c-b", "b", 1)), Refused(Reason::Fenced));
     assert_eq!(
-        run.changed("x", turn("x"), |record| record.place.writer_id = "b".parse().unwrap()),
+        run.changed("x", user_turn("x"), |record| record.place.writer_id = "b".parse().unwrap()),
         Refused(Reason::Fenced)
     );
-    assert_eq!(run.add("y", turn("y")), Applied);
+    assert_eq!(run.add("y", user_turn("y")), Applied);
     // The first writer's claim, sent again, does not return the run to it.
     run.take(&claim("c-c", "c", 2));
     assert_eq!(run.take(&claim("c-a", "a", 1)), Repeat(None));

@@ -27,7 +27,7 @@ pub const DEPTH_MAX: usize = 128;
 
 /// The reason why a text was refused, and its place.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{problem} at {}", place(pointer))]
+#[error("{problem} at {}", describe_pointer(pointer))]
 pub struct Error {
     /// RFC 6901 pointer to the innermost value at the error; empty for the text itself.
     pub pointer: String,
@@ -60,7 +60,7 @@ pub enum Problem {
     NotFinite,
 }
 
-fn place(pointer: &str) -> Cow<'_, str> {
+fn describe_pointer(pointer: &str) -> Cow<'_, str> {
     if pointer.is_empty() { "the top level".into() } else { pointer.into() }
 }
 

@@ -368,8 +368,8 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     if !envelope.kind.carries(&envelope.facts.payload_type) {
         return Err(malformed("record_kind does not fit the payload type"));
     }
-    let found = branch_type(envelope.payload_input().long()?);
-    if !found.is_some_and(|found| found.hides() || envelope.facts.payload_type == found) {
+    let branch = branch_type(envelope.payload_input().long()?);
+    if !branch.is_some_and(|branch| branch.hides() || envelope.facts.payload_type == branch) {
         return Err(malformed("the payload is not of the type that the facts name"));
     }
     // Without a fingerprint the call could not be looked up.

@@ -439,8 +439,8 @@ macro_rules! symbols {
             type Err = $crate::datum::NoSymbol;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().copied().find(|symbol| symbol.as_str() == text).ok_or_else(|| {
-                    let known: Vec<&str> = Self::ALL.iter().map(|symbol| symbol.as_str()).collect();
-                    $crate::datum::NoSymbol { text: text.to_owned(), known: known.join(", ") }
+                    let symbols: Vec<&str> = Self::ALL.iter().map(|symbol| symbol.as_str()).collect();
+                    $crate::datum::NoSymbol { text: text.to_owned(), known: symbols.join(", ") }
                 })
             }
         }

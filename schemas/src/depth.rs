@@ -117,7 +117,7 @@ mod tests {
         JournalRecord::new(RunId::new("r").unwrap(), RecordId::new(id.to_owned()).unwrap(), "a", payload.into())
     }
 
-    fn turn(levels: usize) -> JournalRecord {
+    fn turn_record(levels: usize) -> JournalRecord {
         let (message_id, kind, content) = (String::new(), String::new(), nested(levels));
         record("t", ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content })
     }
@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn check_and_parse_accept_the_same_depths() {
-        let batch = |levels| record("b", Batch { records: vec![turn(levels)] });
+        let batch = |levels| record("b", Batch { records: vec![turn_record(levels)] });
         type Make<'a> = &'a dyn Fn(usize) -> JournalRecord;
         let cases: [(Make<'_>, usize, &str); 3] = [
-            (&turn, 125, "/payload/content"),
+            (&turn_record, 125, "/payload/content"),
             (&checkpoint, 124, "/payload/messages/1"),
             (&batch, 122, "/payload/records/0/payload/content"),
         ];

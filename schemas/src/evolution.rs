@@ -64,12 +64,12 @@ pub struct Unparsable {
 pub fn check(old: &str, new: &str) -> Result<Vec<Incompatibility>, Unparsable> {
     let parse = |which, text| Schema::parse(text).map_err(|reason| Unparsable { which, reason });
     let (old, new) = (parse("old", old)?, parse("new", new)?);
-    let mut found = resolution::check(&old, &new);
-    found.extend(defaults::check(&new));
+    let mut incompatibilities = resolution::check(&old, &new);
+    incompatibilities.extend(defaults::check(&new));
     if old.root_name() == Some(in_place::JOURNAL_RECORD) {
-        found.extend(in_place::check(&old, &new));
+        incompatibilities.extend(in_place::check(&old, &new));
     }
-    Ok(found)
+    Ok(incompatibilities)
 }
 
 fn broken(rule: Rule, path: &str, reason: impl Into<String>) -> Incompatibility {
@@ -92,7 +92,9 @@ pub fn gate(list: &'static str, versions: &[(u16, &str)]) -> Vec<String> {
             wrong.push(format!("{folder} is released and was changed; a change is a new version"));
         }
         match check(text, current) {
-            Ok(found) => wrong.extend(found.iter().map(|one| format!("{folder}: {}: {}", one.path, one.reason))),
+            Ok(found) => {
+                wrong.extend(found.iter().map(|problem| format!("{folder}: {}: {}", problem.path, problem.reason)))
+            }
             Err(error) => wrong.push(format!("{folder}: {error}")),
         }
     }

@@ -334,10 +334,10 @@ mod tests {
     }
 
     #[test]
-    fn members_are_told_as_they_stand() {
+    fn members_are_returned_as_written() {
         let object = r#"{"$serde_json::private::RawValue":"[","b":{"c": 1.0},"\u0061":[],"b":2}"#;
-        let told = [("$serde_json::private::RawValue", r#""[""#), ("b", r#"{"c": 1.0}"#), ("a", "[]"), ("b", "2")];
-        assert_eq!(members(object).unwrap(), told.map(|(name, text)| (name.to_owned(), text)));
+        let expected = [("$serde_json::private::RawValue", r#""[""#), ("b", r#"{"c": 1.0}"#), ("a", "[]"), ("b", "2")];
+        assert_eq!(members(object).unwrap(), expected.map(|(name, text)| (name.to_owned(), text)));
         for text in ["[1]", "{", "null"] {
             assert!(members(text).is_err(), "{text}");
         }

@@ -229,7 +229,7 @@ pub enum Verdict {
 /// refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
-    let Known { id, same } = known(record, view)?;
+    let Known { id, same } = find_known(record, view)?;
     let is_next = !record.kind.unclaimed() && record.writer_seq == head.next_writer_seq && in_epoch(record, &head);
     // 1. repeat
     if let Some(first) = same {
@@ -289,7 +289,7 @@ struct Known {
     same: Option<FirstJudgement>,
 }
 
-fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
+fn find_known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
     let Some(first) = view.seen(record.record_id)? else { return Ok(Known { id: false, same: None }) };
     let content = record.content_hash();
     let renumbered = record.version().number >= RENUMBERED_SINCE && first.is_for_numbers();

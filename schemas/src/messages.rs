@@ -133,13 +133,13 @@ impl MessageList {
         let suffix = ends.take_while(|(old, new)| old == new).count();
         let mut draft = Draft::new(self, next.len());
         draft.keep(0..prefix);
-        let middle = Middle::of(self, prefix..self.len() - suffix);
-        let mut behind = prefix;
+        let middle = Middle::new(self, prefix..self.len() - suffix);
+        let mut next_index = prefix;
         for message in &next[prefix..next.len() - suffix] {
-            match middle.find(message, behind) {
+            match middle.find(message, next_index) {
                 Ok(at) => {
                     draft.keep(at..at + 1);
-                    behind = at + 1;
+                    next_index = at + 1;
                 }
                 Err(hash) => draft.bring(message, hash),
             }
@@ -162,7 +162,7 @@ struct Middle<'a> {
 }
 
 impl<'a> Middle<'a> {
-    fn of(list: &'a MessageList, range: Range<usize>) -> Self {
+    fn new(list: &'a MessageList, range: Range<usize>) -> Self {
         let (mut by_text, mut by_hash) = (HashMap::new(), HashMap::new());
         for at in range.clone() {
             // The texts live as long as the list: equal addresses mean equal texts.
@@ -172,11 +172,11 @@ impl<'a> Middle<'a> {
         Self { list, range, by_text, by_hash }
     }
 
-    /// Finds the index of a message. Prefers the index `behind` if the message matches there, which keeps repeated messages in order.
+    /// Finds the index of a message. Prefers `next_index` if the message matches there, which keeps repeated messages in order.
     /// Otherwise returns the hash.
-    fn find(&self, message: &Json, behind: usize) -> Result<usize, Sha256> {
-        if self.range.contains(&behind) && self.list.messages[behind] == *message {
-            return Ok(behind);
+    fn find(&self, message: &Json, next_index: usize) -> Result<usize, Sha256> {
+        if self.range.contains(&next_index) && self.list.messages[next_index] == *message {
+            return Ok(next_index);
         }
         if let Some(at) = self.by_text.get(&message.as_str().as_ptr()) {
             return Ok(*at);

@@ -15,8 +15,8 @@ pub fn original(record: &JournalRecord) -> Result<Value, serde_json::Error> {
         OWN.iter().for_each(|name| drop(members.remove(*name)));
     }
     if let Some(kept) = &record.body.unknown_fields {
-        let kept: Map<String, Value> = serde_json::from_str(kept)?;
-        kept.into_iter().for_each(|(pointer, value)| put(&mut json, &pointer, value));
+        let unknown_fields: Map<String, Value> = serde_json::from_str(kept)?;
+        unknown_fields.into_iter().for_each(|(pointer, value)| put(&mut json, &pointer, value));
     }
     Ok(json)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Lists the symbols of an enum as one `enum` keyword. An open enum gets no keyword, because it accepts any text.
 pub fn list_symbols(schema: &mut Schema) {
-    let found = |schema: &Schema| -> Vec<Value> {
+    let collect_symbols = |schema: &Schema| -> Vec<Value> {
         let each = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();
         let each = each.flat_map(|one| match one.get("enum").and_then(Value::as_array) {
             Some(several) => several.clone(),
@@ -13,7 +13,7 @@ pub fn list_symbols(schema: &mut Schema) {
         });
         each.collect()
     };
-    let symbols = found(schema);
+    let symbols = collect_symbols(schema);
     if !symbols.is_empty() {
         schema.remove("oneOf");
         schema.insert("type".into(), json!("string"));

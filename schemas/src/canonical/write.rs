@@ -43,19 +43,19 @@ impl<'a> Builder<'a> {
                 }
             }
             Token::Colon | Token::Comma => {}
-            Token::String(raw) => self.place(Node::String(unescape(raw)?)),
-            Token::Number(raw) => self.place(Node::Plain(number(raw)?)),
-            Token::Word(raw) => self.place(Node::Plain(raw.into())),
+            Token::String(raw) => self.add_node(Node::String(unescape(raw)?)),
+            Token::Number(raw) => self.add_node(Node::Plain(number(raw)?)),
+            Token::Word(raw) => self.add_node(Node::Plain(raw.into())),
             Token::CloseObject | Token::CloseArray => match self.open.pop() {
-                Some(Open::Object(members, _)) => self.place(Node::Object(sorted(members)?)),
-                Some(Open::Array(elements)) => self.place(Node::Array(elements)),
+                Some(Open::Object(members, _)) => self.add_node(Node::Object(sorted(members)?)),
+                Some(Open::Array(elements)) => self.add_node(Node::Array(elements)),
                 None => {}
             },
         }
         Ok(())
     }
 
-    fn place(&mut self, node: Node<'a>) {
+    fn add_node(&mut self, node: Node<'a>) {
         match self.open.last_mut() {
             Some(Open::Array(elements)) => elements.push(node),
             Some(Open::Object(members, key)) => members.push(Member { key: std::mem::take(key), value: node }),

@@ -44,8 +44,8 @@ pub(super) fn members(
         let given = Json::parse(raw.get()).map_err(|e| invalid(e, &at))?;
         // Facts are derived from the payload; given facts are checked and not kept.
         let mut ignored = Unknown::default();
-        let found = if name == "facts" { &mut ignored } else { &mut left };
-        found.compare(given.as_str(), there, &mut at.clone())?;
+        let target = if name == "facts" { &mut ignored } else { &mut left };
+        target.compare(given.as_str(), there, &mut at.clone())?;
     }
     if let Some(raw) = members.get("unknown_fields") {
         // Runlog printed this record. Its unknown members are kept.

@@ -35,8 +35,8 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
         |pointer: &str, message: String| warnings.push(Warning { pointer: format!("{at}{pointer}"), message });
     match &record.payload {
         Payload::RunLifecycle(run) => {
-            let known = [&RUN_STATUSES[..], &TERMINAL_STATUSES[..]].concat();
-            if !known.contains(&run.status.as_str()) {
+            let statuses = [&RUN_STATUSES[..], &TERMINAL_STATUSES[..]].concat();
+            if !statuses.contains(&run.status.as_str()) {
                 warn("/payload/status", unknown_value(&run.status, &RUN_STATUSES));
             }
         }

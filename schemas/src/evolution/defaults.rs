@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Returns the invalid defaults.
 pub(super) fn check(schema: &Schema) -> Vec<Incompatibility> {
-    let mut found = Vec::new();
+    let mut incompatibilities = Vec::new();
     for (name, named) in &schema.named {
         match &named.body {
             Body::Record(fields) => {
@@ -21,17 +21,21 @@ pub(super) fn check(schema: &Schema) -> Vec<Incompatibility> {
                     {
                         let reason =
                             format!("the default {default} is not a value of {}{}", first(&field.of), field.of);
-                        found.push(broken(Rule::Avro, &format!("{name}.{}", field.name), reason));
+                        incompatibilities.push(broken(Rule::Avro, &format!("{name}.{}", field.name), reason));
                     }
                 }
             }
             Body::Enum { symbols, default: Some(default) } if !symbols.contains(default) => {
-                found.push(broken(Rule::Avro, name, format!("the default {default:?} is not one of the symbols")));
+                incompatibilities.push(broken(
+                    Rule::Avro,
+                    name,
+                    format!("the default {default:?} is not one of the symbols"),
+                ));
             }
             _ => {}
         }
     }
-    found
+    incompatibilities
 }
 
 fn first(of: &Type) -> &'static str {
@@ -52,7 +56,7 @@ fn fits(schema: &Schema, of: &Type, value: &Value) -> bool {
         Type::Array(items) => value.as_array().is_some_and(|all| all.iter().all(|item| fits(schema, items, item))),
         Type::Map(values) => value.as_object().is_some_and(|all| all.values().all(|item| fits(schema, values, item))),
         Type::Union(branches) => branches.first().is_some_and(|branch| fits(schema, branch, value)),
-        Type::Named(name) => match schema.of(name).map(|named| &named.body) {
+        Type::Named(name) => match schema.find_type(name).map(|named| &named.body) {
             Some(Body::Enum { symbols, .. }) => {
                 value.as_str().is_some_and(|symbol| symbols.iter().any(|known| known == symbol))
             }

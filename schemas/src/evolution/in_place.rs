@@ -70,7 +70,7 @@ impl<'s> Walk<'s> {
     }
 
     fn named(&mut self, name: &'s str, path: &str) {
-        let (Some(old), Some(new)) = (self.old.of(name), self.new.of(name)) else { return };
+        let (Some(old), Some(new)) = (self.old.find_type(name), self.new.find_type(name)) else { return };
         match (&old.body, &new.body) {
             (Body::Record(from), Body::Record(to)) => self.fields(from, to, path),
             (Body::Enum { symbols: from, .. }, Body::Enum { symbols: to, .. }) => {
@@ -117,7 +117,7 @@ impl<'s> Walk<'s> {
 
     /// Checks the fields of the envelope at which hashes begin and end.
     fn envelope(&mut self) {
-        let fields = |schema: &'s Schema| match schema.of(JOURNAL_RECORD).map(|named| &named.body) {
+        let fields = |schema: &'s Schema| match schema.find_type(JOURNAL_RECORD).map(|named| &named.body) {
             Some(Body::Record(fields)) => fields.iter().map(|field| field.name.as_str()).collect(),
             _ => Vec::new(),
         };

@@ -84,7 +84,7 @@ impl Schema {
     }
 
     /// Returns the type with this name. The parser ensures that it exists.
-    pub(super) fn of(&self, name: &str) -> Option<&Named> {
+    pub(super) fn find_type(&self, name: &str) -> Option<&Named> {
         self.named.get(name)
     }
 }

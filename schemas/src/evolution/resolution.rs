@@ -14,11 +14,11 @@ use std::collections::{HashMap, HashSet};
 /// Returns the parts of `old` (the writer schema) that `new` (the reader schema) cannot read.
 pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     let mut resolver = Resolver { old, new, settled: HashMap::new(), open: Vec::new() };
-    let mut found = Vec::new();
+    let mut incompatibilities = Vec::new();
     if !resolver.matches(&old.root, &new.root).holds {
-        resolver.explain(&old.root, &new.root, &new.root.to_string(), &mut HashSet::new(), &mut found);
+        resolver.explain(&old.root, &new.root, &new.root.to_string(), &mut HashSet::new(), &mut incompatibilities);
     }
-    found
+    incompatibilities
 }
 
 /// A pair of named types: the writer's and the reader's.
@@ -98,7 +98,7 @@ impl<'s> Resolver<'s> {
     }
 
     fn bodies(&mut self, writer: &'s str, reader: &'s str) -> Answer {
-        let (Some(old), Some(new)) = (self.old.of(writer), self.new.of(reader)) else { return NO };
+        let (Some(old), Some(new)) = (self.old.find_type(writer), self.new.find_type(reader)) else { return NO };
         if !same_name(writer, reader, &new.aliases) {
             return NO;
         }
@@ -160,7 +160,7 @@ impl<'s> Resolver<'s> {
         told: &mut HashSet<Pair<'s>>,
         found: &mut Vec<Incompatibility>,
     ) {
-        let (Some(old), Some(new)) = (self.old.of(writer), self.new.of(reader)) else { return };
+        let (Some(old), Some(new)) = (self.old.find_type(writer), self.new.find_type(reader)) else { return };
         if !same_name(writer, reader, &new.aliases) {
             let reason = format!("{} {writer} was written, and {reader} is no name of it", old.body.what());
             return found.push(broken(Rule::Avro, path, reason));
@@ -184,7 +184,7 @@ impl<'s> Resolver<'s> {
     fn akin(&self, writer: &Type, branch: &Type) -> bool {
         match (writer, branch) {
             (Type::Named(from), Type::Named(to)) => {
-                self.new.of(to).is_some_and(|new| same_name(from, to, &new.aliases))
+                self.new.find_type(to).is_some_and(|new| same_name(from, to, &new.aliases))
             }
             (Type::Array(_), Type::Array(_)) | (Type::Map(_), Type::Map(_)) => true,
             (Type::Primitive(from, _), Type::Primitive(to, _)) => from == to,

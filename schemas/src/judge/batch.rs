@@ -9,7 +9,7 @@
 //! The caller calls [`open`] and judges the records one by one. If one is refused, the caller rolls all of them back
 //! and stores the head that [`refused`] returns.
 
-use super::{Head, Known, Reason, Verdict, View, in_epoch, known};
+use super::{Head, Known, Reason, Verdict, View, find_known, in_epoch};
 use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 
 /// The result of judging a batch as a whole, before its records.
@@ -24,7 +24,7 @@ pub enum Opened<'a> {
 /// Judges a batch as a whole: rules 1 to 4, then whether it is well formed.
 pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a>, V::Error> {
     let head = view.head()?;
-    let Known { id, same } = known(batch, view)?;
+    let Known { id, same } = find_known(batch, view)?;
     let records = batch.records();
     // 1. repeat
     if let Some(first) = same {

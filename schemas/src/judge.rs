@@ -385,7 +385,7 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         }
         PayloadType::CheckpointPrune => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
         _ => {
-            let Some(report) = StatusReport::of(record) else { return Ok(Ok(false)) };
+            let Some(report) = StatusReport::from_record(record) else { return Ok(Ok(false)) };
             let before = view.state(report.family, &report.key)?;
             Ok(report.judge(record, before.as_ref()))
         }
@@ -438,7 +438,7 @@ fn after_the_end(facts: &Facts) -> bool {
 /// Applies the changes of the head that every applied record makes.
 fn apply(record: &Envelope<'_>, head: &mut Head) {
     head.records += 1;
-    head.hash = head.hash.behind(&record.record_hash());
+    head.hash = head.hash.chain(&record.record_hash());
     if let Some(status) = record.facts.status.as_deref() {
         head.started |= record.facts.payload_type == PayloadType::RunLifecycle && status == "started";
         head.status = lifecycle::run_ends_as(&record.facts.payload_type, status).unwrap_or(head.status);

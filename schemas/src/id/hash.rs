@@ -50,7 +50,7 @@ impl ContentHash {
 impl RunHash {
     /// Returns the run hash after one more record: SHA-256(self ‖ the record's own hash).
     #[must_use]
-    pub fn behind(self, record: &Sha256) -> Self {
+    pub fn chain(self, record: &Sha256) -> Self {
         Self(self.0.chain(record))
     }
 
@@ -67,7 +67,7 @@ impl From<ContentHash> for PrevHash {
 }
 
 impl From<RunHash> for PrevHash {
-    fn from(behind_the_claim: RunHash) -> Self {
-        Self(behind_the_claim.0)
+    fn from(after_claim: RunHash) -> Self {
+        Self(after_claim.0)
     }
 }

@@ -38,7 +38,7 @@ symbols! {
 
 impl EffectKind {
     /// Returns the kind of effect of a family's open states.
-    pub fn of(family: Family) -> Option<Self> {
+    pub fn from_family(family: Family) -> Option<Self> {
         match family {
             Family::Effect => Some(Self::Effect),
             Family::Tool => Some(Self::Tool),
@@ -92,7 +92,7 @@ impl Family {
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];
 
     /// Returns the family of a payload type.
-    pub fn of(payload_type: PayloadType) -> Option<Self> {
+    pub fn from_payload_type(payload_type: PayloadType) -> Option<Self> {
         Some(match payload_type {
             PayloadType::EffectIntent | PayloadType::EffectResult | PayloadType::TerminalResult => Self::Effect,
             PayloadType::Tool => Self::Tool,
@@ -293,9 +293,9 @@ pub enum StateChange {
 
 impl StatusReport {
     /// Returns the state that a record reports, or `None` if its payload type has no lifecycle or its facts have no key or status.
-    pub fn of(record: &Envelope<'_>) -> Option<Self> {
+    pub fn from_record(record: &Envelope<'_>) -> Option<Self> {
         let facts = &record.facts;
-        let family = Family::of(*facts.payload_type.known()?)?;
+        let family = Family::from_payload_type(*facts.payload_type.known()?)?;
         let (key, status) = (facts.key.as_deref()?, facts.status.as_deref()?);
         // The key becomes part of row keys and answers, so it has the limits of a record id.
         RecordId::new(key).ok()?;
@@ -312,7 +312,7 @@ impl StatusReport {
     }
 
     /// Returns whether the status is one of the family's states.
-    pub fn known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.family.row(&self.status).is_some()
     }
 

@@ -190,7 +190,7 @@ impl Run {
     }
 
     fn step(&mut self, record: &Envelope<'_>) {
-        let Some(step) = lifecycle::StatusReport::of(record) else { return };
+        let Some(step) = lifecycle::StatusReport::from_record(record) else { return };
         let key = (step.family, step.key.clone());
         let before = self.states.get(&key);
         let ended = match step.change_from(before.map(|state| &state.status)) {
@@ -377,7 +377,7 @@ fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let framed = codec::encode(&record);
     run.take(&record);
     let bytes = Sha256::of(codec::unframe(&framed).unwrap().datum);
-    assert_eq!((run.head.hash, run.head.records), (before.behind(&bytes), records + 1));
+    assert_eq!((run.head.hash, run.head.records), (before.chain(&bytes), records + 1));
     run.take(&record);
     assert_eq!(run.head.records, records + 1);
 }

@@ -202,8 +202,10 @@ impl RunRows {
     /// Adds a record about an effect of the run-journal contract.
     fn apply_report(&mut self, entry: &Entry) {
         let Some(facts) = entry.envelope.as_ref().map(|envelope| &envelope.facts) else { return };
-        let Some(family) = facts.payload_type.known().copied().and_then(Family::of) else { return };
-        let (Some(kind), Some(key), Some(status)) = (EffectKind::of(family), &facts.key, &facts.status) else { return };
+        let Some(family) = facts.payload_type.known().copied().and_then(Family::from_payload_type) else { return };
+        let (Some(kind), Some(key), Some(status)) = (EffectKind::from_family(family), &facts.key, &facts.status) else {
+            return;
+        };
         let Ok(id) = RecordId::new(key.clone()) else { return };
         let report = StatusReport { family, key: key.clone(), status: OrOther::of(status) };
         let before = self.get(kind, &id).map(|effect| effect.status.clone());

@@ -159,7 +159,7 @@ pub(super) fn project_report<R: Rows>(
     content_hash: ContentHash,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let Some(kind) = EffectKind::of(step.family) else { return Ok(()) };
+    let Some(kind) = EffectKind::from_family(step.family) else { return Ok(()) };
     let Ok(id) = RecordId::new(step.key.as_str()) else { return Ok(()) };
     let (open, over) = (pending(record.run_id, kind, id), ended(record.run_id, kind, id));
     let before: Option<EffectRow> = match changes.get(&open)? {
@@ -186,7 +186,7 @@ pub(super) fn project_report<R: Rows>(
     }
     let row = match before {
         None if change == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
-        Some(mut row) if step.known() && changes.has(&open)? => {
+        Some(mut row) if step.is_known() && changes.has(&open)? => {
             row.start(record.writer_epoch, (at.offset, at.index));
             EffectRow {
                 status: if change == StateChange::Open { step.status.clone() } else { row.status },
@@ -244,7 +244,7 @@ pub(super) fn state<R: Rows>(
     id: &str,
     changes: &Changes<'_, R>,
 ) -> Result<Option<State>, store::Error> {
-    let (Some(kind), Ok(id)) = (EffectKind::of(family), RecordId::new(id)) else { return Ok(None) };
+    let (Some(kind), Ok(id)) = (EffectKind::from_family(family), RecordId::new(id)) else { return Ok(None) };
     if let Some(row) = changes.get::<EffectRow>(&pending(run_id, kind, id))? {
         return Ok(Some(row.state(false)));
     }
@@ -258,8 +258,8 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
         PayloadType::ToolCallCompleted => call(LifecycleStatus::Completed),
         PayloadType::ToolCallFailed => call(LifecycleStatus::Failed),
         _ => {
-            let step = StatusReport::of(&record)?;
-            let kind = EffectKind::of(step.family)?;
+            let step = StatusReport::from_record(&record)?;
+            let kind = EffectKind::from_family(step.family)?;
             let ends = step.change_from(None) == StateChange::Ended;
             let id = RecordId::new(step.key.clone()).ok()?;
             ends.then_some((kind, id, step.status))

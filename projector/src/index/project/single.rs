@@ -85,7 +85,7 @@ fn project_payload<R: Rows>(
         RecordKind::ConversationTurn => turns::project(record, at, changes),
         RecordKind::Retraction => facts::project_retraction(record, at, changes)?,
         _ if record.facts.payload_type == PayloadType::Recovery => markers::project(record, at, changes),
-        _ => match StatusReport::of(&record) {
+        _ => match StatusReport::from_record(&record) {
             Some(step) => project_report(record, &step, at, content_hash, changes)?,
             None => facts::project_repeat(record, at, changes)?,
         },

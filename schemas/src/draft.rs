@@ -189,7 +189,7 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     }
     let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
     let given = &record.body.facts;
-    let facts = Facts::of(payload).with_stated(payload, given.into());
+    let facts = Facts::from_payload(payload).with_stated(payload, given.into());
     let facts = if redacted { of_true_content(payload, facts, given) } else { facts };
     if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
@@ -230,7 +230,10 @@ fn kind_and_facts(
             }
             _ => None,
         };
-        return Ok((RecordKind::of(payload), Facts::of(payload).with_stated(payload, stated.unwrap_or_default())));
+        return Ok((
+            RecordKind::from_payload(payload),
+            Facts::from_payload(payload).with_stated(payload, stated.unwrap_or_default()),
+        ));
     };
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
     let facts: Facts = bounded::read(member("facts")).map_err(|e| invalid(e, "/facts"))?;

@@ -416,7 +416,7 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
     for span in &spans {
         bytes += match base {
             Some((id, _)) if span.from_base => view.message_bytes(id, span.from, span.count)?,
-            _ => span.of(own).iter().copied().map(u64::from).sum(),
+            _ => span.slice(own).iter().copied().map(u64::from).sum(),
         };
         if bytes > MESSAGE_BYTES_MAX {
             return Ok(false);

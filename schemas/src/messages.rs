@@ -33,8 +33,8 @@ pub struct MessageSpan {
 datum!(MessageSpan { from_base, from, count });
 
 impl MessageSpan {
-    /// Returns the part of `list` that this span refers to, or `None` if it exceeds the list.
-    pub fn of<'a, T>(&self, list: &'a [T]) -> &'a [T] {
+    /// Returns the part of `list` that this span refers to, or an empty slice if it exceeds the list.
+    pub fn slice<'a, T>(&self, list: &'a [T]) -> &'a [T] {
         let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         list.get(index(self.from)..index(self.from.saturating_add(self.count))).unwrap_or_default()
     }

@@ -249,14 +249,14 @@ impl Datum for JournalRecord {
 impl JournalRecord {
     /// Creates a record of a run with Runlog's defaults around `payload`. The caller must set its sequencing.
     pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
-        let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
+        let (kind, facts) = (RecordKind::from_payload(&payload), Facts::from_payload(&payload));
         let body = Body::new(Some(run_id), record_id, agent_id, kind, facts).with_keys_of(&payload);
         Self { place: Sequencing::default(), body, payload }
     }
 
     /// Like [`Self::new`], for a record about a partition.
     pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
-        let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
+        let (kind, facts) = (RecordKind::from_payload(&payload), Facts::from_payload(&payload));
         Self { place: Sequencing::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 

@@ -37,7 +37,7 @@ impl Redaction {
         })?;
         if sized {
             // The facts contain the sizes of the messages.
-            record.body.facts = Facts::of(&record.payload);
+            record.body.facts = Facts::from_payload(&record.payload);
         }
         self.envelope(record)?;
         if let Some(changed) = record.body.unknown_fields.as_deref().and_then(|kept| self.unknown(kept)) {

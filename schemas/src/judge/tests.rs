@@ -70,7 +70,7 @@ impl View for Run {
 
     fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Infallible> {
         let span = MessageSpan { from_base: true, from, count };
-        Ok(span.of(&self.checkpoints[checkpoint_id].0).iter().sum())
+        Ok(span.slice(&self.checkpoints[checkpoint_id].0).iter().sum())
     }
 }
 
@@ -168,7 +168,7 @@ impl Run {
                 let base = facts.base.as_ref().map_or(&[][..], |base| &self.checkpoints[base].0);
                 let own: Vec<u64> = facts.message_bytes.iter().copied().map(u64::from).collect();
                 let spans = messages::resolve(base.len() as u64, own.len() as u64, &facts.spans).unwrap();
-                let sizes = spans.iter().flat_map(|span| span.of(if span.from_base { base } else { &own })).copied();
+                let sizes = spans.iter().flat_map(|span| span.slice(if span.from_base { base } else { &own })).copied();
                 let sizes = sizes.collect();
                 self.checkpoints.insert(facts.checkpoint_id.clone().unwrap(), (sizes, false));
                 return;

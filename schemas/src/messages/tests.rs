@@ -10,7 +10,7 @@ fn texts(list: &[&str]) -> Vec<Json> {
 fn read(base: &[Json], change: &Change) -> Vec<Json> {
     let base = if change.on_base { base } else { &[] };
     let spans = resolve(base.len() as u64, change.messages.len() as u64, &change.spans).unwrap();
-    spans.iter().flat_map(|span| span.of(if span.from_base { base } else { &change.messages })).cloned().collect()
+    spans.iter().flat_map(|span| span.slice(if span.from_base { base } else { &change.messages })).cloned().collect()
 }
 
 fn base(from: u64, count: u64) -> MessageSpan {

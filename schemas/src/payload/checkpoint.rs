@@ -100,7 +100,7 @@ impl LoopCheckpoint {
     pub fn content_hash(&self) -> String {
         let own: Vec<Sha256> = self.messages.iter().map(messages::hash).collect();
         let spans = messages::resolve(0, own.len() as u64, &self.spans).unwrap_or_default();
-        self.hash_with(spans.iter().flat_map(|span| span.of(&own)))
+        self.hash_with(spans.iter().flat_map(|span| span.slice(&own)))
     }
 }
 

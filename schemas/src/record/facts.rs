@@ -316,7 +316,7 @@ impl Facts {
     }
 
     /// Derives the facts of a payload.
-    pub fn of(payload: &Payload) -> Self {
+    pub fn from_payload(payload: &Payload) -> Self {
         let mut facts = Self { payload_type: payload.payload_type().into(), ..Self::default() };
         match payload {
             Payload::RunLifecycle(p) => facts.status = Some(p.status.clone()),

@@ -26,7 +26,7 @@ symbols! {
 
 impl RecordKind {
     /// Returns the kind for a payload. It is `unrecognized` for a stored or encrypted payload, whose kind only the writer knows.
-    pub fn of(payload: &Payload) -> Self {
+    pub fn from_payload(payload: &Payload) -> Self {
         of_type(payload.payload_type()).unwrap_or(Self::Unrecognized)
     }
 

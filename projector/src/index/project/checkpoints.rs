@@ -104,7 +104,7 @@ fn make_list<R: Rows>(
         if span.from_base {
             maker.keep(&base, span.from, span.count)?;
         } else {
-            let bytes = span.of(&facts.message_bytes).iter().copied().map(u64::from).sum();
+            let bytes = span.slice(&facts.message_bytes).iter().copied().map(u64::from).sum();
             maker.add(store::checkpoints::Range { from: own_from + span.from, count: span.count, bytes });
         }
     }

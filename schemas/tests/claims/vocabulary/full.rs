@@ -144,7 +144,7 @@ impl sample::Choose for Fullest {
 
 fn record_of(record_id: &str, payload: Payload) -> JournalRecord {
     let record_id = record_id.parse().unwrap();
-    if RecordKind::of(&payload).of_partition() {
+    if RecordKind::from_payload(&payload).of_partition() {
         return JournalRecord::of_partition(record_id, "agent-1", payload);
     }
     JournalRecord::new(RunId::new("run-1").unwrap(), record_id, "agent-1", payload)

@@ -457,8 +457,8 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
             record.body.facts = Facts { payload_type: PayloadType::Message.into(), ..Facts::default() };
             record.body.record_kind = RecordKind::Message;
         } else {
-            record.body.facts = Facts::of(&payload);
-            record.body.record_kind = RecordKind::of(&payload);
+            record.body.facts = Facts::from_payload(&payload);
+            record.body.record_kind = RecordKind::from_payload(&payload);
         }
         record.body.run_id = if record.body.record_kind.of_partition() { OrEmpty::NONE } else { run_id.into() };
         record.payload = payload;

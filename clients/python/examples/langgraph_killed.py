@@ -1,6 +1,6 @@
-"""A LangGraph graph that is killed in the middle of a booking, and a second process that goes on.
+"""A LangGraph graph that is killed in the middle of a booking, and a second process that continues.
 
-`langgraph_killed.py` starts both and prints what they do. LangGraph runs a node again whose end it does not know; the gate
+`langgraph_killed.py` starts both and prints their steps. LangGraph runs a node again if it did not record the node's end; the gate
 inside the node then decides: the booking has a key, so it is made again under the same key, and the receiver sees that it
 is the same one. The node before it does not run again. No model and no network but the server's is needed.
 """

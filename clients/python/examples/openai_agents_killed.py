@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK that is killed in the middle of a tool call, and a second process that goes on. The
+"""An agent of the OpenAI Agents SDK that is killed in the middle of a tool call, and a second process that continues. The
 model is a script.
 
 The first tool has run and is answered from the journal. The second one was interrupted and has a key, so it runs again.
@@ -75,7 +75,7 @@ async def agent(trip: str) -> None:
     booking = Agent(name="booking", model=ScriptedModel(), tools=[find, book])
     async with runlog.connect(SERVER, agent="travel-agent") as rl, rl.run(f"session/{trip}") as run:
         session = RunlogSession(run)
-        # An interrupted turn goes on with what the session has of it.
+        # An interrupted turn continues with the messages of the session.
         question: Any = [] if await session.get_items() else "to London"
         result = await Runner.run(booking, question, session=session, run_config=RunConfig(tracing_disabled=True))
         print(result.final_output, len(await session.get_items()), flush=True)

@@ -1,7 +1,7 @@
-"""An agent of Pydantic AI that is killed in the middle of a tool call, and a second process that goes on. The model is a
+"""An agent of Pydantic AI that is killed in the middle of a tool call, and a second process that continues. The model is a
 script.
 
-The model is not asked again for what it has said, the first tool is answered from the journal, and the second one, which was
+A recorded response of the model is not requested again, the first tool is answered from the journal, and the second one, which was
 interrupted and has a key, runs again under that key.
 """
 

@@ -23,7 +23,7 @@ def ask(request: dict[str, object], *, loses_answer: bool = False):
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = json.loads(connection.makefile().readline())
     if loses_answer:
-        raise TimeoutError("the desk did not answer")  # it may have happened: nothing is recorded
+        raise TimeoutError("the desk did not answer")  # it may have happened: no result is recorded
     return answer["ok"]
 
 
@@ -37,7 +37,7 @@ def reconcile(rl: sync.Runlog, run_id: str) -> None:
     for effect in rl.undecided(run_id):
         booked = ask({"op": "of", "customer": effect.arguments["customer"]})
         why = f"the desk has {len(booked)} bookings of this customer"
-        # The process that booked has given up, and this program is the same process: nothing is about to book.
+        # The process that booked has given up, and this program is the same process: no booking is in flight.
         if booked:
             rl.decide(effect, "done", result=booked[0], who="reconcile.py", why=why, force=True)
         else:

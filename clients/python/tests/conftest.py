@@ -45,7 +45,7 @@ def command(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("journal"))
     yield running
-    # Of all that the tests appended, the indices have what the log says.
+    # After all tests the indices match the log.
     verified = command(running.url, "verify", "--json")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     running.stop()

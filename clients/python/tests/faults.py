@@ -11,7 +11,7 @@ from runlog.config import Config
 
 
 class Interrupted(BaseException):
-    """As a KeyboardInterrupt: nothing in the client may swallow it."""
+    """Interrupts like a KeyboardInterrupt: the client must not swallow it."""
 
 
 class SyncFaults:
@@ -81,4 +81,4 @@ def lost() -> None:
 
 
 def refused() -> None:
-    raise NoResponse("nobody listens", sent=False)
+    raise NoResponse("connection refused", sent=False)

@@ -35,7 +35,7 @@ THREAD: dict[str, Any] = {"configurable": {"thread_id": "t", "checkpoint_ns": ""
 
 
 def prose(nth: int, length: int) -> str:
-    """Made-up words, the same for the same number. They compress about as prose does: PostgreSQL compresses what it stores."""
+    """Made-up words, the same for the same number. They compress about as prose does: PostgreSQL compresses its values."""
     chosen = random.Random(nth)
     return " ".join(chosen.choices(WORDS, k=length // 4))[:length]
 
@@ -115,7 +115,7 @@ def main() -> None:
             versions["PostgreSQL"] = f"{version('langgraph-checkpoint-postgres')}, PostgreSQL {found}"
         savers: dict[str, list[dict[str, float]]] = {"Runlog": [], **{kind.name: [] for kind in kinds}}
         for nth in range(arguments.rounds):
-            # A journal that has nothing else in it, so that its bytes are those of the thread.
+            # A journal of this thread alone, so that the size of the journal is the size of the thread.
             journal = folder / f"journal-{nth}"
             journal.mkdir()
             server = Server(journal)

@@ -1,4 +1,4 @@
-"""Attempts of one effect: which errors end a call, which are retried, and what a time limit leaves."""
+"""Attempts of one effect: which errors end a call, which are retried, and the state after a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical JSON and fingerprints are those of the shared vectors."""
+"""Canonical JSON and fingerprints match the shared vectors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What README, pages and examples show runs as it is written."""
+"""The programs in README, pages and examples run as they are written."""
 
 from __future__ import annotations
 

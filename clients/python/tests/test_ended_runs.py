@@ -31,7 +31,7 @@ def records(url, run_id):
 
 
 def trip(run, made):
-    """The calls of an agent: without a key, with one, unique, and one that fails."""
+    """Makes a failing call, a call without a key, a call with a key and a unique call. Returns the last three results."""
 
     @runlog.tool
     def find(call, args):
@@ -66,7 +66,7 @@ def test_a_program_that_is_run_again_after_its_end_gets_what_is_recorded(url, ru
                 run.checkpoint(MESSAGES, {"trip": 1})
                 run.end("completed", "booked")
                 run.end("completed", "booked")
-                # The handle that ended the run, and one that came after it.
+                # On the handle that ended the run, then on handles that were opened after its end.
                 assert run.call("book", {}, lambda call: pytest.fail("ran"), key="k").recorded
                 assert run.call("pay", {"id": 7}, lambda call: pytest.fail("ran"), unique=True).recorded
             assert times == 0 or records(url, run_id) == before
@@ -154,7 +154,7 @@ def test_a_handle_that_never_read_its_recovery_begins_at_the_start_and_one_that_
         assert read.recovery.messages == MESSAGES and tick(read) == 3
         late = rl.open(run_id)
         assert (tick(late), late.recovery.messages, tick(late), tick(late)) == (1, MESSAGES, 3, 4)
-        # A program that goes on from the start keeps its place when it takes a checkpoint there.
+        # A program that continues from the start keeps its place when it takes a checkpoint there.
         start = rl.open(run_id)
         assert tick(start) == 1
         start.checkpoint([*MESSAGES, *MESSAGES])

@@ -1,4 +1,4 @@
-"""Whatever is interrupted, wherever: the same handle goes on, and each effect runs exactly once."""
+"""After an interruption at any point the same handle continues, and each effect runs exactly once."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_an_operation_that_is_interrupted_at_any_request_is_repeated_by_the_same
                         if faults.count >= at:
                             set_deadline(runlog, DEADLINE)
                 else:
-                    pytest.fail("the handle does not go on")
+                    pytest.fail("the handle does not continue")
             script.check()
-            # An intent that was given up would be left behind as pending.
+            # An intent that was given up would stay pending.
             found = runlog.recover(one_run)
             assert found.status == "completed" and found.pending == []
     assert recovered >= total // 2

@@ -14,10 +14,10 @@ def test_no_booking_is_made_twice_or_lost_whoever_is_killed(tmp_path, capsys):
     try:
         fleet.run()
         counted, differences = audit(fleet)
-        told = report(fleet, 0)
-        assert not differences, (told, differences)
-        assert fleet.counts["agents killed in mid-call"] >= 3 and fleet.counts["servers killed"] >= 1, told
-        assert counted["answers"] > 0 and counted["bookings in the ledger"] >= counted["runs"] // 2, told
+        summary = report(fleet, 0)
+        assert not differences, (summary, differences)
+        assert fleet.counts["agents killed in mid-call"] >= 3 and fleet.counts["servers killed"] >= 1, summary
+        assert counted["answers"] > 0 and counted["bookings in the ledger"] >= counted["runs"] // 2, summary
     finally:
         with capsys.disabled():
             print(f"\nseed {fleet.seed}: {fleet.killed} kills")

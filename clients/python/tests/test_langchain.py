@@ -34,7 +34,7 @@ class Scripted(BaseChatModel):
 
 
 async def test_a_tool_that_ended_is_not_called_again_if_its_message_was_not_stored(url, run_id):
-    """The graph is interrupted between the gate's answer and LangGraph's record of it, and goes on in the same process."""
+    """The graph is interrupted between the gate's answer and LangGraph's record of it, and continues in the same process."""
     booked = []
 
     async def book(seat: str) -> str:

@@ -1,4 +1,4 @@
-"""Who may write a thread, and what a saver stores."""
+"""Ownership of threads, and the records of a saver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class State(TypedDict):
 
 
 def chain(saver, *nodes):
-    """A graph that runs nodes one after the other; each returns what it adds to the log."""
+    """A graph that runs nodes one after the other; each returns its addition to the log."""
     graph = StateGraph(State)
     before = START
     for node in nodes:
@@ -95,7 +95,7 @@ async def test_a_superseded_saver_is_fenced_and_the_chain_does_not_fork(url, pre
         assert forks(await history(b, config)) == 0
         state = await chain(b, one, two).aget_state(config)
         assert state.values["log"] == ["old", "one", "new", "one", "two"] and state.next == ()
-        # A new loop of the old saver reads the thread, and goes on.
+        # A new loop of the old saver reads the thread and continues.
         await chain(a, one).ainvoke({"log": ["again"]}, config)
         assert (await chain(b, one).aget_state(config)).values["log"][-2:] == ["again", "one"]
         assert forks(await history(a, config)) == 0
@@ -383,7 +383,7 @@ async def test_the_server_copies_a_thread_into_a_new_one_and_the_saver_into_any_
         assert not [path for path in heard.paths if "/copies" in path]
         expected = await shown("t 1")
         assert len(expected) == 5 and await shown("new") == expected and (await shown("other"))[:4] == expected[:4]
-        # Either goes on, and a copy of a thread that was deleted has nothing of what was.
+        # A copy can continue, and a copy of a deleted thread lacks the deleted checkpoints.
         assert len(await history(saver, {"configurable": {"thread_id": "new"}})) == 5
         await saver.aput({"configurable": {"thread_id": "new", "checkpoint_ns": ""}}, with_id(9), {"step": 9}, {})
         assert [id for id, *_ in await shown("new")] == ["0009", "0004", "0003", "0002", "0001", "0000"]
@@ -442,8 +442,8 @@ def test_two_savers_that_take_turns_between_any_two_requests_make_one_chain(url,
     """The second saver reads the thread and puts a checkpoint, in whole, between two requests of the first one."""
     from faults import SyncFaults
 
-    def go_on(saver, place):
-        """What a loop does: it reads, and puts what it made of it, twice."""
+    def run_loop(saver, place):
+        """Runs two steps of a loop: reads the thread, and puts two checkpoints."""
         try:
             found = saver.get_tuple(place)
             stored = saver.put(found.config if found else place, empty_checkpoint(), {}, {})
@@ -460,17 +460,17 @@ def test_two_savers_that_take_turns_between_any_two_requests_make_one_chain(url,
         for at in range(1, 14):
             place = {"configurable": {"thread_id": f"t {at}", "checkpoint_ns": ""}}
             if owner != "nobody":
-                assert go_on(first if owner == "first" else second, place) == "done"
+                assert run_loop(first if owner == "first" else second, place) == "done"
 
             def take_over(place=place):
                 faults.at = None
-                outcomes.add(("second", go_on(second, place)))
+                outcomes.add(("second", run_loop(second, place)))
 
             faults.arm(at, True, take_over)
-            outcomes.add(("first", go_on(first, place)))
+            outcomes.add(("first", run_loop(first, place)))
             faults.at = None
             found = list(second.list(place))
             assert forks(found) == 0 and sum(c.parent_config is None for c in found) == 1, at
-            assert go_on(first, place) == go_on(second, place) == "done"
+            assert run_loop(first, place) == run_loop(second, place) == "done"
             assert forks(list(first.list(place))) == 0
     assert {("first", "done"), ("first", "fenced"), ("second", "done")} <= outcomes

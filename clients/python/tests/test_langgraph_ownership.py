@@ -1,8 +1,8 @@
 """Who owns a thread: the 15 clauses of `write_ownership`, which was proposed for LangGraph's conformance suite as
 langchain-ai/langgraph#8894. Each has its number there.
 
-A worker claims a thread and writes through what it gets. A worker that was superseded learns it from each of its writes, and
-none of them is stored. Reads go through a saver that claimed nothing.
+A worker claims a thread and writes through the saver that the claim returns. Each write of a superseded worker is refused and
+not stored. Reads go through a saver that claimed nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def superseded(saver):
 
 
 async def refused(write) -> None:
-    """The write raises what the suite knows a lost ownership by, without an import."""
+    """Expects the error that the suite recognises as lost ownership without importing its class."""
     with pytest.raises(Fenced) as error:
         await write
     assert error.value.is_stale_write_owner_error is True

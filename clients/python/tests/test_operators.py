@@ -106,7 +106,7 @@ async def test_an_async_program_lists_decides_and_follows(url):
         with pytest.raises(ReconcileRequired):
             await (await rl.open(run_id)).call("pay", {"sum": 1}, lambda _: 1 / 0)
         async for effect in rl.undecided(run_id):
-            await rl.decide(effect, "give_up", who="jo", why="nobody knows", force=True)
+            await rl.decide(effect, "give_up", who="jo", why="the outcome is unknown", force=True)
         assert (await rl.lookup(run_id, "pay", {"sum": 1}))["status"] == "failed"
         assert [run["run_id"] async for run in rl.runs(run_id)] == [run_id]
         async with aclosing(rl.tail(start="beginning", until_end=True)) as lines:

@@ -165,7 +165,7 @@ def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_her
 
 @pytest.mark.parametrize("reads_back", [True, False], ids=["one request", "two requests"])
 def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, run_id, reads_back, monkeypatch):
-    """Ids are random. Here they follow from what the process does, as those of other clients may."""
+    """This client's ids are random. Here they are derived from the calls, as the ids of other clients may be."""
     from runlog import Config
     from runlog._http import SyncHttp
     from runlog.sync import Runlog
@@ -311,11 +311,11 @@ def test_a_batch_is_applied_as_a_whole_or_not_at_all(url, run_id):
         shown = [json.loads(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.splitlines()]
         assert [line["record_id"] for line in shown if line["payload_type"] == "conversation_turn"] == ids
         assert len({line["position"]["offset"] for line in shown if line["record_id"] in ids}) == 1
-        # The numbers that it used are known: a checkpoint covers them, after that of the run's start.
+        # The handle knows the numbers of the batch: the checkpoint covers them and the number of the run's start.
         run.checkpoint([{"n": 1}])
         assert json.loads(command(url, "checkpoint", run_id, "--json").stdout)["covers_journal_seq"] == 4
         assert run.call("pay", {}, lambda call: 1).result == 1
-        message = {"type": "agent_message_sent", "message_id": "nobody knows it"}
+        message = {"type": "agent_message_sent", "message_id": "unknown"}
         with pytest.raises((Conflict, Invalid)):
             run.batch([said(3), {"type": "write_back_committed", "txn": 7, "at": "2026-11-22T02:00:01Z"}, message])
         assert "message 3" not in command(url, "show", run_id, "--json").stdout

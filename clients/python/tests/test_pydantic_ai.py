@@ -1,4 +1,4 @@
-"""An agent of Pydantic AI in a run: what it asked and did is not asked and done again."""
+"""An agent of Pydantic AI in a run: recorded requests to the model and recorded tool calls are not repeated."""
 
 from __future__ import annotations
 
@@ -463,6 +463,6 @@ async def test_an_approval_is_answered_by_the_next_process_although_no_checkpoin
             assert isinstance(again.output, DeferredToolRequests)
             said.append(await agent().run(message_history=again.all_messages(), deferred_tool_results=answer))
     assert [one.output for one in said] == ["charged"] * 3 and charged == [7]
-    # Of its messages, each result has its own as new: the answer to the approval, and what the model says of it.
+    # Each result has two new messages: the answer to the approval, and the response of the model.
     assert [len(one.new_messages()) for one in said] == [2, 2, 2]
     assert len({one.conversation_id for one in (asked, *said)}) == 1

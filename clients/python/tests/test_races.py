@@ -1,4 +1,4 @@
-"""Many processes, threads and tasks at once; and one that is stopped at each of its steps."""
+"""Many processes, threads and tasks at once; and a call that is stopped at each of its steps."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_call_that_is_stopped_at_any_command_of_the_core_happens_once(url, run
                 except Interrupted:
                     unsure = driver.stopped is Perform and after
                 except ReconcileRequired:
-                    # The effect ran, and what it returned was lost with the interruption.
+                    # The effect ran, and its result was lost with the interruption.
                     assert unsure and key is None
                     break
             if driver.stopped is None:

@@ -1,4 +1,4 @@
-"""A process that continues a run: what it reads, and what it may do before it made the recorded calls again."""
+"""A process that continues a run: which records it reads, and which calls it may make before the recorded ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_calls_in_another_order_and_calls_that_repeat_nothing_diverge_from_nothi
         run.call("charge", {"order": 8}, lambda call: "charged")
         run.checkpoint([{"role": "user", "content": "thanks"}])
     with sync.connect(url) as rl, rl.run(run_id) as run:
-        assert run.recovery.messages  # what the checkpoint covers is not asked for again
+        assert run.recovery.messages  # calls that the checkpoint covers need not be made again
         run.call("charge", {"order": 9}, lambda call: "charged")
 
 

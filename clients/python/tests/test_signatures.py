@@ -55,7 +55,7 @@ def test_a_tool_that_gets_another_parameter_with_a_default_makes_no_call_again(u
         with rl.run(run_id):
             assert charge_in(order={"id": 7}) == "charged"
             assert charge_in({"id": 7}, "USD") == "charged USD"
-            # Its arguments look like those of the call before.
+            # This order looks like the arguments of the previous call.
             assert charge_in({"order": {"id": 7}, "currency": "USD"}) == "charged EUR"
     assert arguments(url, run_id) == [
         {"id": 7},
@@ -119,7 +119,7 @@ async def test_an_effect_of_the_wrong_kind_is_refused_or_its_result_is_kept(url,
         return 1
 
     with sync.connect(url) as rl, rl.run(run_id) as run:
-        with pytest.raises(Usage, match="ship is an async function, the run is that of a plain connection"):
+        with pytest.raises(Usage, match="ship is an async function, but the run belongs to a plain connection"):
             ship(7)
         with pytest.raises(Usage, match="effect of ship is an async function"):
             run.call("ship", {}, ships)

@@ -33,7 +33,7 @@ journals.close()
 
 
 def run(*command: object, **settings: str) -> str:
-    """Its output. It knows nothing of this repository but what `settings` say."""
+    """Runs a command without this repository's environment, except `settings`. Returns its output."""
     environment = {name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR") if name in os.environ}
     ended = subprocess.run(
         [str(part) for part in command],
@@ -105,7 +105,7 @@ def test_the_environment_has_the_command_which_is_of_the_clients_version(fresh):
         ask = f"import importlib.metadata as found; print('runlog', found.version('{name}'))"
         versions.add(run(fresh / "python", "-c", ask))
     assert len(versions) == 1
-    # With the environment on the PATH, its program is the one that is found.
+    # With the environment on the PATH, the client finds the program of the environment.
     path = f"{fresh}:/usr/bin:/bin"
     assert run(fresh / "python", "-c", AGENT, PATH=path).split("\n")[1:4:2] == [str(fresh / "runlog"), "B-1009"]
 

@@ -1,4 +1,4 @@
-"""An airline that can be told to let its customer die, for the tests of `agent.py`."""
+"""An airline that kills its customer on request, for the tests of `agent.py`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytest_plugins = ["runlog.pytest_plugin"]
 
 
 class Airline:
-    """Books and takes payments. `deadly` names what kills the process that asks for it, after it was done."""
+    """Books and takes payments. A request named in `deadly` is served, and then kills the process that sent it."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -68,7 +68,7 @@ class Agents:
         self.environment = {**os.environ, "RUNLOG_SERVER": url, "AIRLINE": address}
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Its exit code, and what it printed."""
+        """Runs the agent. Returns its exit code, stdout and stderr."""
         program = [sys.executable, str(Path(__file__).with_name("agent.py")), *arguments]
         process = subprocess.Popen(
             program, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,7 +1,7 @@
 """The server's operations, request by request, with their retries (docs/protocol.md).
 
 A query is sent again after any transient failure. An append is sent again with the same record ids, so that its records
-are in the log once, whatever the outcome of the first try.
+are in the log once, even if the first try already appended them.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Api:
             answer = yield from self._answer(self.servers.request("POST", path + terms, left, body, **headers))
             outcomes = cast("list[Object]", [answer] if one else answer)
             if len(outcomes) != len(records) or any("outcome" not in outcome for outcome in outcomes):
-                raise Unavailable(f"the answer from {self.servers.current} does not tell what became of the records")
+                raise Unavailable(f"the answer from {self.servers.current} does not have an outcome for each record")
             return [{**outcome, **times} for outcome in outcomes]
 
         return (yield from self._tried(once, self.config.deadline))

@@ -4,7 +4,7 @@ import time
 
 
 def _since_boot() -> float:
-    """Seconds by a clock that nobody sets. On Linux it also runs while the machine is suspended."""
+    """Seconds of a monotonic clock. On Linux it also runs while the machine is suspended."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 

@@ -53,8 +53,8 @@ class Divergence:
         self._warned: set[str] = set()
 
     def expect(self, recovery: dict[str, Any], covered: int) -> None:
-        """Expects the calls that a recovery lists after its checkpoint. Calls that did not happen may be left out, and so may
-        pending ones that are safe to repeat without a key."""
+        """Expects the calls that a recovery lists after its checkpoint. The process may leave out calls that did not
+        happen, and pending calls that are safe to repeat without a key."""
         found = [call for call in recovery["completed"] if call["status"] != "failed"]
         found += [call for call in recovery["pending"] if call["class"] != "retry_safe" or call.get("idempotency_key")]
         for call in sorted(found, key=lambda call: call["journal_seq"]):

@@ -2,7 +2,7 @@
 
 returned                            ─▶ tool_call_completed, with the result, or with the marker that says why it is left out
 raised `Failed` or one of `failed_on` ─▶ tool_call_failed
-raised anything else                ─▶ unknown: nothing is recorded, and the call stays pending
+raised anything else                ─▶ unknown: no result is recorded, and the call stays pending
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class BaseRun:
 
     def step(self) -> AbstractContextManager[None]:
         """Counts as a call in flight: use `with run.step()` around calls whose answers enter the messages together.
-        A checkpoint inside the step, as an autosave, covers none of these calls."""
+        A checkpoint inside the step, as an autosave, does not cover these calls."""
         return self._session.recent.call()
 
     def uncovered_keys(self, tool: str) -> list[str]:

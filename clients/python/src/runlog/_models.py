@@ -179,7 +179,7 @@ def _sort(made: AbstractSet[Any], elements: list[Any]) -> list[Any]:
 
 
 def _parts(value: Any, members: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Finds the part of a value behind each member of its JSON, and whether a computed field made the member."""
+    """Yields the members of a value's JSON: the name, the part of the value, and whether a computed field made the member."""
     if is_pydantic(value):
         kind: Any = cast("Any", type(value))
         computed: dict[str, Any] = kind.model_computed_fields

@@ -116,7 +116,7 @@ class Replay:
                 self._keyless[call.fingerprint].append(call)
 
     def needs_covered(self, key: CallKey) -> bool:
-        """Whether a call may be one that the checkpoint covers: a key identifies its call forever, and a process may start
+        """Whether the checkpoint may cover a call: a key identifies its call forever, and a process may start
         at the run's beginning."""
         return self.lacks_covered and (key not in self._keyed if key is not None else not self.at_checkpoint)
 

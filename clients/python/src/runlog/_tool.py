@@ -1,6 +1,6 @@
 """`@runlog.tool`: a function whose calls go through the gate of a run.
 
-book("HAT136")        the run of the `with rl.run(…)` around, or else an error: nothing is called plainly by accident
+book("HAT136")        the run of the `with rl.run(…)` around, or else an error: no function is called plainly by accident
 book(run, "HAT136")   this run
 """
 
@@ -111,7 +111,7 @@ class _Tool(Generic[P, R]):
             raise outside(f"tool {self.name} was called")
         if run is not None and run.is_async is not self._is_async:
             here, there = ("an async", "a plain") if self._is_async else ("a plain", "an async")
-            raise Usage(f"{self.name} is {here} function, the run is that of {there} connection")
+            raise Usage(f"{self.name} is {here} function, but the run belongs to {there} connection")
         return run, bound
 
     def _key(self, bound: BoundArguments) -> str | None:
@@ -238,16 +238,16 @@ def tool(
       It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
     * `failed_on`: exceptions that mean that the effect did not happen, finally: a class, several classes, or a function of the
       exception. They are recorded and raised as `Failed`.
-    * `unknown_on`: exceptions among those that mean that it may have happened.
+    * `unknown_on`: exceptions that mean that the effect may have happened, although `failed_on` covers them.
     * `repeatable`: the effect may run any number of times, as in a tool that only reads. See `Run.call`.
     * `retry`: a `tenacity.Retrying` with a `stop`. It decides whether the effect runs again after an exception that means that it
       may have happened. The tool has a key, or is repeatable; each attempt is recorded before it runs.
     * `timeout`: the seconds after which an attempt of an async tool is cut. Its effect may have happened: `TimedOut` is an
-      `Unknown`, whatever `failed_on` names.
+      `Unknown`, even if `failed_on` covers it.
     * `plain_outside`: outside of a run call the function plainly. Nothing is recorded, and its `Call` has the attempt 0.
 
-    `Failed` is always such a failure. Any other exception means that the effect may have happened: nothing is recorded, and
-    the call stays pending.
+    `Failed` is always such a failure. Any other exception means that the effect may have happened: no result is recorded,
+    and the call stays pending.
     """
     decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside, retry, timeout))
     return decorator if function is None else decorator(function)

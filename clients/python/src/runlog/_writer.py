@@ -97,7 +97,7 @@ class Writer:
     def claim_after(self, epoch: int, only_if: str | None = None) -> Steps[None]:
         """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim.
 
-        With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run has another head by then,
+        With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run then has another head,
         and fences no other process. The server must have the feature `only_if`."""
         claim = yield from self._claim_of(epoch + 1)
         if only_if is None:

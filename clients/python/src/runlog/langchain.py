@@ -34,7 +34,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly. Default: all.
-    * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
+    * `repeatable`: the names of tools that may run any number of times, such as tools that only read. See `Run.call`.
     * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
     * * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type
       raises `TypeNotAllowed`. The call then has ended without its result: the same call raises `ResultNotRecorded`.

@@ -201,7 +201,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly, as are those with `metadata={"runlog": False}`.
-    * `repeatable`: the names of tools that may run any number of times, such as those that only read. See `Run.call`.
+    * `repeatable`: the names of tools that may run any number of times, such as tools that only read. See `Run.call`.
     * `failed_on`: exceptions of tools that mean that an effect did not happen, finally. Any other one means that it may
       have. `ModelRetry` and other answers to the model are results.
     * `plain_outside`: outside of a run let the agent run plainly, without a record. Default: raise `Usage`.

@@ -70,7 +70,7 @@ class Run(BaseRun):
         `Unavailable`, `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` describes
         the state of its result. `Failed` is the recorded failure of the effect."""
         if inspect.iscoroutinefunction(effect):
-            raise Usage(f"the effect of {tool} is an async function, the run is that of a plain connection")
+            raise Usage(f"the effect of {tool} is an async function, but the run belongs to a plain connection")
         return self._driver.drive(self._call(tool, args, effect, key, ends, unique, repeatable, retry))
 
     def turn(self, kind: str, content: object) -> None:

@@ -1,4 +1,4 @@
-"""An agent in Python: it opens its run, goes on where the run is, and works until the model wants nothing more."""
+"""An agent in Python: opens its run, continues from the run's last checkpoint, and works until the model calls no tool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .trips import Call, Trip
 DONE, RECONCILE, BROKEN, UNAVAILABLE = 0, 3, 4, 5
 
 
-async def live(url: str, port: int, trip: Trip, answers: Path) -> None:
-    """Takes the trip's run over, and lives until it ends. Every answer that it gets is a line in `answers`."""
+async def work(url: str, port: int, trip: Trip, answers: Path) -> None:
+    """Takes the trip's run over and works until it ends. Appends every answer that it gets to `answers`."""
     async with runlog.connect(url, agent="travel-agent") as rl, rl.run(trip.run_id) as run:
         if run.recovery.status != "open":
             return
@@ -58,7 +58,7 @@ async def _act(run: runlog.Run, port: int, trip: Trip, call: Call, answers: Path
 def main(url: str, port: int, trip: Trip, answers: Path) -> int:
     """The process's exit code."""
     try:
-        asyncio.run(live(url, port, trip, answers))
+        asyncio.run(work(url, port, trip, answers))
         return DONE
     except runlog.ReconcileRequired:
         return RECONCILE

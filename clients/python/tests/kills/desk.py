@@ -83,10 +83,10 @@ class Desk:
         self.port = int(self.address.rsplit(":", 1)[1])
 
     def of(self, customer: str) -> list[dict[str, Any]]:
-        """All bookings of a customer, once what its dead processes asked for is settled."""
+        """All bookings of a customer, once the requests of its dead processes are settled."""
         ends = time.monotonic() + WAIT
         while self._has_dead_customers():
-            assert time.monotonic() < ends, "the desk does not come to an end with its dead customers"
+            assert time.monotonic() < ends, "the desk does not settle the requests of dead processes"
             time.sleep(0.002)
         with socket.create_connection(("127.0.0.1", self.port), WAIT) as connection:
             connection.sendall(encode({"op": "of", "customer": customer}))

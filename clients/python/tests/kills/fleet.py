@@ -1,8 +1,8 @@
 """The driver: one loop, no threads, so that it can fork agents that cost no start of an interpreter.
 
-A slot has a trip, and one process after another that works on it. Some of them are killed while the desk holds a booking of
-theirs, the others at a random moment. What a dead process left pending without a key is decided as an operator would: by
-asking the desk.
+A slot has a trip, and one process after another that works on it. Some are killed while the desk holds their booking, the
+others at a random moment. A pending call without a key of a dead process is decided as an operator would decide it: by asking
+the desk.
 """
 
 from __future__ import annotations
@@ -180,11 +180,11 @@ class Slot:
         self.died_in: str | None = None
         """The language of the process that was killed last; `None` once that is settled."""
         self.pending: set[tuple[str, int]] = set()
-        """What was pending when the process began: requests, and how often they were attempted."""
+        """The pending requests when the process began, each with its number of attempts."""
 
 
 class Fleet:
-    """The fleet, and what it did."""
+    """Runs agents in slots, kills them and the server, and counts what happens."""
 
     def __init__(self, folder: Path, kills: int, seed: int, *, rust: float, slots: int = 4) -> None:
         self.folder, self.seed, self._kills, self._rust = folder, seed, kills, rust
@@ -205,7 +205,7 @@ class Fleet:
         return self._driver.drive(steps)
 
     def run(self) -> None:
-        """Kills as often as it is to, then lets the last runs end."""
+        """Kills `kills` times, then lets the last runs end."""
         while self._slots:
             self._look_after_server()
             for slot in list(self._slots):
@@ -264,7 +264,7 @@ class Fleet:
     def _start(self, slot: Slot) -> None:
         slot.stuck_at = time.monotonic() + STUCK_AFTER
         slot.dies_at = None
-        # A booking that is to be held is held, whichever process asks for it.
+        # A hold stays until the desk gets that booking, from any process of the trip.
         if slot.held is None and self.killed < self._kills:
             if self._random.random() < HELD:
                 moment = self._random.choice(("before_booking", "after_booking"))
@@ -346,7 +346,7 @@ class Fleet:
             self.counts[f"mid-call: {died_in} to {slot.process.language}"] += 1
 
     def _decide_all(self, trip: Trip, undecided: list[dict[str, Any]]) -> None:
-        """Decides until nothing is left. A result that was on its way when its process died may be faster."""
+        """Decides until no call is undecided. A result that was in flight when its process died may arrive first."""
         for _ in range(DECISIONS_MAX):
             for call in undecided:
                 self.counts[

@@ -1,9 +1,9 @@
-"""A LangGraph graph with tools and interrupts, killed at random, and its server; each thread must come to the same end.
+"""A LangGraph graph with tools and interrupts, killed at random, and its server; each thread must reach the same state.
 
     question ─▶ model ─▶ approve (an interrupt before bookings) ─▶ tools (through the gate) ─▶ model ─▶ … ─▶ answer
 
 `scripts/python.sh graph-kills 200` kills 200 times. A worker invokes the graph until its thread is done: with the question,
-with the approval, or with nothing, whatever the thread's state asks for. It is forked, killed, and forked again.
+with the approval, or with nothing, as the thread's state requires. It is forked, killed, and forked again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def work(url: str, thread: str, ledger: Path) -> None:
 
 
 async def final(url: str, thread: str) -> list[Any]:
-    """What the thread came to: all that its messages say, and that nothing is left to do."""
+    """The final state of a thread: its number of open tasks, and all its messages."""
     async with RunlogSaver.connect(url, prefix="chat/") as saver:
         state = await compiled(saver, Path(os.devnull)).aget_state({"configurable": {"thread_id": thread}})
         return [len(state.tasks), [message.model_dump() for message in state.values.get("messages", [])]]
@@ -132,7 +132,7 @@ def forked(url: str, thread: str, ledger: Path, complaints: Path) -> int:
         asyncio.run(work(url, thread, ledger))
         code = DONE
     except Fenced:
-        # What a dead worker sent has arrived after the thread was read.
+        # A write of a dead worker has arrived after the thread was read.
         code = FENCED
     except BaseException:
         with complaints.open("a") as file:
@@ -151,14 +151,14 @@ class Kills:
         self.differences: list[str] = []
 
     def run(self) -> None:
-        """Kills as often as it is to; the last thread ends in peace."""
+        """Kills `kills` times, then lets the last thread finish."""
         reference = self._thread("reference", False)
         while self.counts["workers killed"] + self.counts["servers killed"] < self._kills:
             self.counts["threads"] += 1
             thread = f"thread-{self.counts['threads']}"
-            came_to = self._thread(thread, True)
-            if came_to != reference:
-                self.differences.append(f"{thread} came to {came_to}, and not to what a thread in peace comes to")
+            state = self._thread(thread, True)
+            if state != reference:
+                self.differences.append(f"{thread} reached {state}, which differs from the undisturbed thread")
             effects = Counter(line["key"] for line in self._lines(thread))
             wanted = {f"effects/{thread}/{name}-{to}" for to in LEGS for name in ("find", "weather", "book")}
             if set(effects) != wanted:
@@ -220,5 +220,5 @@ if __name__ == "__main__":
             print(f"seed {kills.seed}, {time.monotonic() - begun:.0f} s")
             print("\n".join(f"{count:6}  {what}" for what, count in sorted(kills.counts.items())))
             kills.server.stop()
-    print("\n".join(kills.differences[:20]) or "each thread came to the same end, and each effect happened")
+    print("\n".join(kills.differences[:20]) or "each thread reached the same state, and each effect happened")
     raise SystemExit(bool(kills.differences))

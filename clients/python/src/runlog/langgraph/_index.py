@@ -1,6 +1,7 @@
 """The index of a thread: the newest checkpoint of each namespace. The state of each loop checkpoint carries it.
 
-The newest checkpoint is the last applied checkpoint, whatever its id: an id has the clock of the machine that made it.
+The newest checkpoint is the last applied checkpoint, even if another one has a higher id: an id contains the time of the
+machine that made it.
 """
 
 from __future__ import annotations

@@ -229,8 +229,8 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, thread by thread, in each the last one that was written first. Reads from the thread's end, and
-        loads the checkpoints that it yields. `before` leaves out checkpoints whose ids are not below that id."""
+        """Yields checkpoints thread by thread, in each thread from the last written to the first. Reads from the thread's
+        end, and loads the checkpoints that it yields. `before` leaves out checkpoints whose ids are not below that id."""
         left = limit
         for thread_id in self._drive(self._listed(config)):
             thread = self._thread(thread_id)

@@ -77,7 +77,7 @@ def put(
     target, checkpoint_id = Target.of(config), checkpoint["id"]
     refused = thread.refused.get((target.ns, target.checkpoint_id))
     if refused is None and target.checkpoint_id is not None and checkpoint_id < target.checkpoint_id:
-        refused = _behind(target, checkpoint_id, target.checkpoint_id)
+        refused = _clock_conflict(target, checkpoint_id, target.checkpoint_id)
     if refused is not None:
         # The loop may still put writes of this checkpoint, and its successor.
         raise thread.refuse((target.ns, checkpoint_id), refused).copy()
@@ -102,8 +102,8 @@ def put(
     return target.config(checkpoint_id)
 
 
-def _behind(target: Target, checkpoint_id: str, parent: str) -> Conflict:
-    """Makes the error for a checkpoint from a machine whose clock is behind."""
+def _clock_conflict(target: Target, checkpoint_id: str, parent: str) -> Conflict:
+    """Makes the error for a checkpoint whose id is below its parent's because this machine's clock is slow."""
     by = ""
     with suppress(ValueError):
         by = f" by at least {(UUID(hex=parent).time - UUID(hex=checkpoint_id).time) / UUID_TICKS:.3f} s"

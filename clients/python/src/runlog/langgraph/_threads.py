@@ -58,7 +58,7 @@ class Thread(Reader):
         self._early_writes: set[str] = set()
         """Namespaces in which writes came before their checkpoint: `_without_writes` does not have them."""
         self.refused: OrderedDict[Key, Conflict] = OrderedDict()
-        """Checkpoints that were not stored because the clock is behind. Their writes and successors get the same error."""
+        """Checkpoints that were refused because of their ids. Their writes and successors get the same error."""
         self._stale: set[Key] = set()
         """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
 

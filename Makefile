@@ -18,7 +18,7 @@ rocksdb: ## fetch RocksDB's own release for cargo to link; ROCKSDB=source compil
 	@scripts/rocksdb.sh
 
 .PHONY: build
-build: rocksdb ## install what compiling needs, compile a release build, leave it in ./bin
+build: rocksdb ## install the build dependencies, compile a release build into ./bin
 	@scripts/build.sh
 
 .PHONY: wheels
@@ -54,7 +54,7 @@ compile: rocksdb ## compile the tests and the command that they run
 	@scripts/test.sh compile
 
 .PHONY: test
-test: ## all tests, on a real Kafka too; what takes longer is in make nightly
+test: ## all tests, on a real Kafka too; longer ones are in make nightly
 	@scripts/setup.sh test
 	@scripts/rocksdb.sh
 	@scripts/test.sh all
@@ -91,7 +91,7 @@ nightly-artefacts: ## the release build tested, wheels, packages, compose, heavy
 	@scripts/nightly.sh artefacts
 
 .PHONY: from-nothing
-from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a new machine would see
+from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME, as on a new machine
 	@scripts/from-nothing.sh
 
 .PHONY: model
@@ -99,7 +99,7 @@ model: compile ## the product beside the independent model: SEEDS=1000000 on the
 	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --test model_agrees -- --nocapture
 
 .PHONY: sim
-sim: compile ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
+sim: compile ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and reported
 	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --test simulation -- --nocapture no_interleaving
 
 .PHONY: cuts
@@ -119,7 +119,7 @@ power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as ro
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)
 
 .PHONY: bench
-bench: kafka-image build ## the figures, beside what people would use instead: a report in target/bench; QUICK=1 for a short one, WITHOUT=streams,postgres leaves peers out
+bench: kafka-image build ## the figures, beside those of alternatives: a report in target/bench; QUICK=1 for a short one, WITHOUT=streams,postgres leaves peers out
 	@QUICK=$(QUICK) scripts/bench.sh run </dev/null
 
 .PHONY: bench-compare
@@ -131,11 +131,11 @@ soak: kafka-image build ## memory of a server that projects at full speed, MINUT
 	@scripts/bench.sh soak --minutes $(or $(MINUTES),60) $(if $(DATA),--data "$(DATA)") </dev/null
 
 .PHONY: checkpoints
-checkpoints: compile ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
+checkpoints: compile ## the cost of a checkpoint after every turn; RUNLOG_BENCH_TURNS is the most turns (5000)
 	@scripts/process.sh checkpoints
 
 .PHONY: instructions
-instructions: rocksdb ## count the instructions that a record takes in a release build, with valgrind
+instructions: rocksdb ## count the instructions per record in a release build, with valgrind
 	@scripts/setup.sh test
 	@cargo test --release --locked --test instructions -- --nocapture
 
@@ -144,7 +144,7 @@ kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT
 	@scripts/kafka.sh up
 
 .PHONY: kafka-down
-kafka-down: ## remove that broker and what it holds
+kafka-down: ## remove that broker and its data
 	@scripts/kafka.sh down
 
 .PHONY: up
@@ -164,13 +164,13 @@ compose-check: kafka-image build ## start them under another name, check who get
 	@python3 tests/python/compose.py
 
 .PHONY: fronts
-fronts: kafka-image build ## the recipes of docs/security.md: behind nginx (which it takes from Debian), in a container, probed as by Kubernetes
+fronts: kafka-image build ## the recipes of docs/security.md: behind nginx (Debian's package), in a container, probed as by Kubernetes
 	@scripts/setup.sh fronts
 	@deploy/runlog/build.sh
 	@python3 tests/python/fronts.py
 
 .PHONY: hostile
-hostile: build ## attacks on a server beside an honest client, each for ATTACK_SECONDS=15, then all at once: what the honest one notices
+hostile: build ## attacks on a server beside an honest client, each for ATTACK_SECONDS=15, then all at once: latency and failures of the honest client
 	@python3 tests/python/hostile.py $(or $(ATTACK_SECONDS),15)
 
 .PHONY: tls-cost
@@ -183,5 +183,5 @@ rotation: kafka-image build ## passwords, certificates and tokens change, and th
 	@python3 tests/python/rotation.py $(or $(CLIENTS),6)
 
 .PHONY: clean
-clean: ## remove ./bin and what is compiled
+clean: ## remove ./bin and the compiled files
 	@rm -rf bin "$(CARGO_TARGET_DIR)"

@@ -19,7 +19,7 @@ step() {
 
 if [ "${1:-}" = nightly ]; then
   step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
-  # A user of one port compiles nothing of the others.
+  # A user of one port does not compile the others.
   for port in agent-sdk-core bob-core codetether observability; do
     step cargo clippy --locked --package runlog-ports --features "$port" -- -D warnings
   done

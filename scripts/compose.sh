@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compose.sh up      starts the services of deploy/compose.yaml; what they trust each other by is made where it is missing
+# compose.sh up      starts the services of deploy/compose.yaml, and makes missing certificates and tokens
 # compose.sh renew   the same with new certificates
 # compose.sh down    stops them
 # RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS name other ones.
@@ -12,7 +12,7 @@ export RUNLOG_COMPOSE_PROJECT=${RUNLOG_COMPOSE_PROJECT:-runlog}
 export RUNLOG_SECRETS=${RUNLOG_SECRETS:-$top/deploy/secrets}
 url=https://127.0.0.1:${RUNLOG_PORT:-7070}
 
-# As a plug-in of the client, or the former program of its own.
+# Docker Compose is a plug-in of the client, or in older versions a program.
 if timeout 20 docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
 compose+=(--project-name "$RUNLOG_COMPOSE_PROJECT" --file "$top/deploy/compose.yaml")
 
@@ -33,8 +33,8 @@ give() {
       mv -f * .. && rmdir /secrets/.new' || die "the volume $volume was not filled"
 }
 
-# Where it answers, and what it takes to ask it.
-tell() {
+# Prints the addresses, and the settings that clients need.
+print_access() {
   say "Runlog answers at $url"
   say "  certificate authority   $RUNLOG_SECRETS/ca.pem"
   say "  token, for everything   $RUNLOG_SECRETS/token"
@@ -58,7 +58,7 @@ up() {
   timeout 300 "${compose[@]}" up -d </dev/null
   for ((i = 0; i < ready_seconds; i++)); do
     if ready; then
-      tell
+      print_access
       return
     fi
     sleep 1

@@ -14,5 +14,5 @@ if ! printed=$(timeout 600 docker build -q -t "$image" -f "$dockerfile" "$@" "$c
   die "docker build of $image failed: $printed"
 fi
 after=$(timeout 60 docker image inspect -f '{{.Id}}' "$image")
-# Without its name the former image would only take up the disk; one that a container runs from stays.
+# Removes the former image, which has no name now, unless a container uses it.
 if [ -n "$before" ] && [ "$before" != "$after" ]; then timeout 60 docker rmi "$before" >/dev/null 2>&1 || true; fi

@@ -15,7 +15,7 @@ tools=$cache/tools
 kafka_image_ours=runlog/kafka:4.3.0
 export RUNLOG_KAFKA_IMAGE=${RUNLOG_KAFKA_IMAGE:-$kafka_image_ours}
 
-# All messages go to stderr: stdout is for what a script reads.
+# All messages go to stderr: scripts read stdout.
 say() { echo "runlog: $*" >&2; }
 die() { say "$@"; exit 1; }
 has() { command -v "$1" >/dev/null; }

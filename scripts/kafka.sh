@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kafka.sh up     starts one broker for this machine; the last line on stdout is bootstrap=HOST:PORT
-# kafka.sh down   removes it, with what was written to it
+# kafka.sh down   removes it and its data
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -8,7 +8,7 @@ set -euo pipefail
 name=runlog-kafka
 ready_seconds=60
 
-# The address it was started with is the one that its clients are told.
+# Prints the address that the broker was started with, which it advertises to clients.
 bootstrap() { timeout 60 docker inspect -f '{{index .Config.Labels "org.runlog.bootstrap"}}' "$name" 2>/dev/null; }
 running() { [ "$(timeout 60 docker inspect -f '{{.State.Running}}' "$name" 2>/dev/null)" = true ]; }
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }

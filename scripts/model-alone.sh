@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The model in tests/model is independent: it has nothing of Runlog, neither as a crate nor as a file.
+# Checks that the model in tests/model is independent: it contains no crate and no file of Runlog.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -9,8 +9,8 @@ crates=$(cargo tree --locked --package runlog-model --all-features --edges all -
 ours=$(awk '/^runlog/ && $1 != "runlog-model" { print $1 }' <<<"$crates" | sort -u)
 [ -z "$ours" ] || die "tests/model depends on" $ours
 
-# A file of another crate would come in by its path.
+# A file of another crate would be included by its path.
 if grep -rnE '#\[path|include(_str|_bytes)?!' tests/model --include='*.rs'; then
-  die "tests/model takes in other files"
+  die "tests/model includes other files"
 fi
-say "tests/model depends on nothing of Runlog"
+say "tests/model does not depend on Runlog"

@@ -49,7 +49,7 @@ scripts/rocksdb.sh
 case $part in
   model)
     step 30 compile scripts/test.sh compile
-    # Ten times what the gate had when it counted seeds, and the coverage of rules and kills that only a count can show.
+    # Runs fixed numbers of seeds: only a count shows the coverage of rules and kills.
     RUNLOG_SEEDS=10000 step 10 rules bash -c "tests 'binary(model_rules)'"
     RUNLOG_LOOKS=1 RUNLOG_SEEDS=100000 RUNLOG_DISK_SEEDS=3000 RUNLOG_BULK_SEEDS=300 \
       step 40 model bash -c "tests 'binary(model_agrees) | test(/^bulk_build::/)'"

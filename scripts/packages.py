@@ -41,7 +41,7 @@ def faults(name, version):
 found = json.loads(cargo("metadata", "--no-deps", "--offline", "--format-version=1"))["packages"]
 packages = [(package["name"], package["version"]) for package in found if package["publish"] is None]
 flags = [] if sys.argv[1:] == ["verify"] else ["--no-verify"]
-# The tree may have changes: what is packaged is what is there.
+# Packages the working tree, with its uncommitted changes.
 cargo("package", "--quiet", "--offline", "--allow-dirty", *flags, *(f"--package={name}" for name, _ in packages))
 lacking = [fault for name, version in packages for fault in faults(name, version)]
 print("\n".join(lacking or [f"{len(packages)} crates packaged: {' '.join(name for name, _ in packages)}"]))

@@ -2,10 +2,10 @@
 # Prepares RocksDB for cargo. RocksDB's own release on Maven Central (org.rocksdb:rocksdbjni) holds a shared library that
 # exports the whole C API; linking it saves ten minutes of C++. After this script, plain cargo commands use it too.
 #   .cargo/rocksdb/VERSION/librocksdb.so.VERSION   the library of the release, unchanged
-#   .cargo/rocksdb/VERSION/librocksdb.so           what the linker reads: the names rocksdb_* of that library and nothing else.
+#   .cargo/rocksdb/VERSION/librocksdb.so           for the linker: only the names rocksdb_* of that library.
 #       The library also exports its own zlib, LZ4 and ZSTD. A linker that saw them would bind librdkafka's calls to them.
-#   .cargo/rocksdb.toml                            tells cargo the folder; .cargo/config.toml includes it
-# ROCKSDB=source compiles RocksDB instead; so does a machine without Maven or one that the release has no library for.
+#   .cargo/rocksdb.toml                            names the folder for cargo; .cargo/config.toml includes it
+# ROCKSDB=source compiles RocksDB instead, as does a machine without Maven or without a library in the release.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# secrets.sh [renew]   makes what the services of deploy/compose.yaml need to trust each other, in deploy/secrets/
+# secrets.sh [renew]   makes the certificates and the token of the services of deploy/compose.yaml, in deploy/secrets/
 #
-# An authority, a certificate for each side, and a token. What is there stays as long as it is valid for another month;
-# `renew` makes the certificates anew. A new authority is made only where the old one would end before what it signs.
+# An authority, a certificate for each side, and a token. Files that are valid for another month stay; `renew`
+# replaces the certificates. Replaces the authority only if it would expire before the certificates that it signs.
 # The authority's key never leaves that folder. RUNLOG_CERTIFICATE_DAYS is how long certificates are valid.
-# The last line on stdout is what was made: `certificates` or `nothing`.
+# The last line on stdout says whether it made certificates: `certificates` or `nothing`.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"

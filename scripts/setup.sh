@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian and Ubuntu, and nothing else: with everything there it needs no network.
-#   setup.sh build     what compiling needs
-#   setup.sh test      and what the tests on a real Kafka need
+# Installs missing packages on Debian and Ubuntu. If no package is missing, it needs no network.
+#   setup.sh build     the build dependencies
+#   setup.sh test      and the dependencies of the tests on a real Kafka
 #   setup.sh compose   and Docker Compose
 #   setup.sh fronts    and nginx
 #   setup.sh postgres  and PostgreSQL, for the benchmarks
@@ -81,7 +81,7 @@ check_rust() {
 install_missing() {
   local become=()
   if [ "$(id -u)" -ne 0 ]; then
-    # Without a terminal nobody can type a password: sudo then works without one or not at all.
+    # sudo cannot ask for a password without a terminal: it then works without one or not at all.
     if has sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
       become=(sudo)
     else

@@ -30,7 +30,7 @@ without=()
 ours=
 if [ -z "${RUNLOG_BROKERS:-}" ]; then
   if scripts/docker.sh && deploy/kafka/build.sh; then
-    # One of our own is taken down again, one that was there stays.
+    # Removes the broker afterwards only if this script started it.
     [ -n "$(docker ps -q -f name='^runlog-kafka$')" ] || ours=yes
     RUNLOG_BROKERS=$(scripts/kafka.sh up | sed -n 's/^bootstrap=//p')
     export RUNLOG_BROKERS
@@ -42,6 +42,6 @@ fi
 finish() { if [ -n "$ours" ]; then scripts/kafka.sh down; fi; }
 trap finish EXIT
 
-# As most hosts have it, then with every way to a journal.
+# With the features of most hosts, then with every way to a journal.
 "${cargo[@]}" build --locked --manifest-path "$manifest" --lib </dev/null
 "${cargo[@]}" test --locked --manifest-path "$manifest" --all-features -- "${without[@]}" </dev/null

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # test.sh all [ARGUMENT...]       runs the tests of the gate with cargo-nextest, then the doctests
 # test.sh fast [ARGUMENT...]      leaves out tests that need Docker, other languages or root
-# test.sh nightly [ARGUMENT...]   runs the tests of the gate and those that only the nightly run has
+# test.sh nightly [ARGUMENT...]   runs the tests of the gate and the nightly tests
 # test.sh compile                 compiles the tests and the command that they run, and nothing else
 # Arguments are nextest's: `scripts/test.sh all -E 'test(takeover)'`. Groups and time limits: .config/nextest.toml.
-# RUNLOG_BIN names the command under test; by default it is the one that is compiled with the tests.
+# RUNLOG_BIN names the command under test; by default the command that is compiled with the tests.
 # The last line is `N passed, N failed`.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -31,11 +31,10 @@ export RUNLOG_SAMPLES
 # Errors of tests say what failed; a backtrace of each hides it.
 export RUST_LIB_BACKTRACE=${RUST_LIB_BACKTRACE:-0}
 
-# Tests start programs by these names. A program that an earlier build left must not stand in for one that this build
-# does not make.
+# Tests start programs by these names. Removes the programs of earlier builds, which this build may not replace.
 find "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/debug/examples" -maxdepth 1 -type f -executable ! -name '*-????????????????' -delete 2>/dev/null || true
-# Of the examples only those that tests run: to compile one takes as long as to compile a test program. Not in the first
-# command, which would make tests of them.
+# Compiles only the examples that tests run: an example takes as long to compile as a test program. Needs a second command,
+# because the first would compile the examples as tests.
 examples=(--example agent_sdk_core --example bob_core --example codetether --example observability --example quickstart)
 if ! {
   timeout --foreground --kill-after=20 5400 cargo nextest run --locked --tests --no-run </dev/null \

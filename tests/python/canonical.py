@@ -40,7 +40,7 @@ def double(text):
         return Literal("0")
     sign, digits, exponent = re.fullmatch(r"(-?)([0-9.]+)(?:e([+-][0-9]+))?", repr(value)).groups()
     whole, _, fraction = digits.partition(".")
-    point = len(whole) + int(exponent or 0)  # where the decimal point stands, counted from the first digit
+    point = len(whole) + int(exponent or 0)  # position of the decimal point, from the first digit
     digits = whole + fraction
     point -= len(digits) - len(digits.lstrip("0"))
     digits = digits.strip("0")
@@ -98,8 +98,8 @@ def write(value, depth=1):
 
 
 def answer(vector):
-    """What the rules make of the vector's input, in the vector's own fields. Where a refusal points to is left to the
-    Rust test."""
+    """Applies the rules to the vector's input. Returns the vector's fields without the place of a refusal, which the Rust
+    test checks."""
     try:
         canonical = write(parse(vector["input"]))
     except Refused as refused:

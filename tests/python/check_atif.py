@@ -1,6 +1,6 @@
 """Validates trajectories by the models of the `atif` package: check_atif.py FILE...
 
-Prints a line of JSON for each file: what the models read.
+Prints a line of JSON for each file: a summary of the parsed trajectory.
 """
 
 import json
@@ -14,7 +14,7 @@ for name in sys.argv[1:]:
     calls = [call for step in trajectory.steps for call in step.tool_calls or []]
     results = [result for step in trajectory.steps if step.observation for result in step.observation.results]
     answered = {result.source_call_id: result.content for result in results if result.source_call_id}
-    told = {
+    summary = {
         "version": trajectory.schema_version,
         "run": trajectory.trajectory_id,
         "agent": trajectory.agent.name,
@@ -23,4 +23,4 @@ for name in sys.argv[1:]:
         "calls": [[call.function_name, call.arguments, answered.get(call.tool_call_id)] for call in calls],
         "results": len(results),
     }
-    print(json.dumps(told))
+    print(json.dumps(summary))

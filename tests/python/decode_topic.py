@@ -1,10 +1,10 @@
-"""Decodes every record of a topic with nothing of Runlog's but the schema files, one for each version.
+"""Decodes every record of a topic with the schema files alone, one for each version.
 
     decode_topic.py BOOTSTRAP TOPIC v1.avsc v2.avsc
 
-Prints one JSON object per record, in offset order per partition. Ends with 1 at the first record that is not what the
-schema says: another framing or fingerprint, a datum that does not decode, bytes left over, or a datum that is encoded
-to other bytes again.
+Prints one JSON object per record, in offset order per partition. Exits 1 at the first record that does not match its
+schema: another framing or fingerprint, a datum that does not decode, bytes after the datum, or a datum whose encoding
+differs from its bytes.
 """
 
 import io
@@ -35,7 +35,7 @@ def messages(bootstrap, topic):
         while offset + 1 < end:
             message = consumer.poll(PATIENCE_SECONDS)
             if message is None or message.error():
-                sys.exit(f"partition {partition} gave nothing behind offset {offset}: {message and message.error()}")
+                sys.exit(f"partition {partition} has no message after offset {offset}: {message and message.error()}")
             offset = message.offset()
             yield message
     consumer.close()
@@ -46,7 +46,7 @@ def main(bootstrap, topic, *schema_files):
     for name in schema_files:
         with open(name, encoding="utf-8") as file:
             raw = json.load(file)
-        # As it stands on the wire: the Rabin fingerprint, little-endian.
+        # The wire has the Rabin fingerprint, little-endian.
         rabin = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
         schemas[b"\xc3\x01" + rabin] = parse_schema(raw)
     for message in messages(bootstrap, topic):
@@ -57,11 +57,11 @@ def main(bootstrap, topic, *schema_files):
         source = io.BytesIO(value[10:])
         record = schemaless_reader(source, schema, None, return_record_name=True)
         if source.read():
-            sys.exit(f"{place} has bytes behind its datum")
+            sys.exit(f"{place} has bytes after its datum")
         again = io.BytesIO()
         schemaless_writer(again, schema, record)
         if again.getvalue() != value[10:]:
-            sys.exit(f"{place} is encoded to other bytes again")
+            sys.exit(f"{place} is encoded to other bytes than the record has")
         name, payload = record["payload"]
         print(json.dumps({
             "partition": message.partition(),

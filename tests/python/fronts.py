@@ -122,7 +122,7 @@ async def through_nginx(nginx, server, trust, token):
         (await ask("GET", "/v1/runs", headers=[f"Origin: https://{HOST}"]))[0],
     ]
     assert found == [200, 401, 421, 403, 200], found
-    claim("behind nginx, tokens, hosts and origins are checked as they are without it")
+    claim("with nginx, tokens, hosts and origins are checked as without it")
 
     status, body = await ask("POST", "/v1/runs/large/records", turn("large", "large", "x" * (20 << 20)))
     assert status == 200, body[:300]
@@ -154,7 +154,7 @@ async def through_nginx(nginx, server, trust, token):
     alone = await latencies(server.port, None, token, "localhost", "alone")
     behind = await latencies(nginx.port, trust, token, HOST, "behind")
     for what, before, after in zip(("appends", "reads"), alone, behind):
-        claim(f"{ROUNDS} {what}: without nginx {figures(before)}; behind it {figures(after)}")
+        claim(f"{ROUNDS} {what}: without nginx {figures(before)}; with it {figures(after)}")
 
 
 def behind_nginx(folder, secrets, token):

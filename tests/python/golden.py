@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Decodes each FILE (single-object encoding) with SCHEMA alone and prints one line of JSON: a record is an object with its
-full name under "", an enum its symbol, bytes and fixed are hexadecimal, and a union is what it holds. A sibling of
+full name under "", an enum its symbol, bytes and fixed are hexadecimal, and a union the value of its branch. A sibling of
 tests/java/Golden.java, whose lines must be the same.
 
     tests/python/golden.py SCHEMA FILE...

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Attacks a server beside an honest client, and tells what the honest one notices.
+"""Attacks a server beside an honest client, and measures the latency and failures of the honest client.
 
     tests/python/hostile.py [SECONDS [ATTACK...]]
 
-SECONDS is how long each attack lasts (15); ATTACK names some of them. bin/runlog, or what RUNLOG_BIN names, serves a local log with TLS
+SECONDS is how long each attack lasts (15); ATTACK names some of them. bin/runlog, or RUNLOG_BIN, serves a local log with TLS
 and tokens. Attackers have a token for runs of their own and, where an attack needs it, one of an auditor; they run at a low
 priority, since elsewhere they have a machine of their own. The honest client appends, looks a call up and appends 1 MiB
 all the time, over a connection that it keeps and over a new one in turn; it repeats what is refused as overloaded.
@@ -27,7 +27,7 @@ import time
 
 from journal import Connection, Server, create_token, make_secrets, percentile, turn
 
-# What is claimed: seconds, KiB.
+# The claim: seconds, KiB.
 APPEND_MAX, RSS_MAX = 1.0, 1 << 20
 # An attack that takes more is ended, and a server that does so at once ends itself, for the sake of this machine: KiB.
 RSS_STOP, RSS_END = 4 << 20, 8 << 20
@@ -157,13 +157,13 @@ async def claim_bodies(target):
 
 
 async def unread(target, number, path):
-    """Asks, and reads nothing of the answer."""
+    """Sends a request and does not read the answer."""
 
     async def each(_):
         connection = await target.open()
         connection.writer.transport.pause_reading()
         await connection.send("GET", path)
-        # A connection that is not read does not tell that it was closed, unless something is written.
+        # Without reads, only a write detects that the connection was closed.
         while True:
             await asyncio.sleep(1)
             connection.writer.write(b"\r\n")
@@ -259,7 +259,7 @@ def attacker(attack, port, token, auditor, seconds, pipe):
     os.nice(10)
     counts = collections.Counter()
     target = Target(port, token, auditor, time.monotonic() + seconds, counts)
-    # Connections that are dropped on purpose, and no exception of a task that nobody awaits any more.
+    # Ignores exceptions of tasks that are no longer awaited: the attacks drop connections on purpose.
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
     try:
@@ -339,7 +339,7 @@ class Honest:
 
 
 def measure(server, honest, names, tokens, seconds):
-    """A row of the table: what the honest client and the server show for so long, beside these attacks."""
+    """Measures the honest client and the server for `seconds` during these attacks. Returns a row of the table."""
     offset = honest.since(0)[1]
     pipes = []
     for name in names:

@@ -34,7 +34,7 @@ def free_port():
 
 
 def make_secrets(folder):
-    """An authority, certificates and a token, as those of `make up`."""
+    """Makes an authority, certificates and a token, as `make up` does."""
     run(TOP / "scripts/secrets.sh", RUNLOG_SECRETS=str(folder))
 
 

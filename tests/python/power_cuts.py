@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Cuts the power under an index in the middle of projecting, and asks `runlog verify` what the index is worth then.
+"""Cuts the power under an index in the middle of projecting, then checks the index with `runlog verify`.
 
     tests/python/power_cuts.py RUNLOG SAMPLES [ROUNDS]
 
 RUNLOG is the command, SAMPLES the folder of recorded runs, ROUNDS how often (20). Root only, on Linux with mkfs.ext4.
 
-The index is on ext4 in a file, by way of a loop device. The file has what the file system handed to its disk, and nothing of
-what was still in memory: a copy of it is what a power cut leaves. Half of the cuts are made while a table is being written.
+The index is on ext4 in a file, by way of a loop device. The file contains the writes that reached the disk, without the
+writes that were still in memory: a copy of it is the disk after a power cut. Half of the cuts are made while a table is being written.
 
-Prints a line a round: the offset that was applied, the one that the index is at after the cut, and whether it is right there
-and after it has caught up. Exits 0 where the index was right each time, and at least half of the cuts took some of what was
-applied and left some; otherwise 1. While it runs, the system writes nothing back by itself.
+Prints a line a round: the applied offset, the offset of the index after the cut, and whether the index is right there and
+after it has caught up. Exits 0 if the index was right each time, and at least half of the cuts lost a part of the applied
+records and kept a part; otherwise 1. While it runs, the system writes nothing back by itself.
 """
 
 import itertools
@@ -60,7 +60,7 @@ class Server:
 
 
     def verified(self):
-        """Whether the index is what the log says, up to where the index is."""
+        """Whether the index equals the log up to the offset of the index."""
         verified = self.ask("verify")
         try:
             return json.loads(verified.stdout)["equal"]
@@ -85,7 +85,7 @@ class Disk:
         before, until = set(self.at.rglob("[0-9]*.sst")), time.monotonic() + TABLE_MAX
         while set(self.at.rglob("[0-9]*.sst")) <= before:
             if time.monotonic() > until:
-                sys.exit("nothing is flushed")
+                sys.exit(f"the index flushed no table within {TABLE_MAX} s")
             time.sleep(0.0005)
 
     def close(self):
@@ -117,7 +117,7 @@ def on(disk, data):
 
 
 def cut(runlog, samples, folder, in_a_flush):
-    """What was applied, what is left of it, and whether the index is right."""
+    """Cuts the power once. Returns the offset before the cut, the offset after it, and whether the index is right."""
     image, copy, data = folder / "image", folder / "copy", folder / "data"
     shutil.rmtree(data, ignore_errors=True)
     for path in (image, copy):
@@ -175,7 +175,7 @@ def main():
     finally:
         WRITE_BACK.write_text(write_back)
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{rounds} cuts, {partly} took a part of what was applied, {wrong} left a wrong index")
+    print(f"{rounds} cuts, {partly} lost a part of the applied records, {wrong} left a wrong index")
     sys.exit(1 if wrong or partly * 2 < rounds else 0)
 
 

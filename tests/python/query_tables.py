@@ -19,9 +19,9 @@ def rows(query: str) -> list[list[object]]:
     return [list(row) for row in duckdb.sql(query).fetchall()]
 
 
-told = {
+result = {
     "counts": {table: rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables},
-    # Of each run: what its records say by themselves, and what its row says.
+    # Each run: the values of its row beside the values computed from its records.
     "runs": rows("""
         SELECT run_id, r.status, r.records, count(*), max(c.journal_seq) + 1 = any_value(r.next_journal_seq), any_value(r.hash)
         FROM runs r JOIN records c USING (run_id)
@@ -41,4 +41,4 @@ told = {
     "hidden": rows("SELECT record_id, hidden, payload FROM records WHERE hidden IS NOT NULL ORDER BY record_id"),
     "checkpoints": rows("SELECT run_id, count(*), sum(own_messages)::BIGINT FROM checkpoints GROUP BY run_id ORDER BY run_id"),
 }
-print(json.dumps(told, default=str))
+print(json.dumps(result, default=str))

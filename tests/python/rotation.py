@@ -136,7 +136,7 @@ class Clients:
             failed = [task for task in load if task.done()]
             if failed:
                 await failed[0]
-            assert time.monotonic() - begun < RECORD_WAIT, f"{what}: the load does not go on"
+            assert time.monotonic() - begun < RECORD_WAIT, f"{what}: the load does not continue"
             await asyncio.sleep(0.05)
         refused = ", ".join(f"{why}: {count}" for why, count in sorted(self.refused.items(), key=str)) or "nothing"
         print(f"{what:74}{made:7.1f}{self.count() - before:9}{self.longest:10.2f}    {refused}", flush=True)

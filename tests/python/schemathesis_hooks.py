@@ -1,19 +1,19 @@
-"""What schemathesis cannot know of a journal, and what it must not wait for."""
+"""Adapts the requests and checks of schemathesis to rules that a schema cannot express, and shortens its waits."""
 
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import schemathesis
 
-# How long the server may wait, milliseconds: most positions that are asked for nothing will ever be at.
+# How long the server may wait, milliseconds: the log never reaches most of the requested positions.
 DEADLINE = 100
 
-# The journal's partitions: of those that are asked for, most would be none.
+# The journal's partitions: most of the requested ones would not exist.
 PARTITIONS = 4
 PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 
-# Refusals of requests that are as their schema says, by their words. No schema can say that a cursor comes from the page
-# before, that a position is in the log, which one of several parameters is needed, or what schemas/avsc says of payloads.
+# Messages of refused requests that match their schema. No schema can say that a cursor comes from the page
+# before, that a position is in the log, which one of several parameters is needed, or which payloads schemas/avsc allows.
 UNSAID = re.compile(
     "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor is of another list|not a cursor of this list"
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
@@ -22,7 +22,7 @@ UNSAID = re.compile(
     "|return=ack does not go with|also= goes with|is asked for by a position or a record_id|events are found by"
     # `date-time` has years before 1970, too.
     "|is not a time of RFC 3339 from 1970 on|is not a payload type"
-    # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
+    # JSON Schema accepts 1.0 as an integer; the server does not.
     "|invalid type: floating point `-?[0-9.e+]+`, expected u(32|64)"
     "|^record [0-9]+: |^the record: |append the record whole"
 )
@@ -43,11 +43,11 @@ def before_call(context, case, kwargs):
         if place:
             query[name] = f"{place[1]}{int(place[2]) % PARTITIONS}:{place[3]}"
             query.setdefault("deadline_ms", DEADLINE)
-    # No more than has to be is said for a request: what is right beside what is wrong makes schemathesis doubt that it is.
+    # Changes only deadlines that are too long: a valid value beside an invalid one makes schemathesis doubt a refusal.
     asked = str(query.get("deadline_ms", ""))
     if asked.isdigit() and DEADLINE < int(asked) < 1 << 64:
         query["deadline_ms"] = DEADLINE
-    # Without it the stream ends with the server.
+    # Without `until_end` the stream stays open until the server ends.
     if case.path.endswith(("/tail", "/changes")) and str(query.get("until_end", False)).lower() == "false":
         query["until_end"] = "true"
 
@@ -58,7 +58,7 @@ def filter_failure(context, failure, case, response):
     if name == "RejectedPositiveData":
         return not UNSAID.search(response.json().get("detail", ""))
     if name == "AcceptedNegativeData" and "in query - violates `additionalProperties`" in failure.message:
-        # A parameter that there is not, with a value that leaves nothing of it in the URL.
+        # An unknown parameter whose value adds no text to the URL.
         return not set(parse_qs(urlsplit(response.request.url).query, keep_blank_values=True)) <= declared(case)
     return True
 

@@ -217,7 +217,7 @@ def test_a_call_that_is_stopped_at_any_command_of_the_core_happens_once(url, run
             else:
                 assert len(effects) == 1 and answer == "paid", (at, driver.stopped, effects)
                 assert rl.recover(run.id).pending == []
-    assert set(kinds) == {"Acquire", "Request", "Perform"} and kinds["Request"] >= 4, kinds
+    assert set(kinds) == {"Acquire", "Request", "Perform"} and kinds["Request"] >= 3, kinds
 
 
 class Cancelling:

@@ -256,7 +256,7 @@ impl Ledger {
                 && let Payload::EffectResolution(resolution) = &landed.record.payload
             {
                 // It may have been refused until now.
-                self.resolved(resolution.request_record_id.as_str());
+                self.close_call(resolution.request_record_id.as_str());
                 self.results_of_decision(resolution);
             }
         }

@@ -51,11 +51,15 @@ pub(super) enum What {
 impl History {
     /// Whether a further start is permitted; otherwise when the permission ended, if there was one.
     fn is_cleared(&self) -> Result<(), Option<u64>> {
-        self.known.iter().fold(Err(None), |cleared, known| match known.what {
-            What::NotDone { .. } => Ok(()),
-            What::Starts(_) | What::Evidence(..) if cleared.is_ok() => Err(Some(known.millis)),
-            _ => cleared,
-        })
+        let mut cleared = Err(None);
+        for known in &self.known {
+            match known.what {
+                What::NotDone { .. } => cleared = Ok(()),
+                What::Starts(_) | What::Evidence(..) if cleared.is_ok() => cleared = Err(Some(known.millis)),
+                _ => {}
+            }
+        }
+        cleared
     }
 
     /// The epoch of the last start.

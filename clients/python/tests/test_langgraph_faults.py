@@ -208,6 +208,25 @@ def test_of_two_workers_on_a_thread_one_continues_whatever_the_moment(url, prefi
 # Prefixes
 
 
+def test_no_other_write_of_a_refused_loop_fences_the_worker_that_continues(url, prefix):
+    run = f"{prefix}t"
+    with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        first = a.put(PLACE, with_id(1), {}, {})
+        read = b.get_tuple(PLACE).config
+        second = a.put(first, with_id(2), {}, {})
+        # A loop puts writes of a checkpoint while it puts the checkpoint. They may come first.
+        child = {"configurable": {**read["configurable"], "checkpoint_id": with_id(3)["id"]}}
+        for _ in range(2):
+            with pytest.raises(Fenced):
+                b.put_writes(child, [("log", "x")], "task")
+            with pytest.raises(Fenced):
+                b.put(read, with_id(3), {}, {})
+        assert epoch_of(url, run) == 1
+        a.put(second, with_id(4), {}, {})
+        assert b.put(b.get_tuple(PLACE).config, with_id(5), {}, {})
+        assert epoch_of(url, run) == 2
+
+
 def test_savers_whose_prefixes_overlap_do_not_share_threads(url, prefix):
     with (
         RunlogSaver.connect(url, prefix=f"{prefix}a:") as short,

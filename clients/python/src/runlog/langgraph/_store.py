@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.types import ERROR
 from .._api import Object
 from .._json import Json
 from .._wire import Steps
-from ..errors import Action, Conflict, Invalid
+from ..errors import Action, Conflict, Fenced, Invalid
 from ._index import FAMILY, ForeignThread, Head, Index, Marker, RemovedContent
 from ._pieces import Draft, Known, dump, load, values_of
 from ._reader import PAGE_MIN
@@ -93,7 +93,11 @@ def put(
     }
     yield from thread.acquire()
     try:
-        writer = yield from thread.ready((target.ns, target.checkpoint_id))
+        try:
+            writer = yield from thread.ready((target.ns, target.checkpoint_id))
+        except Fenced as error:
+            thread.refuse((target.ns, checkpoint_id), error)
+            raise
         pieces = draft.pieces(thread.base(target.ns))
         following = yield from thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry)
         thread.pieces.put(thread.run_id, target.ns, draft.known(following))
@@ -133,7 +137,7 @@ def put_writes(
     ]
     yield from thread.acquire()
     try:
-        writer = yield from thread.ready((target.ns, target.checkpoint_id))
+        writer = yield from thread.ready((target.ns, target.checkpoint_id), for_writes=True)
         content: Mapping[str, Json] = {"task": task_id, "path": task_path, "writes": found}
         yield from thread.put_writes(writer, target.ns, target.checkpoint_id, content)
     finally:

@@ -23,7 +23,7 @@ from .._records import Record, digest, new_id
 from .._session import Releasable
 from .._wire import Acquire, Steps
 from .._writer import Writer
-from ..errors import ClaimLost, Conflict, Fenced, Internal, TooLarge, Unavailable
+from ..errors import ClaimLost, Conflict, Error, Fenced, Internal, TooLarge, Unavailable
 from ._index import FAMILY, Head, Index, Key, Marker, RemovedContent
 from ._pieces import KnownPieces
 from ._reader import LOG, Reader, namespace_entry, thread_entry
@@ -57,10 +57,12 @@ class Thread(Reader):
         """The checkpoints of `_written` that have no writes of tasks."""
         self._early_writes: set[str] = set()
         """Namespaces in which writes came before their checkpoint: `_without_writes` does not have them."""
-        self.refused: OrderedDict[Key, Conflict] = OrderedDict()
-        """Checkpoints that were refused because of their ids. Their writes and successors get the same error."""
+        self.refused: OrderedDict[Key, Error] = OrderedDict()
+        """Checkpoints that were not stored. Their writes and successors get the same error."""
         self._stale: set[Key] = set()
         """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
+        self._refused_claims: set[Key] = set()
+        """Checkpoints whose loop was refused a claim, until they are read again."""
 
     def acquire(self) -> Steps[None]:
         """Waits for earlier operations of this object on the thread, in their order. The caller releases the lock."""
@@ -82,6 +84,7 @@ class Thread(Reader):
         if writer is not None and writer.over is None and head.epoch < writer.epoch:
             return  # an answer older than the claim
         self.notice_claim(head)
+        self._refused_claims.discard(key)
         if latest:
             self._stale.discard(key)
         if key not in self._stale:
@@ -96,7 +99,7 @@ class Thread(Reader):
         """Allows a loop to begin the thread, unless another writer begins it first."""
         self._note_seen(key, (0, 1))
 
-    def refuse(self, key: Key, error: Conflict) -> Conflict:
+    def refuse(self, key: Key, error: Error) -> Error:
         """Notes a checkpoint that is not stored."""
         self.refused[key] = error
         if len(self.refused) > SEEN_MAX:
@@ -147,8 +150,9 @@ class Thread(Reader):
 
     # Writing
 
-    def ready(self, parent: Key | None, *, lost: bool = False) -> Steps[Writer]:
-        """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since.
+    def ready(self, parent: Key | None, *, lost: bool = False, for_writes: bool = False) -> Steps[Writer]:
+        """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since. A loop puts
+        writes (`for_writes`) while the checkpoint that they belong to is still being put: the last read of the namespace counts.
 
         A loop that another one supersedes gets `Fenced`, and claims nothing: the other one continues. `None` as parent takes
         the run over in any case, also if its content is `lost`. The lock is held."""
@@ -167,7 +171,10 @@ class Thread(Reader):
         claiming = self._claiming
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
             if parent is not None and head is not None:
-                self._check_read(parent, head, superseded=writer is not None)
+                seen = self._seen.get(parent)
+                if seen is None and for_writes:
+                    seen = max((version for (ns, _), version in self._seen.items() if ns == parent[0]), default=None)
+                self._check_read(parent, head, seen, superseded=writer is not None)
             claiming = self._claiming = claiming or Writer(self.api, self.run_id)
             only_if = None
             if parent is not None and "only_if" in (yield from self.api.features()):
@@ -178,6 +185,8 @@ class Thread(Reader):
                 if isinstance(error, Conflict) and only_if is None:
                     raise
                 self._claiming = None
+                if parent is not None:
+                    self._refused_claims.add(parent)
                 raise self._fenced() from error
         claiming.records.base64 = takes_base64
         claimed, self._claiming = claiming, None
@@ -223,13 +232,15 @@ class Thread(Reader):
         except Conflict:
             pass  # a refused record has no effect, and its caller got an error
 
-    def _check_read(self, parent: Key, head: Head, *, superseded: bool) -> None:
+    def _check_read(self, parent: Key, head: Head, seen: tuple[int, int] | None, *, superseded: bool) -> None:
+        if parent in self._refused_claims:
+            # The loop that read it ends. Its other writes must not fence the worker that continues.
+            raise self._fenced()
         if parent in self._stale:
             # The loop gets this error once. Another loop that reads the checkpoint may continue from it.
             self._stale.discard(parent)
             self._seen.pop(parent, None)
             raise self._fenced()
-        seen = self._seen.get(parent)
         # A claim or a checkpoint of another writer came after the read.
         if seen != head.version and (superseded or seen is not None):
             raise self._fenced()

@@ -76,10 +76,10 @@ async def test_tasks_that_call_in_another_order_are_warned_and_go_on(url, run_id
 
     async with runlog.connect(url) as rl:
         async with rl.run(run_id) as run:
-            await run.call("find", {"to": "CDG"}, effect)
+            await run.call("look up", {"to": "CDG"}, effect)
         async with rl.run(run_id) as run:
             # Each in a task of its own, one after the other: gathered, the second could ask before the first is new.
-            found = [await asyncio.create_task(run.call("find", {"to": to}, effect)) for to in ("LHR", "CDG")]
+            found = [await asyncio.create_task(run.call("look up", {"to": to}, effect)) for to in ("LHR", "CDG")]
             assert [answer.recorded for answer in found] == [False, True]
     assert "call" in caplog.text and "not asked for yet" in caplog.text
 

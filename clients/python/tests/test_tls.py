@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import os
+import socket
 import ssl
 import threading
 from urllib.parse import urlsplit
@@ -28,8 +30,23 @@ class Proxy(http.server.ThreadingHTTPServer):
         authority.issue_cert("127.0.0.1").configure_cert(context)
         authority.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.context = context
         self.url = f"https://127.0.0.1:{self.server_port}"
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        accepted, address = super().get_request()
+        connection = self.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
+        try:
+            connection.do_handshake()
+        except OSError:
+            # Closing with unread bytes would reset the connection, and the client would lose the alert.
+            with connection, contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+                connection.settimeout(1)
+                while connection.recv(4096):
+                    pass
+            raise
+        return connection, address
 
     def handle_error(self, request, client_address) -> None:
         """A client that is not trusted is no news."""

@@ -3,7 +3,11 @@
 use super::{metrics::HandshakeFailures, tls::Tls, unauthenticated_connections::Eviction};
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
-use std::{io, pin::Pin, time::Duration};
+use std::{
+    io,
+    pin::{Pin, pin},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
@@ -55,8 +59,10 @@ pub(super) async fn shake(
     eviction: &mut Eviction,
     failures: &HandshakeFailures,
 ) -> Option<TlsStream<Limited>> {
+    // Dropped last: a client that sees its connection closed finds the failure counted.
+    let mut accepting = pin!(accept(stream, tls));
     let accepted = tokio::select! {
-        accepted = timeout(HANDSHAKE_WAIT, accept(stream, tls)) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
+        accepted = timeout(HANDSHAKE_WAIT, accepting.as_mut()) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
         () = eviction.evicted() => Err((Failure::CrowdedOut, None)),
     };
     match accepted {

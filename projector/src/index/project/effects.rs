@@ -19,26 +19,31 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 
-/// Projects a request, an attempt, a result or a decision. `call` is the call that a request created.
+/// Projects a request, an attempt, a result or a decision. `call` is the call that a request created. `is_committed`: the run's last
+/// claim has a commitment.
 pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
+    is_committed: bool,
     call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if let Some(call) = call {
-        return project_request(record, at, content_hash, call, changes);
+        let row = EffectRow {
+            fingerprint: Some(call.fingerprint),
+            occurrence: call.occurrence,
+            has_committed_start: is_committed && record.facts.observed != Some(true),
+            ..new_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
+        };
+        changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
+        return count_undecided(record.run_id, None, row.undecided_since(), changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
-        project_answer(
-            record,
-            (id, at),
-            EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row },
-            changes,
-        )?;
+        let row = EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row };
+        project_answer(record, (id, at), row, is_committed, changes)?;
     }
     Ok(())
 }
@@ -48,6 +53,7 @@ fn project_answer<R: Rows>(
     record: RunRecord<'_, '_>,
     (id, at): (RecordId<&str>, RecordContext<'_>),
     mut row: EffectRow,
+    is_committed: bool,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let before = row.undecided_since();
@@ -67,7 +73,7 @@ fn project_answer<R: Rows>(
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
             row.start(record.writer_epoch, (at.offset, at.index));
-            row.has_committed_start = has_commitment(record.run_id, changes)?;
+            row.has_committed_start = is_committed;
             None
         }
         (PayloadType::EffectResolution, "not_done") => {
@@ -88,28 +94,6 @@ fn project_answer<R: Rows>(
         None => changes.put(key, &row),
     }
     count_undecided(record.run_id, before, after, changes)
-}
-
-fn project_request<R: Rows>(
-    record: RunRecord<'_, '_>,
-    at: RecordContext<'_>,
-    content_hash: ContentHash,
-    call: CallRow,
-    changes: &mut Changes<'_, R>,
-) -> Result<(), store::Error> {
-    let row = EffectRow {
-        fingerprint: Some(call.fingerprint),
-        occurrence: call.occurrence,
-        has_committed_start: record.facts.observed != Some(true) && has_commitment(record.run_id, changes)?,
-        ..new_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
-    };
-    changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
-    count_undecided(record.run_id, None, row.undecided_since(), changes)
-}
-
-/// Whether the run's last claim has a commitment.
-fn has_commitment<R: Rows>(run_id: RunId<&str>, changes: &Changes<'_, R>) -> Result<bool, store::Error> {
-    Ok(changes.get::<RunRow>(&runs::key(run_id))?.is_some_and(|row| row.head.commitment.is_some()))
 }
 
 /// An effect that begins with `record`.

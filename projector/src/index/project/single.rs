@@ -38,6 +38,7 @@ pub(super) fn project_verdict<R: Rows>(
 ) -> Result<Effect, store::Error> {
     match verdict {
         Verdict::Applied { head, no_op } => {
+            let is_committed = head.commitment.is_some();
             runs::project(record, at, head, changes)?;
             let content_hash = records::project(record, at, changes);
             contents::project(record, at, changes);
@@ -45,7 +46,7 @@ pub(super) fn project_verdict<R: Rows>(
             if no_op {
                 facts::project_repeat(record, at, changes)?;
             } else {
-                project_payload(record, at, content_hash, call, changes)?;
+                project_payload(record, at, content_hash, is_committed, call, changes)?;
             }
             Ok(Effect::Applied)
         }
@@ -70,13 +71,14 @@ fn project_payload<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
+    is_committed: bool,
     call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
             let new_call = tool_calls::project(record, at, call, changes)?;
-            effects::project(record, at, content_hash, new_call, changes)?;
+            effects::project(record, at, content_hash, is_committed, new_call, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::project(record, at, changes);
             }

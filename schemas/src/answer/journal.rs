@@ -60,6 +60,14 @@ symbols! {
     }
 }
 
+impl Feature {
+    /// Returns whether a server has the feature only if it writes records with a basis, which needs schema version
+    /// [`BASIS_SINCE`](crate::schema::BASIS_SINCE).
+    pub fn needs_basis(self) -> bool {
+        matches!(self, Self::Bases | Self::Commitments)
+    }
+}
+
 /// The data of a journal for clients and producers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

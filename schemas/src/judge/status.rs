@@ -25,4 +25,21 @@ impl Reason {
     pub fn may_be_resent(self) -> bool {
         matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
     }
+
+    /// Returns whether a result that is refused for this reason is evidence while its effect is pending.
+    pub fn is_evidence(self) -> bool {
+        matches!(self, Self::Fenced | Self::Ended | Self::NotStartedHere)
+    }
+
+    /// Returns whether the journal needs no other record of a result that is refused alone for this reason: the result is
+    /// evidence, or its effect has ended. `Transition` is no evidence, because in a batch another record may be at fault.
+    pub fn settles_result(self) -> bool {
+        self.is_evidence() || self == Self::Transition
+    }
+
+    /// Returns whether a result that is refused for this reason is kept if it contradicts the end of its effect. `Conflict`
+    /// is neither evidence nor settles a result, because the result's id finds another record.
+    pub fn keeps_contradictions(self) -> bool {
+        self.settles_result() || self == Self::Conflict
+    }
 }

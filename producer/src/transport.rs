@@ -132,7 +132,7 @@ impl Transport {
             #[cfg(feature = "kafka")]
             Backend::Kafka(kafka) => kafka.http.has(Feature::Bases),
             #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.writes_basis(),
+            Backend::Local(local) => local.has(Feature::Bases),
         }
     }
 
@@ -143,7 +143,7 @@ impl Transport {
             #[cfg(feature = "kafka")]
             Backend::Kafka(kafka) => kafka.http.has(Feature::Commitments),
             #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.writes_basis(),
+            Backend::Local(local) => local.has(Feature::Commitments),
         }
     }
 

@@ -432,14 +432,7 @@ async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
         schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
         schema_ids,
         payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
-        features: Feature::ALL
-            .iter()
-            .copied()
-            .filter(|feature| {
-                app.0.shared.config.writes_basis() || !matches!(feature, Feature::Bases | Feature::Commitments)
-            })
-            .map(OrOther::from)
-            .collect(),
+        features: Feature::ALL.iter().copied().filter(|feature| app.0.has(*feature)).map(OrOther::from).collect(),
     })
 }
 

@@ -414,6 +414,11 @@ impl PayloadType {
     pub fn hides(self) -> bool {
         matches!(self, Self::Encrypted | Self::StoredPayload)
     }
+
+    /// Returns whether a payload of this type is the result of a tool call.
+    pub fn is_call_result(self) -> bool {
+        matches!(self, Self::ToolCallCompleted | Self::ToolCallFailed)
+    }
 }
 
 impl<'de> Deserialize<'de> for Payload {

@@ -20,7 +20,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Recovery},
     id::{JournalSeq, RecordId},
     judge::{RunStatus, lifecycle},
-    payload::{EffectResolution, Payload, PayloadType},
+    payload::{EffectResolution, Payload},
     record::JournalRecord,
 };
 
@@ -279,7 +279,7 @@ fn was_not_decided(error: &Error) -> bool {
 
 /// Whether a record is the result of an effect.
 fn is_result(record: &JournalRecord) -> bool {
-    matches!(record.body.facts.payload_type.known(), Some(PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed))
+    record.body.facts.payload_type.known().is_some_and(|known| known.is_call_result())
 }
 
 /// The status with which a record, or a record of a batch, ends its run.

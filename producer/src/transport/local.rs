@@ -15,7 +15,7 @@ use runlog_projector::{
     open,
 };
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    answer::{Checkpoint, ErrorKind, Feature, Lines, Lookup, Position, ReadBack, Recovery, Run},
     headers,
     id::{JournalSeq, PartitionId, RecordId, RunId},
 };
@@ -45,8 +45,8 @@ impl Local {
         Self { projector, deadline }
     }
 
-    pub(crate) fn writes_basis(&self) -> bool {
-        self.projector.writes_basis()
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.projector.has(feature)
     }
 
     pub(crate) fn content(&self) -> Option<&Store> {

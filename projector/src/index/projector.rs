@@ -18,7 +18,7 @@ use crate::index::{
 };
 use runlog_log::{Bounds, Log};
 use runlog_schemas::{
-    answer::{ErrorKind, Position},
+    answer::{ErrorKind, Feature, Position},
     datum::Sha256,
     id::{Offset, PartitionId, RunId},
     partition::partition_of,
@@ -191,9 +191,9 @@ impl Projector {
         &self.shared.journal
     }
 
-    /// Whether records may contain a basis, which needs schema version 3.
-    pub fn writes_basis(&self) -> bool {
-        self.shared.config.writes_basis()
+    /// Whether clients may use a feature: not every schema version that is written can express all.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.shared.config.writes_basis() || !feature.needs_basis()
     }
 
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another

@@ -1,7 +1,7 @@
 //! The content rules of records that answer an effect: results, attempts and decisions.
 
 use super::{CallStatus, Head, Reason, View, lifecycle::Family};
-use crate::{codec::Envelope, payload::PayloadType, record::RecordKind, symbols};
+use crate::{codec::Envelope, record::RecordKind, symbols};
 
 /// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
 pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
@@ -13,8 +13,7 @@ pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Res
             Ok(Err(Reason::Transition))
         };
     };
-    let results = [PayloadType::ToolCallCompleted, PayloadType::ToolCallFailed];
-    let result = record.facts.payload_type.known().is_some_and(|known| results.contains(known));
+    let result = record.facts.payload_type.known().is_some_and(|known| known.is_call_result());
     Ok(match call.status {
         CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
             Err(Reason::Transition)

@@ -55,7 +55,7 @@ fn project_refusal<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     anomalies::project_refusal(batch, RecordContext { index: fault, ..at }, reason, changes)?;
-    if effects::keeps_results(reason) {
+    if reason.keeps_contradictions() {
         for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
             if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == batch.run_id) {
                 effects::project_refused_result(

@@ -251,17 +251,6 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
     }
 }
 
-/// Whether a result that is refused for this reason is evidence while its effect is pending. `Transition` is not, because
-/// another record of its batch is at fault. `Conflict` is not, because its id finds another record.
-fn is_evidence(reason: Reason) -> bool {
-    matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere)
-}
-
-/// Whether a result that is refused for this reason is kept if it contradicts the end of its effect.
-pub fn keeps_results(reason: Reason) -> bool {
-    is_evidence(reason) || matches!(reason, Reason::Transition | Reason::Conflict)
-}
-
 /// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
 pub fn project_refused_result<R: Rows>(
     record: RunRecord<'_, '_>,
@@ -282,7 +271,7 @@ pub fn project_refused_result<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if is_evidence(reason) {
+        if reason.is_evidence() {
             add_evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());

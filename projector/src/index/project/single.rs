@@ -58,7 +58,7 @@ pub(super) fn project_verdict<R: Rows>(
         Verdict::Refused { reason, head } => {
             runs::project_consumed_number(record, at, head, changes)?;
             anomalies::project_refusal(record, at, reason, changes)?;
-            if effects::keeps_results(reason) {
+            if reason.keeps_contradictions() {
                 effects::project_refused_result(record, at, reason, changes)?;
             }
             Ok(Effect::Refused(reason))

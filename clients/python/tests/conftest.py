@@ -67,3 +67,15 @@ def url(server: Server) -> str:
 @pytest.fixture
 def run_id() -> str:
     return f"run-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A prefix of threads that no other test has."""
+    return f"{uuid.uuid4()}/"
+
+
+@pytest.fixture
+def config() -> dict[str, dict[str, str]]:
+    """The config of a LangGraph thread."""
+    return {"configurable": {"thread_id": "t 1"}}

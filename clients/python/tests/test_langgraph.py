@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import operator
-import uuid
 from typing import Annotated, TypedDict
 
 import pytest
@@ -34,16 +33,6 @@ def chain(saver, *nodes):
         before = node.__name__
     graph.add_edge(before, END)
     return graph.compile(checkpointer=saver)
-
-
-@pytest.fixture
-def prefix():
-    return f"{uuid.uuid4()}/"
-
-
-@pytest.fixture
-def config():
-    return {"configurable": {"thread_id": "t 1"}}
 
 
 async def one(state: State):

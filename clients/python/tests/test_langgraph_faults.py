@@ -28,16 +28,6 @@ OLD_THREAD = Path(__file__).with_name("old_thread.json")
 PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
-@pytest.fixture
-def prefix():
-    return f"{uuid.uuid4()}/"
-
-
-@pytest.fixture
-def config():
-    return {"configurable": {"thread_id": "t 1"}}
-
-
 def epoch_of(url, run):
     return json.loads(command(url, "recover", run, "--json").stdout)["epoch"]
 

@@ -7,7 +7,6 @@ not stored. Reads go through a saver that claimed nothing.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,11 +15,6 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from runlog import Fenced, Usage
 from runlog.langgraph import RunlogSaver
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"{uuid.uuid4()}/"
 
 
 @pytest.fixture

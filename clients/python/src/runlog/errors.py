@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-_HIDDEN = re.compile(
+HIDDEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
@@ -19,7 +19,7 @@ _HIDDEN = re.compile(
 
 def visible(text: str) -> str:
     """A text for people: hidden characters are escaped as in a literal of Python."""
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class Action(StrEnum):
@@ -59,6 +59,10 @@ class Error(Exception):
 
     kind = "internal"
     action = Action.OPERATOR
+
+    def __init_subclass__(cls, *, kind: str | None = None, action: Action | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.kind, cls.action = kind or cls.kind, action or cls.action
 
     def __init__(
         self,
@@ -100,17 +104,12 @@ def _rebuilt(kind: type[Error], args: tuple[Any, ...], members: Mapping[str, Any
     return error
 
 
-class Invalid(Error):
+class Invalid(Error, kind="invalid", action=Action.FIX_THE_INPUT):
     """The request is wrong. Nothing was appended."""
 
-    kind = "invalid"
-    action = Action.FIX_THE_INPUT
 
-
-class Usage(Invalid):
+class Usage(Invalid, kind="usage"):
     """The request is not valid, or the configuration is wrong."""
-
-    kind = "usage"
 
 
 class TypeNotAllowed(Usage):
@@ -118,118 +117,79 @@ class TypeNotAllowed(Usage):
     type was not called, and no value was stored."""
 
 
-class Unauthenticated(Error):
+class Unauthenticated(Error, kind="unauthenticated", action=Action.CREDENTIALS):
     """The server requires a token or a client certificate, or does not accept the credential that was sent."""
 
-    kind = "unauthenticated"
-    action = Action.CREDENTIALS
 
-
-class Forbidden(Error):
+class Forbidden(Error, kind="forbidden", action=Action.CREDENTIALS):
     """The server does not allow this. Nothing happened."""
 
-    kind = "forbidden"
-    action = Action.CREDENTIALS
 
-
-class NotFound(Error):
+class NotFound(Error, kind="not_found", action=Action.FIX_THE_INPUT):
     """The resource does not exist."""
 
-    kind = "not_found"
-    action = Action.FIX_THE_INPUT
 
-
-class TooLarge(Error):
+class TooLarge(Error, kind="too_large", action=Action.FIX_THE_INPUT):
     """The record, or the checkpoint's list, is too large. Nothing was appended."""
 
-    kind = "too_large"
-    action = Action.FIX_THE_INPUT
 
-
-class ClaimLost(Error):
+class ClaimLost(Error, kind="claim_lost", action=Action.STOP):
     """Another process claimed the run."""
 
-    kind = "claim_lost"
-    action = Action.STOP
 
-
-class Fenced(Error):
+class Fenced(Error, kind="fenced", action=Action.STOP):
     """Another process took the run over; the journal refuses this process's records."""
 
-    kind = "fenced"
-    action = Action.STOP
     is_stale_write_owner_error = True
     """Marks the error for LangGraph's conformance tests of write ownership, which accept any class."""
 
 
-class Conflict(Error):
+class Conflict(Error, kind="conflict", action=Action.REOPEN):
     """The journal knows more than the operation assumed, or the run has ended."""
 
-    kind = "conflict"
-    action = Action.REOPEN
 
-
-class Diverged(Conflict):
+class Diverged(Conflict, action=Action.FIX_THE_INPUT):
     """A new call without a key, although recorded calls after the checkpoint were not asked for: it may repeat one of
     them, as after a change of its arguments. Nothing ran. `calls` are these recorded calls, oldest first."""
-
-    action = Action.FIX_THE_INPUT
 
     def __init__(self, message: str, *, calls: Sequence[str], run_id: str | None = None) -> None:
         super().__init__(message, run_id=run_id)
         self.calls = tuple(calls)
 
 
-class MissingContent(Error):
+class MissingContent(Error, kind="missing_content"):
     """Content that the journal refers to is lost or was removed. The effect was not run again."""
 
-    kind = "missing_content"
 
-
-class ResultNotRecorded(Error):
+class ResultNotRecorded(Error, kind="result_not_recorded"):
     """The call ended, and its result could not be recorded. The effect was not run again.
 
     The process that ran the effect has received the result. `marker` names the call (`call`), why the result was
     left out (`reason`, `message`), its `type`, and the `bytes` of its JSON; the last two are `None` if unknown."""
-
-    kind = "result_not_recorded"
 
     def __init__(self, message: str, *, marker: Mapping[str, Any], run_id: str | None = None) -> None:
         super().__init__(message, run_id=run_id, record_id=str(marker["call"]))
         self.marker = marker
 
 
-class Overloaded(Error):
+class Overloaded(Error, kind="overloaded", action=Action.RETRY):
     """The server is overloaded. Nothing happened."""
 
-    kind = "overloaded"
-    action = Action.RETRY
 
-
-class Internal(Error):
+class Internal(Error, kind="internal"):
     """A defect or a damaged index; see the server's log."""
 
-    kind = "internal"
 
-
-class PartitionStopped(Error):
+class PartitionStopped(Error, kind="partition_stopped"):
     """The partition stopped at a record; an operator must act."""
 
-    kind = "partition_stopped"
 
-
-class Unavailable(Error):
+class Unavailable(Error, kind="unavailable", action=Action.RETRY):
     """The server did not answer, or refused the request for now."""
 
-    kind = "unavailable"
-    action = Action.RETRY
 
-
-class Stale(Error):
+class Stale(Error, kind="stale", action=Action.RETRY):
     """The index did not reach the requested freshness in time."""
-
-    kind = "stale"
-    action = Action.RETRY
 
 
 class Active(Unavailable):
@@ -243,18 +203,12 @@ class Active(Unavailable):
         """Seconds since the run's last record."""
 
 
-class Forked(Error):
+class Forked(Error, kind="usage", action=Action.STOP):
     """A handle was used in a forked child of the process that opened it: open the run in the child."""
 
-    kind = "usage"
-    action = Action.STOP
 
-
-class ReconcileRequired(Error):
+class ReconcileRequired(Error, kind="reconcile_required", action=Action.OPERATOR):
     """The call may have happened, and repeating it is not safe. Investigate, then run `runlog effects resolve`."""
-
-    kind = "reconcile_required"
-    action = Action.OPERATOR
 
     def __init__(
         self,

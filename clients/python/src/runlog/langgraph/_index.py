@@ -91,10 +91,8 @@ class Index:
         return index
 
 
-class ForeignThread(Conflict):
+class ForeignThread(Conflict, action=Action.FIX_THE_INPUT):
     """The run is a thread of a saver with another prefix, which extends this saver's prefix or is extended by it."""
-
-    action = Action.FIX_THE_INPUT
 
     @staticmethod
     def of(run_id: str, prefix: str, other: str) -> ForeignThread:

@@ -7,7 +7,7 @@ are in the log once, even if the first try already appended them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -35,6 +35,7 @@ Object = dict[str, Any]
 RETRY_AFTER_MAX = 86_400.0
 """The most seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
 RECOVERY_PAGE = 1000
+REQUESTS_PAGE = 100
 NO_RECORDS = "0" * 64
 """The hash of a run without records."""
 _LATER = frozenset((408, 425, 429))
@@ -309,6 +310,41 @@ class Api:
         )
         page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
         return ([], None) if page is None else (page["records"], page.get("next_cursor"))
+
+    def runs_with(self, correlation: tuple[str, str]) -> Steps[set[str]]:
+        """The runs with a record that has a correlation entry. Raises `Unavailable` rather than leave out a partition."""
+        terms = query(correlation="=".join(correlation), limit=1000, consistency="latest")
+        found, cursor = set[str](), None
+        while True:
+            page: Object = yield from self.get(f"/v1/events{terms}" + (f"&cursor={segment(cursor)}" if cursor else ""))
+            if page["unavailable_partitions"]:
+                raise Unavailable(
+                    f"partitions {page['unavailable_partitions']} cannot be read now, and may have more runs"
+                )
+            found |= {event["run_id"] for event in page["events"]}
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return found
+
+    def repeatable_calls(self, run_id: str, calls: Collection[str]) -> Steps[set[str]]:
+        """Returns the calls with the fact `repeatable`. Reads the run's newest requests until it has seen all `calls`."""
+        left, found = set(calls), set[str]()
+        terms: Object = {"family": "tool_call", "kind": "requested", "whole": True, "order": "desc"}
+        terms |= {"limit": REQUESTS_PAGE, "consistency": "latest"}
+        cursor: str | None = None
+        # A server without the order records no facts of a request.
+        while left and "order" in (yield from self.features()):
+            page: Object = (yield from self.find(f"{run_path(run_id)}/records{query(**terms, cursor=cursor)}")) or {}
+            for line in page.get("records", ()):
+                record: Object = line.get("record") or {}
+                facts: Object = record.get("facts") or {}
+                if record.get("record_id") in left and facts.get("repeatable"):
+                    found.add(record["record_id"])
+                left.discard(str(record.get("record_id")))
+            cursor = page.get("next_cursor")
+            if not cursor:
+                break
+        return found
 
     def end_reason(self, run_id: str, status: str) -> Steps[str | None]:
         """Why a run ended as `status`; `None` if no lifecycle record says so."""

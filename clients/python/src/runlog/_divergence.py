@@ -27,9 +27,6 @@ NAMED_MAX = 3
 _ARGUMENTS_MAX = 100
 _LOGGER = logging.getLogger("runlog")
 
-repeatable_tools: set[str] = set()
-"""The names of tools that this process knows as repeatable: to leave out their recorded calls repeats no effect."""
-
 
 def _task_or_thread() -> object:
     try:
@@ -51,6 +48,9 @@ class Divergence:
         self._opener = weakref.ref(_task_or_thread())
         self._is_sequential = True
         self._warned: set[str] = set()
+        self._repeatable: set[str] = set()
+        """The names of tools that this handle called as repeatable: to leave out their recorded calls repeats no effect."""
+        self._has_read_facts = False
 
     def expect(self, recovery: dict[str, Any], covered: int) -> None:
         """Expects the calls that a recovery lists after its checkpoint. The process may leave out calls that did not
@@ -64,7 +64,7 @@ class Divergence:
     def note_call(self, tool: str, repeatable: bool) -> None:
         """Notes the start of a call, before it waits for others."""
         if repeatable:
-            repeatable_tools.add(tool)
+            self._repeatable.add(tool)
         if self._is_sequential and self._opener() is not _task_or_thread():
             self._is_sequential = False
 
@@ -92,6 +92,8 @@ class Divergence:
             return
         # Lets tasks that were started together with this one begin their calls.
         yield Sleep(0)
+        if self._unasked():
+            yield from self._leave_out_repeatable(api)
         if not (unasked := self._unasked()):
             return
         if not self._is_sequential:
@@ -117,7 +119,14 @@ class Divergence:
     def _unasked(self) -> list[str]:
         if self._mode == "allow":
             return []
-        return [call_id for call_id, tool in self._expected.items() if tool not in repeatable_tools]
+        return [call_id for call_id, tool in self._expected.items() if tool not in self._repeatable]
+
+    def _leave_out_repeatable(self, api: Api) -> Steps[None]:
+        """Expects no call any more that was recorded as repeatable, on a server with the feature `bases`. Reads once."""
+        if not self._has_read_facts:
+            self._has_read_facts = True
+            for call_id in (yield from api.repeatable_calls(self._run_id, self._unasked())):
+                self._expected.pop(call_id, None)
 
     def _warn(self, kind: str, message: str, arguments: tuple[object, ...]) -> None:
         if kind not in self._warned:

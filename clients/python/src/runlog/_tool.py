@@ -15,7 +15,6 @@ from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ._decode import decode
-from ._divergence import repeatable_tools
 from ._effect import Call, within
 from ._ends import Ends, Kinds
 from ._handle import BaseRun
@@ -88,8 +87,6 @@ class _Tool(Generic[P, R]):
         options.check(self.name, self._is_async)
         self._options = options
         self._of_call = ToolSignature(function, self.name, options.key)
-        if options.repeatable:
-            repeatable_tools.add(self.name)
         self._decode = _decoder(function)
         self.__doc__ = function.__doc__
         self.__name__ = self.name

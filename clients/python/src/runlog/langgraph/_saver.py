@@ -31,6 +31,7 @@ from ..config import Config
 from ..errors import Forked, Usage
 from . import _store
 from ._index import ForeignThread
+from ._metadata import candidates
 from ._pieces import KnownPieces
 from ._serde import Allowed, allowing, strict
 from ._store import Target
@@ -38,6 +39,8 @@ from ._threads import Thread
 from ._types import types_of_graph
 
 T = TypeVar("T")
+PREFIX = "langgraph/"
+"""The prefix of threads, unless the program names another one."""
 
 
 class FairLock:
@@ -121,7 +124,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         self,
         config: Config,
         *,
-        prefix: str,
+        prefix: str = PREFIX,
         serde: SerializerProtocol | None = None,
         allow: Iterable[Allowed] | None = None,
     ) -> None:
@@ -131,9 +134,9 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     @classmethod
     def connect(
         cls,
-        url: str,
+        url: str | Sequence[str],
         *,
-        prefix: str,
+        prefix: str = PREFIX,
         serde: SerializerProtocol | None = None,
         allow: Iterable[Allowed] | None = None,
         **settings: Unpack[Settings],
@@ -141,7 +144,9 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         """Makes a saver on the server at `url`. `allow` has types, or pairs of a type's module and name; a type also
         allows the types of its fields. `runlog.Config` describes the settings."""
         if not prefix:
-            raise Usage("a prefix keeps the runs of threads apart from others: pass prefix='chat/', for example")
+            raise Usage(
+                "an empty prefix would make every run of the journal a thread: pass prefix='chat/', for example"
+            )
         return cls(Config(url, **settings), prefix=prefix, serde=serde, allow=allow)
 
     def with_allowlist(self, extra_allowlist: Collection[Any]) -> RunlogSaver:
@@ -202,14 +207,16 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     def _of(self, config: RunnableConfig) -> Thread:
         return self._thread(Target.of(config).thread_id)
 
-    def _thread_ids(self) -> Steps[list[str]]:
-        runs = yield from self._shared.api.runs(self._shared.prefix)
-        return [run_id.removeprefix(self._shared.prefix) for run_id in runs]
+    def _thread_ids(self, filters: Sequence[dict[str, Any]]) -> Steps[list[str]]:
+        """The threads that may have a checkpoint with the metadata of one of the filters."""
+        prefix, api = self._shared.prefix, self._shared.api
+        runs = yield from candidates(api, prefix, (yield from api.runs(prefix)), filters)
+        return [run_id.removeprefix(prefix) for run_id in runs]
 
-    def _listed(self, config: RunnableConfig | None) -> Steps[list[str]]:
+    def _listed(self, config: RunnableConfig | None, filter: dict[str, Any] | None) -> Steps[list[str]]:
         if config is not None and "thread_id" in config.get("configurable", {}):
             return [Target.of(config).thread_id]
-        return (yield from self._thread_ids())
+        return (yield from self._thread_ids([filter or {}]))
 
     # Reading
 
@@ -232,7 +239,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         """Yields checkpoints thread by thread, in each thread from the last written to the first. Reads from the thread's
         end, and loads the checkpoints that it yields. `before` leaves out checkpoints whose ids are not below that id."""
         left = limit
-        for thread_id in self._drive(self._listed(config)):
+        for thread_id in self._drive(self._listed(config, filter)):
             thread = self._thread(thread_id)
             listing = _store.Listing(thread, self.serde, config, filter, before)
             while (left is None or left > 0) and (page := self._drive(listing.next(left))):
@@ -254,7 +261,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """As `list`."""
         left = limit
-        for thread_id in await self._adrive(self._listed(config)):
+        for thread_id in await self._adrive(self._listed(config, filter)):
             thread = self._thread(thread_id)
             listing = _store.Listing(thread, self.serde, config, filter, before)
             while (left is None or left > 0) and (page := await self._adrive(listing.next(left))):
@@ -325,7 +332,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         await self._adrive(_store.delete(self._thread(str(thread_id))))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Deletes the checkpoints of LangGraph runs. It reads every thread of the prefix."""
+        """Deletes the checkpoints of LangGraph runs."""
         self._drive(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -334,7 +341,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
 
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
         if run_ids:
-            for thread_id in (yield from self._thread_ids()):
+            for thread_id in (yield from self._thread_ids([{"run_id": run_id} for run_id in run_ids])):
                 with suppress(ForeignThread):
                     yield from _store.delete_where(self._thread(thread_id), self.serde, run_ids)
 

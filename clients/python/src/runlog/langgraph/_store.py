@@ -24,6 +24,7 @@ from .._api import Object
 from .._json import Json
 from .._wire import Steps
 from ..errors import Action, Conflict, Fenced, Invalid
+from . import _metadata
 from ._index import FAMILY, ForeignThread, Head, Index, Marker, RemovedContent
 from ._pieces import Draft, Known, dump, load, values_of
 from ._reader import PAGE_MIN
@@ -84,7 +85,9 @@ def put(
     rest: dict[str, Any] = dict(checkpoint)
     values, known = rest.pop("channel_values"), thread.pieces.get(thread.run_id, target.ns)
     draft = Draft(serde, values, checkpoint["channel_versions"], new_versions, known)
-    stored = dump(serde, get_serializable_checkpoint_metadata(config, metadata), "the metadata of a checkpoint")
+    complete = get_serializable_checkpoint_metadata(config, metadata)
+    stored = dump(serde, complete, "the metadata of a checkpoint")
+    entries = _metadata.entries(thread.prefix, serde, complete)
     entry: Json = {
         "parent": target.checkpoint_id,
         "checkpoint": dump(serde, rest, "a checkpoint"),
@@ -99,7 +102,9 @@ def put(
             thread.refuse((target.ns, checkpoint_id), error)
             raise
         pieces = draft.pieces(thread.base(target.ns))
-        following = yield from thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry)
+        following = yield from thread.put(
+            writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry, entries
+        )
         thread.pieces.put(thread.run_id, target.ns, draft.known(following))
     finally:
         thread.lock.release()
@@ -305,14 +310,14 @@ class Listing:
         )
 
 
-def _metadata(serde: SerializerProtocol, marker: Marker) -> dict[str, Any]:
+def _metadata_of(serde: SerializerProtocol, marker: Marker) -> dict[str, Any]:
     return load_mapping(serde, marker.metadata, f"the metadata of checkpoint {marker.id}")
 
 
 def _matches(serde: SerializerProtocol, marker: Marker, filter: dict[str, Any] | None) -> bool:
     if not filter:
         return True
-    metadata = _metadata(serde, marker)
+    metadata = _metadata_of(serde, marker)
     try:
         return all(name in metadata and metadata[name] == value for name, value in filter.items())
     except ValueError:
@@ -342,7 +347,7 @@ def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[st
         thread.notice_claim(head)
         markers = yield from thread.all_markers(head.index.incarnation)
         if run_ids is not None:
-            keys = [m.key for m in markers if _metadata(serde, m).get("run_id") in run_ids]
+            keys = [m.key for m in markers if _metadata_of(serde, m).get("run_id") in run_ids]
         else:
             newest = {marker.ns: marker.id for marker in markers}
             newest |= {ns: checkpoint_id for ns, (checkpoint_id, _, _) in head.index.heads.items()}
@@ -371,7 +376,11 @@ def copy(source: Thread, target: Thread) -> Steps[None]:
                 continue
             entry: Any = loop["state"][FAMILY]["entry"]
             pieces = loop["messages"]
-            yield from target.put(writer, marker.ns, marker.id, entry["parent"], entry["metadata"], pieces, entry)
+            # The metadata is not decoded: the saver may not allow its types.
+            entries = [_metadata.any_metadata(target.prefix)]
+            yield from target.put(
+                writer, marker.ns, marker.id, entry["parent"], entry["metadata"], pieces, entry, entries
+            )
             for content in (yield from source.writes(head.index.incarnation, marker.ns, marker.id)):
                 yield from target.put_writes(writer, marker.ns, marker.id, content)
     finally:

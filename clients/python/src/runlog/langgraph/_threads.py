@@ -25,6 +25,7 @@ from .._wire import Acquire, Steps
 from .._writer import Writer
 from ..errors import ClaimLost, Conflict, Error, Fenced, Internal, TooLarge, Unavailable
 from ._index import FAMILY, Head, Index, Key, Marker, RemovedContent
+from ._metadata import Entry, mark
 from ._pieces import KnownPieces
 from ._reader import LOG, Reader, namespace_entry, thread_entry
 
@@ -57,6 +58,8 @@ class Thread(Reader):
         """The checkpoints of `_written` that have no writes of tasks."""
         self._early_writes: set[str] = set()
         """Namespaces in which writes came before their checkpoint: `_without_writes` does not have them."""
+        self._indexed: set[Entry] = set()
+        """Entries of metadata that this object wrote."""
         self.refused: OrderedDict[Key, Error] = OrderedDict()
         """Checkpoints that were not stored. Their writes and successors get the same error."""
         self._stale: set[Key] = set()
@@ -287,9 +290,9 @@ class Thread(Reader):
 
     def put(
         self, writer: Writer, ns: str, checkpoint_id: str, parent: str | None, metadata: Json,
-        pieces: Sequence[Json | Kept], entry: Json,
+        pieces: Sequence[Json | Kept], entry: Json, entries: Sequence[Entry] = (),
     ) -> Steps[MessageList]:  # fmt: skip
-        """Puts a checkpoint under the claim. Returns the list of its pieces."""
+        """Puts a checkpoint under the claim, with the entries of its metadata. Returns the list of its pieces."""
         number, loop, incarnation = writer.next_journal_seq, new_id(), self.index.incarnation
         content: Json = {
             "incarnation": incarnation,
@@ -305,9 +308,13 @@ class Thread(Reader):
             namespace_entry(incarnation, ns),
             ("lg.checkpoint", digest(incarnation, ns, checkpoint_id)),
         ]
+        if not self.index.heads and not self.index.more:
+            correlation.append(mark(self.prefix))
+        correlation += (entry for entry in entries if entry not in self._indexed)
         record = writer.records.host(FAMILY, "checkpoint", encode(content).encode(), correlation)
         newest, index = self.index.heads.get(ns), self.index.with_head(Marker(ns, checkpoint_id, parent, number, loop))
         yield from self._append_index(writer, record, loop, index, entry, pieces, self.base(ns), ns)
+        self._note_indexed(entries)
         self._written[ns] = checkpoint_id
         self._written.move_to_end(ns)
         self._without_writes.pop(ns, None)
@@ -319,6 +326,11 @@ class Thread(Reader):
             self._without_writes.pop(self._written.popitem(last=False)[0], None)
         self._note_seen((ns, checkpoint_id), (writer.epoch, writer.next_checkpoint_seq))
         return self.lists[ns]
+
+    def _note_indexed(self, entries: Sequence[Entry]) -> None:
+        if len(self._indexed) + len(entries) > SEEN_MAX:
+            self._indexed.clear()
+        self._indexed.update(entries)
 
     def put_writes(
         self, writer: Writer, ns: str, checkpoint_id: str | None, content: Mapping[str, Json]

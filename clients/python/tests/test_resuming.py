@@ -8,7 +8,7 @@ import pytest
 
 import runlog
 from faults import SyncFaults
-from runlog import Diverged, sync
+from runlog import Diverged, ReconcileRequired, sync
 from runlog import _api as api
 
 
@@ -83,6 +83,35 @@ def test_only_the_record_or_this_run_says_that_a_tool_is_repeatable(url, run_id)
             # On a server without the feature `bases` no record says it, so a call in this run must.
             of_another_agent("CDG")
             assert run.call("charge", {"order": 7}, lambda call: "charged").result == "charged"
+
+
+def test_pending_is_current_and_names_tools(url, run_id):
+    def lost(call):
+        raise ConnectionResetError("lost")
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(runlog.Unavailable):
+            run.call("mail", {"to": "Ada"}, lost, key="mail-1")
+        with pytest.raises(ReconcileRequired) as first:
+            run.call("charge", {"order": 7}, lost)
+        with pytest.raises(
+            ReconcileRequired, match=f"call {first.value.call} of charge .*no new effect runs"
+        ) as second:
+            run.call("book", {"seat": "1A"}, never)
+        assert [error.value.happened for error in (first, second)] == ["unrecorded", "nothing"]
+        found = [(of["tool_name"], of["class"], of["attempts"]) for of in run.pending]
+        assert found == [("mail", "retry_safe", 1), ("charge", "reconcile_required", 1)]
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        [_, charge] = run.pending
+        assert charge["id"] == first.value.call and charge["revision"]
+        with pytest.raises(ReconcileRequired, match="of charge"):
+            run.call("book", {"seat": "1A"}, never)
+        [effect] = rl.undecided(run_id)
+        rl.decide(effect, "done", result="charged", who="jo", why="the bank says so")
+        assert run.call("charge", {"order": 7}, never).result == "charged"
+        assert [of["tool_name"] for of in run.pending] == ["mail"]
+        assert run.call("mail", {"to": "Ada"}, lambda call: call.attempt, key="mail-1").result == 2
+        assert run.pending == [] and [of["tool_name"] for of in run.recovery.pending] == ["mail", "charge"]
 
 
 async def test_tasks_that_call_in_another_order_are_warned_and_go_on(url, run_id, caplog):

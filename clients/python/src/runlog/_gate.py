@@ -242,7 +242,7 @@ class Gate:
                 ended, f"no recorded call answers this one of {self.tool}, and nothing new runs"
             )
         if not session.allow_unresolved and (blocking := session.replay.unresolved()) is not None:
-            raise self._reconcile(blocking, "an earlier tool", "no new effect runs before it is resolved")
+            raise self._reconcile(*blocking, "no new effect runs before it is resolved")
         if self.key is None and not self.unique and not self.repeatable:
             # The key of a call, or the id in its arguments, shows that it repeats no other.
             yield from session.divergence.check(session.api, self.tool)
@@ -265,7 +265,7 @@ class Gate:
         [outcome] = yield from session.writer.append([record], read_back=True)
         self.safe_to_retry = self.key is not None or (self.repeatable and has_bases)
         pending = PendingCall(self.safe_to_retry, "running in this process", 1)
-        call = RecordedCall(str(record["record_id"]), self.fingerprint, pending)
+        call = RecordedCall(str(record["record_id"]), self.fingerprint, pending, self.tool)
         session.replay.add(outcome["journal_seq"], self.key, call)
         return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
 

@@ -48,7 +48,7 @@ class Recovery:
     has_checkpoint: bool
     """Whether there is a checkpoint."""
     pending: list[Object]
-    """Calls that may have happened: `class`, `reason`, `evidence`, `revision`, …"""
+    """Calls that may have happened, as of the claim: `class`, `reason`, `evidence`, `revision`, …"""
     completed: list[Object]
     """Calls that ended after the checkpoint."""
 
@@ -132,8 +132,8 @@ class BaseRun:
 
     @property
     def pending(self) -> list[Object]:
-        """Calls that may have happened, as of the claim."""
-        return self._recovery.pending
+        """Calls that may have happened: of earlier processes, and of this handle. `recovery.pending` is as of the claim."""
+        return self._session.replay.pending(self._session.outbox.interrupted())
 
     @property
     def held(self) -> tuple[int, int]:

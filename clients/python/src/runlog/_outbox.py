@@ -78,6 +78,11 @@ class Outbox:
             self.abandoned, self.returned = [], []
             return taken
 
+    def interrupted(self) -> list[RecordedCall]:
+        """The abandoned and the returned calls."""
+        with self.lock:
+            return [*(call for _, call in self.abandoned), *self.returned]
+
     def hold(self, held: HeldResult) -> bool:
         """Adds a result, if there is space. Returns whether there was."""
         with self.lock:

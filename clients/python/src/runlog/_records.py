@@ -103,3 +103,8 @@ def payload_of(record: Mapping[str, Json]) -> Mapping[str, Json]:
 def payload_type(record: Mapping[str, Json]) -> str:
     """The type of its payload."""
     return str(payload_of(record).get("type"))
+
+
+def lifecycle(status: str, reason: str = "") -> dict[str, Json]:
+    """The payload that starts or ends a run."""
+    return {"type": "run_lifecycle", "status": status, "reason": reason}

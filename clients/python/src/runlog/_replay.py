@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .errors import Usage
@@ -36,6 +36,7 @@ class RecordedCall:
     id: str
     fingerprint: str
     pending: PendingCall | None = None
+    tool: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def pending_call(pending: Object) -> PendingCall:
 def recorded_call(pending: Object) -> RecordedCall | None:
     """Reads a pending effect. `None` for an effect without a fingerprint, which no call of an agent can match."""
     found = pending.get("fingerprint")
-    return RecordedCall(pending["id"], found, pending_call(pending)) if found else None
+    return RecordedCall(pending["id"], found, pending_call(pending), pending["tool_name"]) if found else None
 
 
 def _covers(recovery: Object) -> int:
@@ -87,7 +88,10 @@ class Replay:
         self._unique: dict[str, str] = {}
         """Requests of unique calls that this process made or took, by fingerprint."""
         self._unanswered: dict[str, int] = {}
-        self._unresolved: set[str] = set()
+        self._unresolved: dict[str, str] = {}
+        """The tools of pending requests that block new effects, by request."""
+        self._details: dict[str, Object] = {}
+        """The pending requests in the journal, as last read."""
         self._covered: dict[str, int] = {}
         """Requests without a key that the checkpoint covers and that were not taken yet. A process that does not
         resume there starts at the run's beginning, and has not received their answers."""
@@ -99,7 +103,7 @@ class Replay:
         self.lacks_covered = self._covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
-            (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"]))
+            (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]))
             for done in recovery["completed"]
         ]
         for pending in recovery["pending"]:
@@ -128,7 +132,7 @@ class Replay:
         for done in sorted(ended, key=lambda done: done["journal_seq"]):
             if done["journal_seq"] > self._covers or done["id"] in self._uncovered:
                 continue
-            call, key = RecordedCall(done["id"], done["fingerprint"]), key_of(done)
+            call, key = RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]), key_of(done)
             if key is not None:
                 keyed.setdefault(key, call)
             else:
@@ -185,15 +189,15 @@ class Replay:
         """Makes a request answer the next call, whether or not it was taken before."""
         self._remove(call.id, call.fingerprint)
         if call.pending is not None and not call.pending.retry_safe:
-            self._unresolved.add(call.id)
+            self._unresolved[call.id] = call.tool
         else:
-            self._unresolved.discard(call.id)
+            self._unresolved.pop(call.id, None)
         self.put_back(key, call)
 
     def forget(self, call_id: str) -> None:
         """Removes a request that was refused."""
         self._unanswered.pop(call_id, None)
-        self._unresolved.discard(call_id)
+        self._unresolved.pop(call_id, None)
         self._keyed = {key: call for key, call in self._keyed.items() if call.id != call_id}
         self._unique = {found: known for found, known in self._unique.items() if known != call_id}
         for fingerprint in list(self._keyless):
@@ -210,6 +214,7 @@ class Replay:
             call = recorded_call(pending)
             if busy(pending["id"]):
                 continue
+            self._details[pending["id"]] = pending
             if call is None:
                 self._mark_uncertain(pending)
                 continue
@@ -228,15 +233,16 @@ class Replay:
     def mark_answered(self, call_id: str) -> None:
         """Marks that the agent has received the request's answer."""
         self._unanswered.pop(call_id, None)
-        self._unresolved.discard(call_id)
+        self._unresolved.pop(call_id, None)
         for key, call in self._keyed.items():
             if call.id == call_id:
                 self._keyed[key] = replace(call, pending=None)
                 break
 
     def _mark_uncertain(self, pending: Object) -> None:
+        self._details[pending["id"]] = pending
         if pending["class"] != "retry_safe":
-            self._unresolved.add(pending["id"])
+            self._unresolved[pending["id"]] = pending["tool_name"]
 
     def unanswered(self) -> list[str]:
         """Requests whose answer the agent has not received, oldest first."""
@@ -244,9 +250,27 @@ class Replay:
         listed = self._unanswered | self._covered
         return sorted(listed, key=listed.__getitem__)
 
-    def unresolved(self) -> str | None:
-        """A pending request that blocks new effects, if any."""
-        return min(self._unresolved, default=None)
+    def unresolved(self) -> tuple[str, str] | None:
+        """A pending request that blocks new effects, if any, and its tool."""
+        return min(self._unresolved.items(), default=None)
+
+    def pending(self, interrupted: Iterable[RecordedCall]) -> list[Object]:
+        """The requests that may have happened, oldest first, and the calls interrupted since the last operation. Requests of this
+        process lack members that the journal adds, as `revision`."""
+        calls = [*self._keyed.values(), *(call for queue in self._keyless.values() for call in queue), *interrupted]
+        known = {call.id: call for call in calls}
+        found: list[Object] = [self._details[of] for of in self._unresolved if of in self._details and of not in known]
+        for call in known.values():
+            if (pending := call.pending) is not None:
+                of_call: Object = {"id": call.id, "tool_name": call.tool, "fingerprint": call.fingerprint}
+                state = {
+                    "class": "retry_safe" if pending.retry_safe else "reconcile_required",
+                    "reason": pending.reason,
+                    "attempts": pending.attempts,
+                    "evidence": list(pending.evidence),
+                }
+                found.append(of_call | self._details.get(call.id, {}) | state)
+        return sorted(found, key=lambda of: self._unanswered.get(of["id"], 0))
 
     def has_revocable(self) -> bool:
         """Whether a pending request may run again only by a decision, which evidence can revoke."""
@@ -256,8 +280,11 @@ class Replay:
     def refresh(self, recovery: Object) -> None:
         """Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime."""
         still = {pending["id"]: pending for pending in recovery["pending"]}
+        self._details = still
         self._unresolved = {
-            call_id for call_id in self._unresolved if call_id in still and still[call_id]["class"] != "retry_safe"
+            call_id: tool
+            for call_id, tool in self._unresolved.items()
+            if call_id in still and still[call_id]["class"] != "retry_safe"
         }
 
         def refreshed(call: RecordedCall) -> RecordedCall:
@@ -265,7 +292,7 @@ class Replay:
                 return call
             pending = still.get(call.id)
             if pending is not None and pending["class"] != "retry_safe":
-                self._unresolved.add(call.id)
+                self._unresolved[call.id] = call.tool
             return replace(call, pending=pending_call(pending) if pending else None)
 
         for fingerprint, queue in self._keyless.items():

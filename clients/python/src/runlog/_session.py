@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from . import _checkpoint
@@ -21,7 +22,7 @@ from ._json import Json
 from ._marker import without_content
 from ._outbox import NeverStarted, Outbox
 from ._recent import Recent
-from ._records import Record, new_id, payload_of, payload_type
+from ._records import Record, lifecycle, new_id, payload_of, payload_type
 from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
 from ._wire import Acquire, Steps
 from ._writer import INTENTS, Writer, took_effect
@@ -378,7 +379,7 @@ class Session:
             return
         name = str(payload["tool_name"])
         key: CallKey = (name, str(record["idempotency_key"])) if "idempotency_key" in record else None
-        call = RecordedCall(record_id, str(payload["fingerprint"]), _never_started(1))
+        call = RecordedCall(record_id, str(payload["fingerprint"]), _never_started(1), name)
         self.replay.add(outcome.get("journal_seq") or 0, key, call)
         self.outbox.never_started.append(NeverStarted(call, key, record_id, outcome["position"]))
 
@@ -415,7 +416,7 @@ class Session:
         if pending is not None and (call := recorded_call(pending)) is not None:
             self.replay.restore(key_of(pending) or intent.key, call)
         elif intent.call.fingerprint:
-            self.replay.restore(intent.key, RecordedCall(intent.call.id, intent.call.fingerprint))
+            self.replay.restore(intent.key, replace(intent.call, pending=None))
 
     def _record_released(self) -> Steps[None]:
         """Appends the results that no caller waits for."""
@@ -493,11 +494,6 @@ class Session:
             f"{record_id}: its effect was not run here"
         )
         return Fenced(message, run_id=self.run_id, record_id=record_id)
-
-
-def lifecycle(status: str, reason: str = "") -> Object:
-    """The payload that starts or ends a run."""
-    return {"type": "run_lifecycle", "status": status, "reason": reason}
 
 
 def _never_started(attempts: int) -> PendingCall:

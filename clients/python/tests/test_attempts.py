@@ -60,15 +60,42 @@ async def test_a_policy_ends_with_the_call_pending_and_a_failure_is_final(url, r
         assert attempts == [1, 2, 3, 1, 4, 5, 6]
 
 
-async def test_a_call_without_a_key_is_not_retried(url, run_id):
-    async def lost(call):
+async def test_a_call_that_is_not_safe_to_repeat_is_not_retried_and_says_why(url, run_id, caplog):
+    @runlog.tool(key=lambda order: None, retry=policy())
+    async def pay(call: runlog.Call, order: int) -> None:
         assert call.attempt == 1
         raise ConnectionResetError("lost")
 
-    async with runlog.connect(url) as rl, rl.run(run_id) as run:
-        with pytest.raises(ReconcileRequired):
-            await run.call("pay", {}, lost, retry=policy())
+    @runlog.tool(repeatable=True, retry=policy())
+    async def find(call: runlog.Call, to: str) -> None:
+        assert call.attempt == 1
+        raise ConnectionResetError("lost")
+
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id) as run:
+            with pytest.raises(Usage, match=r"give it a key .* or repeatable=True"):
+                await run.call("pay", {}, lambda call: pytest.fail("ran"), retry=policy())
+            with pytest.raises(ReconcileRequired, match="ConnectionResetError: lost; find out"):
+                await pay(7)
+        async with rl.run(f"{run_id}-find"):
+            with pytest.raises(ReconcileRequired, match="lacks the feature `bases`"):
+                await find("LHR")
     assert records(url, run_id, "tool_call_attempt") == []
+    assert caplog.text.count("find is repeatable, but the server") == 1 and "Give the tool a key" in caplog.text
+
+
+def test_failed_on_that_covers_lost_answers_is_warned_of_when_decorating(caplog):
+    def warned(**options):
+        caplog.clear()
+        runlog.tool(**options)(lambda call: None)
+        return caplog.text
+
+    told = warned(failed_on=Exception)
+    assert "failed_on covers TimeoutError, ConnectionResetError, " in told and "ReadTimeout" in told
+    assert "ConnectionResetError" in warned(failed_on=(LookupError, OSError), unknown_on=TimeoutError)
+    for right in (LookupError, ConnectionRefusedError, lambda error: True, runlog.Failed):
+        assert warned(failed_on=right) == ""
+    assert warned(failed_on=Exception, unknown_on=lambda error: True) == ""
 
 
 async def test_a_repeatable_tool_is_retried_where_the_journal_records_that_it_is(url_of_bases, run_id):
@@ -128,7 +155,7 @@ def test_what_cannot_be_called_recognised_or_cut_is_refused_before_anything_is_r
         with pytest.raises(Usage, match="failed_on is a class"):
             runlog.tool(failed_on=wrong)
     for options, says in (
-        ({"retry": policy()}, "give the tool a key"),
+        ({"retry": policy()}, "give it a key"),
         ({"retry": Retrying(), "repeatable": True}, "never ends"),
         ({"retry": AsyncRetrying(stop=stop_after_attempt(2)), "repeatable": True}, "tenacity.Retrying"),
         ({"timeout": 1.0}, "plain function"),

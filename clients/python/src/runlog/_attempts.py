@@ -16,12 +16,17 @@ from tenacity import DoSleep, RetryCallState, Retrying, stop_never
 from .errors import Usage
 
 
-def check_policy(policy: object, tool: str) -> None:
-    """Raises `Usage` for a policy that is not one of tenacity, or that never ends."""
+def check_policy(policy: object, tool: str, *, is_safe: bool) -> None:
+    """Raises `Usage` for a policy that is not one of tenacity, that never ends, or whose call is not safe to repeat."""
     if not isinstance(policy, Retrying):
         raise Usage(f"retry of {tool} is a tenacity.Retrying(…), not a {type(policy).__name__}")
     if policy.stop is stop_never:
         raise Usage(f"retry of {tool} never ends: give it a stop, as in tenacity.Retrying(stop=stop_after_attempt(3))")
+    if not is_safe:
+        raise Usage(
+            f"retry of {tool} may repeat its effect: give it a key (`key=`) that the receiver recognises, or repeatable=True if "
+            "running it again does no harm. Without either, leave out retry: after an exception the call waits for a decision"
+        )
 
 
 class Attempts:

@@ -7,6 +7,8 @@ raised anything else                ─▶ unknown: no result is recorded, and t
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -18,6 +20,13 @@ from ._texts import NoJson, type_name
 from ._values import Unrecordable, to_json
 from .errors import Error, Failed, Unknown, Usage
 
+_LOGGER = logging.getLogger("runlog")
+_LOST_ANSWERS = (
+    ("builtins", "TimeoutError"), ("builtins", "ConnectionResetError"), ("httpx", "ReadTimeout"), ("httpx", "ReadError"),
+    ("httpx2", "ReadTimeout"), ("httpx2", "ReadError"), ("requests", "ReadTimeout"), ("urllib3.exceptions", "ReadTimeoutError"),
+    ("aiohttp", "ServerTimeoutError"), ("aiohttp", "ServerDisconnectedError"),
+)  # fmt: skip
+"""Exceptions of requests whose answer did not arrive, by module and name."""
 RESULT_BYTES_MAX = 64 << 20
 """Bytes of a result's JSON, or of a failure's message. No server stores more."""
 
@@ -29,7 +38,7 @@ Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Calla
 class Ends:
     """The exceptions that determine how an effect ended. Any other exception means that it may have happened.
 
-    Raises `Usage` for a value that recognises no exceptions."""
+    Raises `Usage` for a value that recognises no exceptions, and warns of `failed_on` that covers lost answers."""
 
     failed_on: Kinds = ()
     """The effect did not happen and will not."""
@@ -42,6 +51,21 @@ class Ends:
             are_classes = all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in classes)
             if not are_classes and (isinstance(kinds, (tuple, type)) or not callable(kinds)):
                 raise Usage(f"{name} is a class of exceptions, a tuple of such classes, or a function, not {kinds!r}")
+        self._warn_of_lost_answers()
+
+    def _warn_of_lost_answers(self) -> None:
+        failed, unknown = self.failed_on, self.unknown_on
+        if not isinstance(failed, (type, tuple)) or not isinstance(unknown, (type, tuple)):
+            return
+        loaded = [getattr(sys.modules.get(module), name, None) for module, name in _LOST_ANSWERS]
+        lost = [kind for kind in loaded if isinstance(kind, type)]
+        covered = [kind for kind in lost if issubclass(kind, failed) and not issubclass(kind, unknown)]
+        if covered:
+            _LOGGER.warning(
+                "failed_on covers %s: the request was sent and its answer lost. Its effect may have happened, but the "
+                "journal would say that it did not. Name narrower exceptions, or name these in unknown_on",
+                ", ".join(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in covered),
+            )
 
     def failure(self, error: Exception) -> Failed | None:
         """The failure to record. `None` if it may have happened, and so if a function raises."""

@@ -11,6 +11,7 @@ appending its intent happens one call at a time; read-backs and effects of many 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ from .errors import (
 if TYPE_CHECKING:
     from tenacity import Retrying
 
+_LOGGER = logging.getLogger("runlog")
 FRESH = 5.0
 """The maximum seconds from a read-back to the start of the effect. After that the gate reads back once more: another process may
 have taken the run over."""
@@ -98,7 +100,7 @@ class Gate:
             # tenacity is optional. Its policy shows that it is installed.
             from ._attempts import Attempts, check_policy
 
-            check_policy(retry, tool)
+            check_policy(retry, tool, is_safe=key is not None or repeatable)
             self.attempts = Attempts(retry)
         self.safe_to_retry = key is not None
         """Whether the call may run again although it may have happened."""
@@ -257,6 +259,8 @@ class Gate:
         }
         record = session.writer.records.make(payload, key=self.key[1] if self.key else None)
         has_bases = "bases" in (yield from session.api.features())
+        if self.repeatable and self.key is None and not has_bases:
+            self._warn_of_repeatable()
         if has_bases:
             record["facts"] = {
                 "unresolved": "allow" if session.allow_unresolved else "refuse",
@@ -268,6 +272,16 @@ class Gate:
         call = RecordedCall(str(record["record_id"]), self.fingerprint, pending, self.tool)
         session.replay.add(outcome["journal_seq"], self.key, call)
         return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
+
+    def _warn_of_repeatable(self) -> None:
+        if not self.session.warned_of_repeatable:
+            self.session.warned_of_repeatable = True
+            _LOGGER.warning(
+                "%s is repeatable, but the server of run %s cannot record that, because it lacks the feature `bases`: if the "
+                "process dies in such a call, the call waits for a decision. Give the tool a key instead",
+                self.tool,
+                self.session.run_id,
+            )
 
     def _again(self, found: RecordedCall, slot: Slot) -> Steps[tuple[InFlight | None, int, Object]]:
         """Handles a recorded call: answers it, or runs it again if that is safe."""
@@ -441,6 +455,8 @@ class Gate:
         """Makes the error of an effect with an unknown outcome: no result is recorded, and the call stays pending."""
         why = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
         if not self.safe_to_retry:
+            if self.repeatable:
+                why += "; it is repeatable, but this server cannot record that, because it lacks the feature `bases`"
             found = self._reconcile(flight.call.id, self.tool, why)
             found.happened = Happened.UNRECORDED
             return found

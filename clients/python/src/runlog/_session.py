@@ -86,6 +86,7 @@ class Session:
         self.covered: int = 0
         """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
+        self.warned_of_repeatable = False
         self.lock, self.slots = lock, slots
         self.pid = os.getpid()
 

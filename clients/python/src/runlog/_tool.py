@@ -62,11 +62,7 @@ class _Options:
         if self.retry is not None:
             from ._attempts import check_policy
 
-            check_policy(self.retry, tool)
-            if self.key is None and not self.repeatable:
-                raise Usage(
-                    f"retry of {tool} may repeat its effect: give the tool a key, or repeatable=True if that does no harm"
-                )
+            check_policy(self.retry, tool, is_safe=self.key is not None or self.repeatable)
         if self.timeout is not None:
             if not is_async:
                 raise Usage(
@@ -128,9 +124,9 @@ class _Tool(Generic[P, R]):
             return running if options.timeout is None else within(options.timeout, running)
 
         args, key = self._of_call.recorded(bound), self._key(bound)
-        return run.call(
-            self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable, retry=options.retry
-        )
+        # A call for which the key is None is not retried.
+        retry = options.retry if key is not None or options.repeatable else None
+        return run.call(self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable, retry=retry)
 
     def _result(self, answer: Any) -> R:
         """Converts the result of a call. A recorded result becomes the function's return type."""

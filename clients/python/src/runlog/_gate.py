@@ -84,15 +84,15 @@ class Gate:
         session: Session,
         tool: str,
         arguments: object,
-        key: str | None,
-        ends: Ends,
         *,
+        key: str | None = None,
+        ends: Ends | None = None,
         unique: bool = False,
         repeatable: bool = False,
         retry: Retrying | None = None,
     ) -> None:
         self.key = call_key(tool, key)
-        self.session, self.tool, self.ends = session, tool, ends
+        self.session, self.tool, self.ends = session, tool, ends or Ends()
         self.unique = unique and key is None
         self.repeatable = repeatable
         self.attempts: Attempts | None = None

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ._api import Api, Object
+from ._divergence import OnDivergence
 from ._effect import Answer, Call
-from ._ends import Ends
 from ._gate import Gate
 from ._json import Json
+from ._operations import RunOperations
 from ._records import new_id
-from ._session import BATCH_RECORDS_MAX, Session
+from ._session import BATCH_RECORDS_MAX, Releasable, Session
+from ._settings import Calling
 from ._values import to_json
 from ._wire import Steps
 from .errors import Usage
-
-if TYPE_CHECKING:
-    from tenacity import Retrying
 
 _OWN = frozenset(
     (
@@ -77,7 +76,7 @@ class RunBlock:
         )
 
 
-class BaseRun:
+class BaseRun(RunOperations):
     """A run that this process claimed. Leaving the handle never ends the run."""
 
     is_async = False
@@ -140,19 +139,8 @@ class BaseRun:
         """The number of results that are not recorded yet, and their bytes."""
         return self._session.outbox.held()
 
-    def _call(
-        self,
-        tool: str,
-        args: object,
-        effect: Callable[[Call], Any],
-        key: str | None,
-        ends: Ends | None,
-        unique: bool,
-        repeatable: bool,
-        retry: Retrying | None,
-    ) -> Steps[Answer]:
-        gate = Gate(self._session, tool, args, key, ends or Ends(), unique=unique, repeatable=repeatable, retry=retry)
-        return gate.run(effect)
+    def _call(self, tool: str, args: object, effect: Callable[[Call], Any], options: Calling) -> Steps[Answer]:
+        return Gate(self._session, tool, args, **options).run(effect)
 
     def _turn(self, kind: str, content: object) -> Steps[Object]:
         redaction, value = self._session.api.config.redaction, to_json(content)
@@ -188,6 +176,45 @@ class BaseRun:
         if status not in _STATUSES:
             raise Usage(f"a run ends as one of {', '.join(_STATUSES)}, not {status!r}")
         return self._session.end(status, reason)
+
+
+class AsyncRun(BaseRun):
+    """A run whose tools are async."""
+
+    is_async = True
+
+
+class PlainRun(BaseRun):
+    """A run whose tools are plain functions."""
+
+
+class Locks(Protocol):
+    """The part of a driver that a session needs."""
+
+    def lock(self) -> Releasable: ...
+    def semaphore(self, permits: int) -> Releasable: ...
+
+
+def open_session(
+    api: Api,
+    locks: Locks,
+    run_id: str,
+    *,
+    unless_active: float | None = None,
+    from_start: bool = False,
+    allow_unresolved: bool = False,
+    on_divergence: OnDivergence = "raise",
+) -> tuple[Session, Steps[Object]]:
+    """A session on a run, and the operation that claims and recovers it."""
+    session = Session(
+        api,
+        run_id,
+        locks.lock(),
+        locks.semaphore(api.config.calls_max),
+        allow_unresolved=allow_unresolved,
+        on_divergence=on_divergence,
+    )
+    return session, session.open(from_start=from_start, unless_active=unless_active)
 
 
 def recover(api: Api, run_id: str) -> Steps[Recovery | None]:

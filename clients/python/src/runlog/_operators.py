@@ -13,6 +13,7 @@ from typing import Any, cast
 from ._api import Api, Object, query, run_path, segment
 from ._json import Json, args_sha256, fingerprint
 from ._marker import MARKER, read_marker
+from ._operations import ABSENT
 from ._values import arguments_json, to_json
 from ._wire import Steps
 from .errors import Conflict, ResultNotRecorded, Usage
@@ -20,7 +21,6 @@ from .errors import Conflict, ResultNotRecorded, Usage
 PAGE = 100
 DECISIONS = ("done", "adopt", "not_done", "give_up")
 _STORED = "stored_payload"
-ABSENT: Any = object()
 _HAPPENED = ("completed", "deduped", "result_rewritten")
 """Ends of evidence that say that the effect happened."""
 

@@ -1,12 +1,17 @@
-"""The settings of a connection as keyword arguments; `Config` explains them."""
+"""Keyword arguments that several functions take: the settings of a connection, of an open run, and of a call."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
+from ._divergence import OnDivergence
+from ._ends import Ends
 from ._redact import Redaction
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 
 class Settings(TypedDict, total=False):
@@ -24,3 +29,22 @@ class Settings(TypedDict, total=False):
     calls_max: int
     redaction: Redaction | None
     traceparent: Callable[[], str | None]
+
+
+class Opening(TypedDict, total=False):
+    """The options of `Runlog.open`, which explains them."""
+
+    unless_active: float | None
+    from_start: bool
+    allow_unresolved: bool
+    on_divergence: OnDivergence
+
+
+class Calling(TypedDict, total=False):
+    """The options of `Run.call`, which explains them."""
+
+    key: str | None
+    ends: Ends | None
+    unique: bool
+    repeatable: bool
+    retry: Retrying | None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from ._decode import decode
 from ._effect import Call, within
 from ._ends import Ends, Kinds
-from ._handle import BaseRun
+from ._handle import AsyncRun, BaseRun, PlainRun
 from ._records import new_id
 from ._replay import call_key
 from ._signature import Key, ToolSignature
@@ -25,9 +25,6 @@ from .errors import Usage
 
 if TYPE_CHECKING:
     from tenacity import Retrying
-
-    from .aio import Run
-    from .sync import Run as SyncRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -144,7 +141,7 @@ class AsyncTool(_Tool[P, R]):
         self.__dict__["__call__"] = self._called
 
     @overload
-    def __call__(self, run: Run, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def __call__(self, run: AsyncRun, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
@@ -162,7 +159,7 @@ class SyncTool(_Tool[P, R]):
     """A tool that is a plain function."""
 
     @overload
-    def __call__(self, run: SyncRun, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, run: PlainRun, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> R:

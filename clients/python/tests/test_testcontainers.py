@@ -1,4 +1,4 @@
-"""Containers for the tests of others. RUNLOG_CONTAINERS=1 runs these tests: they need Docker, and the images of `make image
+"""Containers for the tests of others. RUNLOG_CONTAINERS=1 runs the tests that need Docker, and the images of `make image
 kafka-image`."""
 
 from __future__ import annotations
@@ -6,15 +6,34 @@ from __future__ import annotations
 import os
 
 import pytest
+from docker.errors import DockerException, ImageNotFound
+from testcontainers.core.container import DockerContainer
 
+from runlog import Unavailable
+from runlog.testcontainers import RunlogContainer, RunlogOnKafka
 from test_processes import run_agent
 
-if os.environ.get("RUNLOG_CONTAINERS") != "1":
-    pytest.skip("RUNLOG_CONTAINERS is not 1", allow_module_level=True)
 
-from runlog.testcontainers import RunlogContainer, RunlogOnKafka
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ImageNotFound("pull access denied for testcontainers/ryuk"), "TESTCONTAINERS_RYUK_DISABLED=true"),
+        (DockerException("Error while fetching server API version"), "is Docker running"),
+    ],
+)
+def test_a_container_that_docker_cannot_start_says_what_is_missing(error, says, monkeypatch):
+    def start(self):
+        raise error
+
+    monkeypatch.setattr(DockerContainer, "start", start)
+    monkeypatch.setattr(DockerContainer, "__init__", lambda self, *_, **__: None)
+    for name in ("with_command", "with_exposed_ports"):
+        monkeypatch.setattr(DockerContainer, name, lambda self, *_: self)
+    with pytest.raises(Unavailable, match=says):
+        RunlogContainer().start()
 
 
+@pytest.mark.skipif(os.environ.get("RUNLOG_CONTAINERS") != "1", reason="RUNLOG_CONTAINERS is not 1")
 @pytest.mark.parametrize("start", [RunlogContainer, RunlogOnKafka])
 def test_an_agent_that_is_killed_in_the_middle_of_a_call_goes_on_with_a_journal_in_a_container(
     start, run_id, tmp_path, monkeypatch

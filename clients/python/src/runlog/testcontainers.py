@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
 import httpx2
+from docker.errors import DockerException
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from .errors import Unavailable
+from .errors import Action, Unavailable
 
 IMAGE = "runlog/runlog:dev"
 KAFKA_IMAGE = "runlog/kafka:4.3.0"
@@ -41,6 +43,22 @@ _KAFKA = {
 }
 
 
+@contextmanager
+def _explained() -> Generator[None]:
+    """Says what Docker lacks, in place of an error of its API."""
+    try:
+        yield
+    except DockerException as error:
+        if "ryuk" in str(error):
+            way = (
+                "testcontainers also starts its image testcontainers/ryuk, which cannot be pulled: pull it while there is a "
+                "network, or set TESTCONTAINERS_RYUK_DISABLED=true, after which the containers of a killed test stay"
+            )
+        else:
+            way = "is Docker running, and are the images there? `make image kafka-image` builds them"
+        raise Unavailable(f"a container did not start: {way}: {error}", action=Action.FIX_THE_INPUT) from error
+
+
 class RunlogContainer(DockerContainer):
     """A server with a separate journal, on Kafka if `brokers` is set. Only for tests: it has no authentication and
     no TLS."""
@@ -61,7 +79,8 @@ class RunlogContainer(DockerContainer):
 
     def start(self) -> RunlogContainer:
         """Starts it, and waits until it is ready."""
-        super().start()
+        with _explained():
+            super().start()
         ends = time.monotonic() + READY_WAIT
         while not self._is_ready():
             if time.monotonic() > ends:
@@ -90,7 +109,7 @@ class RunlogOnKafka:
 
     def __enter__(self) -> RunlogOnKafka:
         image, kafka_image = self._images
-        with ExitStack() as ends:
+        with _explained(), ExitStack() as ends:
             network = ends.enter_context(Network())
             # A broker reports its address to clients, so its port is chosen before it starts.
             with socket.socket() as free:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import runlog
-from conftest import BINARY, ENVIRONMENT, TOP
+from conftest import TOP
 
 CLIENT = TOP / "clients" / "python"
 AGENTS = TOP / "docs" / "agents"
@@ -125,14 +125,6 @@ def test_the_killed_agent_of_pydantic_ai_asks_nothing_and_runs_no_tool_twice_tha
     assert out.count("`find` runs") == 1 and out.count("`book` runs") == 2 and "it was killed" in out
     assert [out.count(f"asked with {n} messages") for n in (1, 3, 5)] == [1, 1, 1]
     assert "You are booked: B-1009.\nit ended with 0" in out
-
-
-def test_the_interrupted_booking_is_decided_by_the_program_that_asks_the_desk(url, monkeypatch):
-    monkeypatch.setenv("RUNLOG_BIN", str(BINARY))
-    monkeypatch.setenv("LD_LIBRARY_PATH", ENVIRONMENT["LD_LIBRARY_PATH"])
-    out = run(url, CLIENT / "examples" / "reconcile.py").split("\n")
-    assert [line.split(":")[0] for line in out[:3]] == ["unrecorded, operator", "nothing, operator", "recorded"]
-    assert "confirmation" in out[2] and out[3] == "bookings at the desk: 1"
 
 
 def test_the_package_says_that_it_is_typed():

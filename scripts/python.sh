@@ -97,7 +97,7 @@ case $mode in
     ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
-  graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
+  graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills --graph "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
   saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
   *) die "usage: $0 test|install|lint|run|peer|kills|graph-kills|savers|saver-latency|wheels|lock" ;;

@@ -1,4 +1,4 @@
-"""`python -m kills [KILLS] [--seed N] [--rust SHARE]`: kills, compares, and prints both."""
+"""`python -m kills [KILLS] [--graph] [--seed N] [--rust SHARE]`: kills, compares, and prints both."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ import time
 from pathlib import Path
 
 from .audit import audit
-from .fleet import Fleet, report
+from .fleet import Fleet
+from .graph import Kills
 
 parser = argparse.ArgumentParser(prog="scripts/python.sh kills")
-parser.add_argument("kills", nargs="?", type=int, default=1000, help="how many processes to kill [1000]")
+parser.add_argument("kills", nargs="?", type=int, help="how many processes to kill [1000; 200 with --graph]")
+parser.add_argument(
+    "--graph", action="store_true", help="kill the workers of a LangGraph graph, and not agents at the desk"
+)
 parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of chance [random]")
 parser.add_argument("--rust", type=float, default=0.25, help="share of agents in Rust [0.25]")
 options = parser.parse_args()
 
 with tempfile.TemporaryDirectory(prefix="runlog-kills-") as folder:
+    place, kills, seed = Path(folder), options.kills or (200 if options.graph else 1000), options.seed
+    killed = Kills(place, kills, seed) if options.graph else Fleet(place, kills, seed, rust=options.rust)
     begun = time.monotonic()
-    fleet = Fleet(Path(folder), options.kills, options.seed, rust=options.rust)
     try:
-        fleet.run()
-        seconds = time.monotonic() - begun
-        counted, differences = audit(fleet)
+        killed.run()
+        differences = killed.differences if isinstance(killed, Kills) else audit(killed)
     finally:
-        print(report(fleet, time.monotonic() - begun), flush=True)
-        fleet.stop()
-print("\n".join(f"{count:6}  {what}" for what, count in counted.items()))
-print("\n".join(differences[:50]) or "no booking twice, none lost, every answer is in the journal")
+        print(f"{killed.killed} kills in {time.monotonic() - begun:.0f} s, seed {seed}")
+        print("\n".join(f"{count:6}  {what}" for what, count in sorted(killed.counts.items())), flush=True)
+        killed.stop()
+print("\n".join(differences[:50]) or "no effect twice under two keys, none lost, every answer is in the journal")
 sys.exit(bool(differences))

@@ -9,10 +9,8 @@ from typing import Any
 import runlog
 
 from . import desk
-from .lines import append_line
+from .processes import DONE, RECONCILE, append_line
 from .trips import Call, Trip
-
-DONE, RECONCILE, BROKEN, UNAVAILABLE = 0, 3, 4, 5
 
 
 async def work(url: str, port: int, trip: Trip, answers: Path) -> None:

@@ -13,8 +13,8 @@ from .fleet import Fleet
 _BOOKING = ("confirmation", "item", "date", "customer")
 
 
-def audit(fleet: Fleet) -> tuple[dict[str, int], list[str]]:
-    """What was counted, and a sentence for each difference."""
+def audit(fleet: Fleet) -> list[str]:
+    """A sentence for each difference. Adds to what the fleet counted."""
     ledger = [{name: b[name] for name in _BOOKING} for b in fleet.desk.bookings()]
     differences: list[str] = []
     sold = Counter((b["item"], b["date"], b["customer"]) for b in ledger)
@@ -33,8 +33,9 @@ def audit(fleet: Fleet) -> tuple[dict[str, int], list[str]]:
     verified = command(fleet.server.url, "verify", "--json")
     if verified.returncode != 0:
         differences.append(f"verify: {verified.stdout}{verified.stderr}")
-    counts = {"bookings in the ledger": len(ledger), "bookings in the journal": len(journal), "answers": len(answers)}
-    return {**counts, "calls": len(calls), "runs": len(fleet.trips)}, differences
+    fleet.counts |= Counter({"bookings in the ledger": len(ledger), "bookings in the journal": len(journal)})
+    fleet.counts |= Counter({"answers": len(answers), "calls": len(calls), "runs": len(fleet.trips)})
+    return differences
 
 
 def _journal(fleet: Fleet, differences: list[str]) -> tuple[list[tuple[str, Any]], dict[tuple[str, str], Any]]:

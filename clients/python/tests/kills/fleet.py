@@ -7,16 +7,13 @@ the desk.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import random
 import signal
-import socket
 import subprocess
 import time
-import traceback
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from runlog._wire import Request
 
 from . import agent
 from .desk import Desk, Held
+from .processes import BROKEN, DONE, RECONCILE, STEP, STUCK_AFTER, UNAVAILABLE, Forked, Server
 from .trips import Trip
 
 LIFE_MAX = 0.8
@@ -37,88 +35,9 @@ HELD = 0.4
 SERVER_EVERY = (5, 12)
 """Agents that are killed between two kills of the server."""
 SERVER_DOWN_MAX = 0.3
-STEP = 0.002
-STUCK_AFTER = 60.0
 DECIDE_AT_ONCE = 0.75
 """How often an operator decides before another process was refused."""
 DECISIONS_MAX = 5
-_PR_SET_PDEATHSIG = 1
-
-
-class Server:
-    """`runlog serve` on a local journal, at the same address after each start."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._log = folder, (folder / "server.log").open("ab")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[str] | None = None
-        self.start()
-        self.wait()
-
-    def start(self) -> None:
-        """Starts it. It listens a little later."""
-        address = f"127.0.0.1:{self.port}"
-        command = [BINARY, "serve", "--local", "--data", self._folder / "journal", "--listen", address]
-        self._process = subprocess.Popen(command, env=ENVIRONMENT, stdout=self._log, stderr=self._log, text=True)
-
-    def is_up(self) -> bool:
-        """Whether it listens. Raises if it ended by itself."""
-        assert self._process is not None
-        assert self._process.poll() is None, f"the server ended with {self._process.returncode}"
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def wait(self) -> None:
-        """Waits until it listens."""
-        ends = time.monotonic() + STUCK_AFTER
-        while not self.is_up():
-            assert time.monotonic() < ends, "the server does not listen"
-            time.sleep(STEP)
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """Ends it in order; more than once is as good as once."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(STUCK_AFTER)
-        self._log.close()
-
-
-class Forked:
-    """An agent in Python, in a process of its own."""
-
-    language = "Python"
-
-    def __init__(self, fleet: Fleet, trip: Trip) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = agent.BROKEN
-            try:
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                code = agent.main(fleet.server.url, fleet.desk.port, trip, fleet.answers)
-            except BaseException:
-                with fleet.complaints.open("a") as file:
-                    traceback.print_exc(file=file)
-            finally:
-                os._exit(code)
-
-    def ended(self) -> int | None:
-        """Its exit code, once it has ended by itself."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
-
-    def kill(self) -> int:
-        """`kill -9`. Returns how it ended: it may have been faster."""
-        os.kill(self.pid, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Started:
@@ -148,16 +67,16 @@ class Started:
         if code <= 0:
             return code
         if "reconcile_required" in said:
-            return agent.RECONCILE
+            return RECONCILE
         # It does not wait for a server that is down when it starts.
         if '"kind":"unavailable"' in said:
-            return agent.UNAVAILABLE
+            return UNAVAILABLE
         # A run that has ended is no work for it.
         if f"run {self._trip.run_id} is completed" in said:
-            return agent.DONE
+            return DONE
         with self._fleet.complaints.open("a") as file:
             file.write(said)
-        return agent.BROKEN
+        return BROKEN
 
     def kill(self) -> int:
         """`kill -9`. Returns how it ended: it may have been faster."""
@@ -271,9 +190,12 @@ class Fleet:
                 slot.held = Held(self.desk, slot.trip.passenger, moment)
             else:
                 slot.dies_at = time.monotonic() + self._random.uniform(0, LIFE_MAX)
-        kind = Started if self._random.random() < self._rust else Forked
-        slot.process = kind(self, slot.trip)
-        self.counts[f"processes in {kind.language}"] += 1
+        if self._random.random() < self._rust:
+            slot.process = Started(self, slot.trip)
+        else:
+            work = partial(agent.main, self.server.url, self.desk.port, slot.trip, self.answers)
+            slot.process = Forked(work, self.complaints)
+        self.counts[f"processes in {slot.process.language}"] += 1
 
     def _look_at_process(self, slot: Slot) -> None:
         assert slot.process is not None
@@ -292,17 +214,17 @@ class Fleet:
     def _end(self, slot: Slot, code: int) -> None:
         """A process ended by itself."""
         slot.process = None
-        if code == agent.DONE:
+        if code == DONE:
             if slot.held is not None:
                 slot.held.close()
             self.counts["runs completed"] += 1
             self._slots.remove(slot)
             if self.killed < self._kills:
                 self._slots.append(Slot(self._next_trip()))
-        elif code == agent.RECONCILE:
+        elif code == RECONCILE:
             self.counts["refused until decided"] += 1
             slot.died_in = "nothing"
-        elif code == agent.UNAVAILABLE:
+        elif code == UNAVAILABLE:
             self.counts["found no server"] += 1
         else:
             complaints = self.complaints.read_text() if self.complaints.exists() else ""
@@ -375,9 +297,3 @@ class Fleet:
         said = json.loads(answer.body)
         assert said.get("outcome") == "applied" or said.get("kind") == "conflict", (pending, said)
         return answer.status == 200
-
-
-def report(fleet: Fleet, seconds: float) -> str:
-    """A table of what was done."""
-    lines = [f"{count:6}  {what}" for what, count in sorted(fleet.counts.items())]
-    return "\n".join([f"{fleet.killed} kills in {seconds:.0f} s, seed {fleet.seed}", *lines])

@@ -8,15 +8,13 @@ with the approval, or with nothing, as the thread's state requires. It is forked
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
-import tempfile
 import time
-import traceback
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,12 @@ import runlog
 from runlog import Fenced
 from runlog.langgraph import RunlogSaver
 
-from .fleet import STEP, STUCK_AFTER, Server
-from .lines import append_line
+from .processes import DONE, FENCED, STEP, STUCK_AFTER, Forked, Server, append_line
 
 LEGS = ("LHR", "OSL", "LIS")
 LIFE_MAX = 0.35
 RECEIVER_ANSWERS_AFTER = 0.01
 SERVER_EVERY = (6, 14)
-DONE, FENCED, BROKEN = 0, 3, 4
 
 
 def model(state: MessagesState) -> dict[str, Any]:
@@ -122,23 +118,13 @@ async def final(url: str, thread: str) -> list[Any]:
         return [len(state.tasks), [message.model_dump() for message in state.values.get("messages", [])]]
 
 
-def forked(url: str, thread: str, ledger: Path, complaints: Path) -> int:
-    """A worker's process."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = BROKEN
+def worker(url: str, thread: str, ledger: Path) -> int:
+    """A worker's process. A write of a dead worker may have arrived after it read the thread."""
     try:
         asyncio.run(work(url, thread, ledger))
-        code = DONE
+        return DONE
     except Fenced:
-        # A write of a dead worker has arrived after the thread was read.
-        code = FENCED
-    except BaseException:
-        with complaints.open("a") as file:
-            traceback.print_exc(file=file)
-    finally:
-        os._exit(code)
+        return FENCED
 
 
 class Kills:
@@ -153,7 +139,7 @@ class Kills:
     def run(self) -> None:
         """Kills `kills` times, then lets the last thread finish."""
         reference = self._thread("reference", False)
-        while self.counts["workers killed"] + self.counts["servers killed"] < self._kills:
+        while self.killed < self._kills:
             self.counts["threads"] += 1
             thread = f"thread-{self.counts['threads']}"
             state = self._thread(thread, True)
@@ -166,14 +152,23 @@ class Kills:
             self.counts["effects"] += len(effects)
             self.counts["effects that were repeated under their key"] += sum(count > 1 for count in effects.values())
 
+    @property
+    def killed(self) -> int:
+        """Processes that were killed."""
+        return self.counts["workers killed"] + self.counts["servers killed"]
+
+    def stop(self) -> None:
+        """Ends the server."""
+        self.server.stop()
+
     def _lines(self, thread: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self._folder / thread).read_text().splitlines()]
 
     def _thread(self, thread: str, killing: bool) -> list[Any]:
         ledger, complaints = self._folder / thread, self._folder / "complaints"
         while True:
-            pid = forked(self.server.url, thread, ledger, complaints)
-            code = self._watch(pid, killing)
+            process = Forked(partial(worker, self.server.url, thread, ledger), complaints)
+            code = self._watch(process, killing)
             if code == DONE:
                 return asyncio.run(final(self.server.url, thread))
             if code == FENCED:
@@ -181,15 +176,14 @@ class Kills:
             elif code != -9:
                 raise AssertionError(complaints.read_text()[-3000:])
 
-    def _watch(self, pid: int, killing: bool) -> int:
+    def _watch(self, process: Forked, killing: bool) -> int:
         """Waits until a worker ends, or kills it. Returns how it ended."""
         now = time.monotonic()
         dies_at = now + (self._random.uniform(0, LIFE_MAX) if killing else STUCK_AFTER)
         server_dies_at = now + self._random.uniform(0, LIFE_MAX) if killing and self._server_dies_after <= 0 else None
         while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
+            if (ended := process.ended()) is not None:
+                return ended
             if server_dies_at is not None and time.monotonic() >= server_dies_at:
                 self.server.kill()
                 self.counts["servers killed"] += 1
@@ -197,28 +191,9 @@ class Kills:
                 self.server.wait()
                 server_dies_at, self._server_dies_after = None, self._random.randint(*SERVER_EVERY)
             if time.monotonic() >= dies_at:
-                os.kill(pid, 9)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                code = process.kill()
                 assert killing or code != -9, "a worker did nothing for a minute"
                 self.counts["workers killed"] += code == -9
                 self._server_dies_after -= 1
                 return code
             time.sleep(STEP)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="scripts/python.sh graph-kills")
-    parser.add_argument("kills", nargs="?", type=int, default=200, help="how many processes to kill [200]")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of chance [random]")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="runlog-kills-") as folder:
-        begun = time.monotonic()
-        kills = Kills(Path(folder), options.kills, options.seed)
-        try:
-            kills.run()
-        finally:
-            print(f"seed {kills.seed}, {time.monotonic() - begun:.0f} s")
-            print("\n".join(f"{count:6}  {what}" for what, count in sorted(kills.counts.items())))
-            kills.server.stop()
-    print("\n".join(kills.differences[:20]) or "each thread reached the same state, and each effect happened")
-    raise SystemExit(bool(kills.differences))

@@ -76,8 +76,6 @@ case $part in
     step 55 fuzz scripts/fuzz.sh 1800
     step 10 hostile make hostile
     step 10 fronts make fronts
-    step 10 rotation make rotation
-    step 10 tls-cost make tls-cost ROUNDS=3
     ;;
   artefacts)
     step 30 build make build

@@ -1,14 +1,13 @@
 """An agent in a process of its own: `agent.py URL RUN LEDGER MODE`. Each effect is a line in LEDGER.
 
-MODE: `die` kills itself in the middle of the payment, `go` works, `hold` stops before its effect until LEDGER.go exists,
-`race` claims with the other processes and pays once.
+MODE: `die` kills itself in the middle of the booking, `die-paying` of the payment, `go` works, `hold` says that it pays and waits
+for a line, `race` claims with the other processes and pays once.
 """
 
 import os
 import pathlib
 import signal
 import sys
-import time
 
 import runlog
 from runlog import sync
@@ -39,20 +38,17 @@ def book(call: runlog.Call, args: dict) -> dict:
 @runlog.tool
 def pay(call: runlog.Call, args: dict) -> str:
     note("pay")
-    if mode in ("die-paying", "hold"):
-        pathlib.Path(ledger + ".paying").touch()
     if mode == "die-paying":
         os.kill(os.getpid(), signal.SIGKILL)
-    while mode == "hold" and not pathlib.Path(ledger + ".go").exists():
-        time.sleep(0.01)
+    if mode == "hold":
+        print("paying", flush=True)
+        sys.stdin.readline()
     return "paid"
 
 
 with sync.connect(url, agent="tester") as rl:
     try:
         with rl.run(run_id) as run:
-            if mode == "race":
-                pathlib.Path(f"{ledger}.{os.getpid()}.ready").touch()
             print(find({"to": "LHR"}), flush=True)
             run.checkpoint([{"role": "tool", "content": "HAT136"}], {"step": "found"})
             print(book({"order": 7}), flush=True)

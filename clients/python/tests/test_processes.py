@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,17 +34,11 @@ AGENT = Path(__file__).with_name("agent.py")
 def start(url, run_id, ledger, mode):
     return subprocess.Popen(
         [sys.executable, AGENT, url, run_id, str(ledger), mode],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def wait_for(path: Path):
-    ends = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < ends, f"{path} does not appear"
-        time.sleep(0.01)
 
 
 def run_agent(url, run_id, ledger, mode):
@@ -82,11 +75,10 @@ def test_an_agent_that_is_killed_in_the_middle_of_a_call_without_a_key_makes_no_
 def test_a_process_that_was_taken_over_leaves_its_result_as_evidence(url, run_id, tmp_path):
     ledger = tmp_path / "ledger"
     old = start(url, run_id, ledger, "hold")
-    wait_for(Path(f"{ledger}.paying"))
+    assert old.stdout is not None and "paying\n" in old.stdout
     with sync.connect(url) as rl, rl.run(run_id) as run:
         assert [pending["class"] for pending in run.pending] == ["reconcile_required"]
-        Path(f"{ledger}.go").touch()
-        out, _ = old.communicate(timeout=300)
+        out, _ = old.communicate("go\n", timeout=300)
         assert out.split("\n")[-2] in ("Fenced evidence stop", "ClaimLost evidence stop")
         with pytest.raises(ReconcileRequired) as refusal:
             run.call("pay", {"sum": 180}, lambda call: "again")

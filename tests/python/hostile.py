@@ -14,6 +14,7 @@ Each attack meets a server that just started. Prints a table. Exits 1 where the 
 
 import asyncio
 import collections
+import itertools
 import json
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ import ssl
 import sys
 import tempfile
 import time
+from functools import partial
 
 from journal import Connection, Server, create_token, make_secrets, percentile, turn
 
@@ -118,14 +120,17 @@ async def idle_connections(target):
     await target.many(4500, each)
 
 
-async def half_bodies(target):
-    async def each(index):
+def bodies(number, path, text, share=1.0):
+    """Sends a share of a body, and awaits the answer or the end of the connection."""
+
+    async def each(target, index):
         connection = await target.open()
-        body = json.dumps(turn(f"evil/{index}", "r", "x" * 60_000)).encode()
-        connection.writer.write(connection.head("POST", f"/v1/runs/evil%2F{index}/records", len(body)) + body[: len(body) // 2])
+        body = json.dumps(text(index)).encode()
+        head = connection.head("POST", f"/v1/runs/evil%2F{index}/{path}", len(body))
+        connection.writer.write(head + body[: int(len(body) * share)])
         target.counts[await closed(connection)] += 1
 
-    await target.many(300, each)
+    return lambda target: target.many(number, partial(each, target))
 
 
 async def declared_bodies(target):
@@ -145,21 +150,10 @@ async def declared_bodies(target):
     await target.many(32, each)
 
 
-async def claim_bodies(target):
-    text = json.dumps({"claimed_by": "x" * (15 << 20)}).encode()
-
-    async def each(index):
-        connection = await target.open()
-        connection.writer.write(connection.head("POST", f"/v1/runs/evil%2F{index}/claims", len(text)) + text)
-        target.counts[await closed(connection)] += 1
-
-    await target.many(24, each)
-
-
-async def unread(target, number, path):
+def unread(number, path):
     """Sends a request and does not read the answer."""
 
-    async def each(_):
+    async def each(target, _):
         connection = await target.open()
         connection.writer.transport.pause_reading()
         await connection.send("GET", path)
@@ -169,88 +163,52 @@ async def unread(target, number, path):
             connection.writer.write(b"\r\n")
             await connection.writer.drain()
 
-    await target.many(number, each)
+    return lambda target: target.many(number, partial(each, target))
 
 
-async def unread_tails(target):
-    await unread(target, 128, f"/v1/runs/{OWN}/tail?raw=true")
+def repeated(number, request, token=lambda target: target.token):
+    """Asks one request after the other, over a connection each client keeps."""
+
+    async def each(target, index):
+        connection = await target.open(token(target))
+        for count in itertools.count():
+            await target.asked(connection, *request(index, count))
+
+    return lambda target: target.many(number, partial(each, target))
 
 
-async def unread_tails_of_all(target):
-    await unread(target, 64, "/v1/tail?raw=true")
+def page(index, _):
+    return "GET", f"/v1/runs/{OWN}/records?raw={'true' if index % 2 else 'false'}&limit=1000"
 
 
-async def unread_pages(target):
-    await unread(target, 256, f"/v1/runs/{OWN}/records?raw=true&limit=1000")
+def audit(index, _):
+    """Starts something large: a verification, an examination, a list of dead letters."""
+    return [("POST", "/v1/verify", {}), ("GET", "/v1/doctor"), ("GET", "/v1/dead-letters"), ("GET", "/metrics")][index % 4]
 
 
-async def large_pages(target):
-    async def each(index):
-        connection = await target.open()
-        masked = "true" if index % 2 else "false"
-        while True:
-            await target.asked(connection, "GET", f"/v1/runs/{OWN}/records?raw={masked}&limit=1000")
-
-    await target.many(32, each)
+def append(index, count):
+    return "POST", f"/v1/runs/evil%2F{index}/records", turn(f"evil/{index}", f"{os.getpid()}-{count}", "x" * 500)
 
 
-async def audits(target):
-    """Everything that starts something large: verifications, examinations, lists of dead letters."""
-
-    async def each(index):
-        connection = await target.open(target.auditor)
-        method, path = [("POST", "/v1/verify"), ("GET", "/v1/doctor"), ("GET", "/v1/dead-letters"), ("GET", "/metrics")][index % 4]
-        while True:
-            await target.asked(connection, method, path, {} if method == "POST" else None)
-
-    await target.many(32, each)
-
-
-async def appends(target):
-    async def each(index):
-        connection = await target.open()
-        for number in range(1 << 30):
-            run = f"evil/{index}"
-            await target.asked(connection, "POST", f"/v1/runs/evil%2F{index}/records", turn(run, f"{os.getpid()}-{number}", "x" * 500))
-
-    await target.many(64, each)
-
-
-async def new_runs(target):
-    """A claim of another run each time."""
-
-    async def each(index):
-        connection = await target.open()
-        for number in range(1 << 30):
-            await target.asked(connection, "POST", f"/v1/runs/evil%2F{os.getpid()}-{index}-{number}/claims", {"claimed_by": "evil"})
-
-    await target.many(32, each)
-
-
-async def wrong_tokens(target):
-    async def each(_):
-        connection = await target.open("runlog_" + "0" * 64)
-        while True:
-            await target.asked(connection, "GET", "/v1/runs")
-
-    await target.many(64, each)
+def new_run(index, count):
+    return "POST", f"/v1/runs/evil%2F{os.getpid()}-{index}-{count}/claims", {"claimed_by": "evil"}
 
 
 ATTACKS = {
     "slow heads": slow_heads,
     "silent handshakes": silent_handshakes,
     "idle connections": idle_connections,
-    "half-sent bodies": half_bodies,
+    "half-sent bodies": bodies(300, "records", lambda index: turn(f"evil/{index}", "r", "x" * 60_000), 0.5),
     "declared bodies": declared_bodies,
-    "bodies of claims": claim_bodies,
-    "unread tails": unread_tails,
-    "unread tails of all runs": unread_tails_of_all,
-    "unread pages": unread_pages,
-    "large pages": large_pages,
-    "verify, doctor, dead letters": audits,
-    "appends": appends,
-    "claims of new runs": new_runs,
-    "wrong tokens": wrong_tokens,
+    "bodies of claims": bodies(24, "claims", lambda _: {"claimed_by": "x" * (15 << 20)}),
+    "unread tails": unread(128, f"/v1/runs/{OWN}/tail?raw=true"),
+    "unread tails of all runs": unread(64, "/v1/tail?raw=true"),
+    "unread pages": unread(256, f"/v1/runs/{OWN}/records?raw=true&limit=1000"),
+    "large pages": repeated(32, page),
+    "verify, doctor, dead letters": repeated(32, audit, lambda target: target.auditor),
+    "appends": repeated(64, append),
+    "claims of new runs": repeated(32, new_run),
+    "wrong tokens": repeated(64, lambda *_: ("GET", "/v1/runs"), lambda _: "runlog_" + "0" * 64),
 }
 
 

@@ -68,10 +68,8 @@ class Server:
             self.process.wait(WAIT)
             self.errors.seek(0)
             raise RuntimeError(f"the server does not start: {self.errors.read()}")
-        said = json.loads(line)
-        self.url, self.admin = said["listening"], said.get("admin")
+        self.url = json.loads(line)["listening"]
         self.port = int(self.url.rsplit(":", 1)[1])
-        self.admin_port = int(self.admin.rsplit(":", 1)[1]) if self.admin else None
 
     def status(self, name):
         """A number of /proc: VmRSS and VmHWM in KiB, Threads."""

@@ -89,7 +89,7 @@ impl Config {
         }
     }
     /// Whether records may contain a basis, which needs schema version 3.
-    pub(crate) fn writes_basis(&self) -> bool {
+    pub fn writes_basis(&self) -> bool {
         self.write_schema >= BASIS_SINCE
     }
 

@@ -63,7 +63,7 @@ pub enum NoResult {
 
 impl NoResult {
     /// Whether the work was cancelled; otherwise it panicked.
-    pub(crate) fn is_cancelled(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         match self {
             Self::Joined(error) => error.is_cancelled(),
             Self::Dropped => true,
@@ -73,7 +73,7 @@ impl NoResult {
 
 impl Executor {
     /// Whether the caller runs everything.
-    pub(crate) fn is_caller(&self) -> bool {
+    pub fn is_caller(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
@@ -90,7 +90,7 @@ impl Executor {
     }
 
     /// Starts a task that continues when the returned future is dropped.
-    pub(crate) fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    pub fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         task: F,
     ) -> impl Future<Output = Result<T, NoResult>> + Send + use<T, F> {
@@ -166,11 +166,11 @@ impl Executor {
 /// The allocator keeps freed memory for each thread. Reads that use much memory would leave some of it with every thread of
 /// the runtime.
 #[derive(Debug)]
-pub(crate) struct Few(Option<Runtime>);
+pub struct Few(Option<Runtime>);
 
 impl Few {
     /// At most `threads` threads named `name`. A thread ends after 10 s without work.
-    pub(crate) fn new(executor: &Executor, name: &str, threads: usize) -> Self {
+    pub fn new(executor: &Executor, name: &str, threads: usize) -> Self {
         if executor.is_caller() {
             return Self(None);
         }
@@ -184,7 +184,7 @@ impl Few {
     }
 
     /// Like [`Executor::run`], on one of these threads. Must be called on a runtime, whose timers and tasks `read` may use.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         executor: &Executor,
         read: impl FnOnce() -> T + Send + 'static,

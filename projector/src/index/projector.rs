@@ -1,35 +1,34 @@
 //! The projector: owns the indices, runs the loop on its own threads, and answers queries.
 
 use crate::index::{
-    bulk,
     config::Config,
     content::Contents,
+    entry::entry,
     error::Error,
-    executor::Executor,
+    executor::{Executor, NoResult},
     failpoint,
-    fold::{Fold, Stop, StopKind},
+    fold::{Fold, Stop},
     journal,
     pipeline::{self, Pipeline},
-    query,
-    rebuild::{self, LiveStore},
-    run_locks::{Locks, OfLockedRun},
+    query::{self, TopicPartition},
     shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
 };
-use runlog_log::{Bounds, Log};
+use runlog_log::{Bounds, Entry, Log};
 use runlog_schemas::{
-    answer::{ErrorKind, Feature, Position},
-    datum::Sha256,
-    id::{Offset, PartitionId, RunId},
+    answer::{ErrorKind, Feature, Outcome, Position, ReadBack},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
     partition::partition_of,
+    record::JournalRecord,
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
+
+mod start;
 
 /// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
@@ -75,12 +74,6 @@ enum Runner {
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
     runner: Mutex<Runner>,
-    /// Locks by run id.
-    pub(crate) run_locks: Locks<OfLockedRun>,
-    /// Locks by the record id of a claim.
-    pub(crate) claim_locks: Locks<()>,
-    /// Appends in progress, up to [`Config::appends_max`].
-    pub(crate) appends: Arc<Semaphore>,
 }
 
 impl Projector {
@@ -94,7 +87,7 @@ impl Projector {
         let mut partitions = Vec::new();
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
         for partition in PartitionId::all(journal.partitions) {
-            let store = Arc::new(open(&config, &log, &journal, partition, &budget).await?);
+            let store = Arc::new(start::open(&config, &log, &journal, partition, &budget).await?);
             config.failpoints.reach(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .with_failpoints(config.failpoints.clone());
@@ -103,7 +96,7 @@ impl Projector {
             } else {
                 let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
                 log_starts.push((partition, bounds.start));
-                begins(&log, &fold, bounds, &config).await?
+                start::begins(&log, &fold, bounds, &config).await?
             };
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
@@ -115,8 +108,7 @@ impl Projector {
             .into_iter()
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
-        let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { shared, runner, run_locks: Locks::default(), claim_locks: Locks::default(), appends })
+        Ok(Self { shared, runner })
     }
 
     /// Ends the loop and waits for it: at most one poll's wait, and one second for the writes in progress. A write that
@@ -201,6 +193,26 @@ impl Projector {
     pub fn log_now(&self) -> i64 {
         let own_clock = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
         self.shared.log.clock_millis().unwrap_or_else(own_clock)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// The bytes of RocksDB's cache and of its memtables in use, of all partitions.
+    pub fn memory_in_use(&self) -> (usize, usize) {
+        self.shared.budget.in_use()
+    }
+
+    /// Whether the index of `partition` is built again, and has not reached the offset of the older layout's index.
+    pub fn is_rebuilding(&self, partition: PartitionId) -> bool {
+        self.shared.older(partition).is_some()
+    }
+
+    /// Runs a read that may block a thread, as soon as there is a permit.
+    pub async fn read<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> Result<T, NoResult> {
+        self.shared.read(read).await
     }
 
     /// The executor of its reads.
@@ -339,8 +351,95 @@ impl Projector {
     }
 
     /// Returns `PartitionStopped` for a stopped partition.
-    pub(crate) fn running(&self, partition: PartitionId) -> Result<(), Error> {
+    pub fn running(&self, partition: PartitionId) -> Result<(), Error> {
         self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(self.stopped(partition, stop)))
+    }
+
+    /// Encodes a record for the log.
+    ///
+    /// Errors: `TooLarge`; `Unavailable` while the schema registry has not assigned an id to the schema.
+    pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
+        entry(record, &*self.shared.config.schemas)
+    }
+
+    /// Returns the outcome of the record at an applied place.
+    pub fn outcome(
+        &self,
+        run_id: RunId<&str>,
+        partition: PartitionId,
+        place: (Offset, u32),
+        record_id: Option<RecordId<&str>>,
+    ) -> Result<Outcome, Error> {
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        query::outcome::get(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no record {} of run {run_id} is at partition {partition}, offset {}",
+                    OrEmpty::from(record_id),
+                    place.0
+                ),
+            )
+            .at(&self.position(partition, place.0, place.1))
+            .about_record(record_id)
+        })
+    }
+
+    /// Returns the outcomes of the run's records at `position` and at the positions `also`, and the run's current
+    /// writer. All come from one view, which has at least this consistency and all of the positions.
+    ///
+    /// At `latest` the answer proves that the log had no claim after the record when the request arrived.
+    ///
+    /// Errors: `NotFound` if `position` has no record of the run; `Unavailable` if the log's end at `latest` is not
+    /// beyond the position.
+    pub async fn read_back(
+        &self,
+        run_id: RunId<&str>,
+        position: &Position,
+        record_id: Option<RecordId<&str>>,
+        also: &[Position],
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<ReadBack, Error> {
+        let partition = position.partition;
+        let last = also.iter().map(|also| also.offset).max().unwrap_or_default().max(position.offset);
+        if partition == self.partition_of(run_id) {
+            self.wait_past(partition, last, consistency, deadline).await?;
+        } else {
+            // Another partition has no record of the run: the answer is `NotFound`.
+            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
+        }
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        let place = |position: &Position| (position.offset, position.index);
+        let places: Vec<_> = also.iter().map(place).collect();
+        query::outcome::read_back(&store.view(), at, run_id, place(position), record_id, &places)?
+            .ok_or_else(|| self.no_record_at(run_id, position, record_id))
+    }
+
+    /// Makes the error for a position that does not have this record of the run.
+    pub fn no_record_at(&self, run_id: RunId<&str>, position: &Position, record_id: Option<RecordId<&str>>) -> Error {
+        let place = format!("partition {}, offset {}", position.partition, position.offset);
+        let message = format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str());
+        let error = Error::new(ErrorKind::NotFound, message);
+        error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
+    }
+
+    /// Returns the outcome of the first record with this id, and the run's current writer, from one view of this
+    /// consistency. Returns no outcome if no record with the id was applied or refused for its content.
+    pub async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<Option<ReadBack>, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, consistency, deadline).await?;
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        query::outcome::by_id(&store.view(), at, run_id, record_id)
     }
 
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {
@@ -363,42 +462,8 @@ impl Drop for Projector {
     }
 }
 
-/// Opens the partition's store. If it has an older layout, creates an empty store beside it, which is built from the log.
-/// If the log cannot rebuild the index, the older store stays unchanged and this fails.
-async fn open(
-    config: &Config,
-    log: &Arc<dyn Log>,
-    journal: &meta::Journal,
-    partition: PartitionId,
-    budget: &Budget,
-) -> Result<Store, Error> {
-    let index = config.index();
-    // Removes the temporary files of an unfinished build.
-    bulk::folder(&index, partition).remove();
-    let older = match rebuild::open(&index, partition, budget)? {
-        LiveStore::Current(store) => return Ok(store),
-        LiveStore::Older(store) => store,
-    };
-    let older_journal: Option<meta::Journal> = older.get(&meta::journal())?;
-    if let Some(other) = older_journal.filter(|other| other != journal) {
-        // An index built from this log would answer that the other journal's runs do not exist.
-        let why = format!("it belongs to journal {}, the log to journal {}", other.journal_id, journal.journal_id);
-        return Err(older.outgrown(why)?.into());
-    }
-    if config.paused {
-        return Err(older.outgrown("a paused server does not rebuild it; start the server without --paused")?.into());
-    }
-    let start = log.bounds(partition, Duration::from_secs(30)).await?.start;
-    if start > Offset::ZERO {
-        let why =
-            format!("it cannot be rebuilt: partition {partition} of the log begins at offset {start}, no longer at 0");
-        return Err(older.outgrown(why)?.into());
-    }
-    Ok(rebuild::create_beside(&index, partition, &older, budget)?)
-}
-
 /// The message for a log whose end offset is below the applied offset.
-pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> String {
+pub fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> String {
     format!(
         "the log of partition {partition} ends at offset {end}, and records up to {applied} were applied from it: a deposed \
          leader answered, or the topic was deleted and created again; retry; if the error persists, restart the server"
@@ -414,86 +479,4 @@ fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, E
     thread
         .map(Runner::Thread)
         .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
-}
-
-/// The time limit of a partition's first read at start.
-const FIRST_READ: Duration = Duration::from_secs(30);
-
-/// Returns the stop of a fold that cannot continue on this log, and the offset (exclusive) for a bulk build of an empty
-/// index.
-async fn begins(
-    log: &Arc<dyn Log>,
-    fold: &Fold,
-    bounds: Bounds,
-    config: &Config,
-) -> Result<(Option<Stop>, Option<Offset>), Error> {
-    let stop = check_against_log(log, fold, bounds, &config.executor).await?;
-    let is_new = stop.is_none() && fold.next == Offset::ZERO && fold.store.takes_tables();
-    let build = is_new && bounds.end.get() >= config.bulk.offsets_min;
-    Ok((stop, build.then_some(bounds.end)))
-}
-
-/// Returns the stop of a fold that cannot continue on this log.
-///
-/// Errors: `Unavailable` if the log did not answer in time: its records are unknown.
-async fn check_against_log(
-    log: &Arc<dyn Log>,
-    fold: &Fold,
-    bounds: Bounds,
-    executor: &Executor,
-) -> Result<Option<Stop>, Error> {
-    let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
-    if fold.next < bounds.start {
-        return stop(
-            StopKind::LogTruncated,
-            format!(
-                "the index ends at offset {}, the log now starts at {}: records between are lost",
-                fold.next, bounds.start
-            ),
-        );
-    }
-    if fold.next > bounds.end {
-        return stop(
-            StopKind::LogDiverged,
-            format!(
-                "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
-                fold.next, bounds.end
-            ),
-        );
-    }
-    let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;
-    if let Some(other) = journal.filter(|journal| *journal != fold.journal) {
-        return stop(
-            StopKind::LogDiverged,
-            format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id),
-        );
-    }
-    let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
-    let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
-    let (log, partition, wait) = (log.clone(), fold.partition, executor.blocking_wait(FIRST_READ));
-    let topic = log.topic().to_owned();
-    let read = executor.run(move || {
-        let mut reader = log.reader(&[(partition, last.offset)])?;
-        let record = reader.poll(1, wait)?.into_iter().next();
-        // An empty poll either passed offsets without a record, or timed out.
-        let is_read = record.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
-        Ok::<_, runlog_log::Error>((record, is_read))
-    });
-    let (record, is_read) = read
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))??;
-    match record {
-        Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
-        None if !is_read => {
-            let waited = humantime::format_duration(FIRST_READ);
-            let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);
-            let message = format!("timed out after {waited} reading {place}, where the index ends; retry");
-            let position = Position { topic, partition, offset: last.offset, index: 0 };
-            Err(Error::new(ErrorKind::Unavailable, message).at(&position))
-        }
-        _ => stop(
-            StopKind::LogDiverged,
-            format!("the record at offset {} is not the one that the index was built from", last.offset),
-        ),
-    }
 }

@@ -4,8 +4,8 @@
 //! in `Origin` and `Sec-Fetch-Site`. It cannot send a body as JSON without asking the server first. With DNS rebinding,
 //! a page's own name resolves to this server's address; then `Host` has that name.
 
-use super::respond;
-use crate::Error;
+use super::problem::respond;
+use crate::index::error::Error;
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority},

@@ -1,14 +1,24 @@
 //! Handlers that append records and claims to a run.
 
 use super::{
-    App, Ask, Patience,
-    append::{AnswerAt, ClaimBody, Origin, PLANNED_HERE_BYTES_MAX, READ_HERE_MAX, RECORDS_MAX, is_own_decision},
+    app::App,
+    append::{
+        check::check,
+        claims::{self, ClaimBody},
+        decisions::{can_vouch, is_own_decision},
+        origin::Origin,
+        outcomes::{AnswerAt, READ_HERE_MAX, answers, outcomes},
+        plan::PLANNED_HERE_BYTES_MAX,
+    },
     audit::Action,
-    auth::{Caller, token_file::Scope},
-    body::Text,
-    contents, parsed, runs,
+    auth::{Caller, permissions::Scope},
+    body::{self, Text},
+    contents,
+    parameters::{Ask, Patience},
+    runs,
+    strict_json::parsed,
 };
-use crate::index::{Consistency, Error};
+use crate::index::{error::Error, projector::Consistency};
 use axum::{
     Json,
     extract::{Path, Query, Request},
@@ -29,6 +39,9 @@ use serde::Deserialize;
 use serde_json::{json as object, value::RawValue};
 use std::iter;
 use tokio::time::Instant;
+
+/// Records in one request.
+const RECORDS_MAX: usize = 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -70,7 +83,8 @@ pub(super) async fn append(
     request: Request,
 ) -> Result<Response, Error> {
     let (started, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
-    let (consistency, partition) = (ask.consistency(Consistency::Eventual)?, app.0.partition_of(run_id.borrow()));
+    let (consistency, partition) =
+        (ask.consistency(Consistency::Eventual)?, app.projector.partition_of(run_id.borrow()));
     if let Consistency::AtLeast(other, _) = consistency
         && other != partition
     {
@@ -88,7 +102,7 @@ pub(super) async fn append(
     };
     let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let receipts = contents::receipts(request.headers())?;
-    let (body, _room) = app.body(request, ask.deadline()).await?;
+    let (body, _room) = body::read_records(&app, request, ask.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let many = body.trim_start().starts_with('[');
     let not_json = |error: serde_json::Error| invalid(format!("the body is not JSON: {error}"));
@@ -106,7 +120,7 @@ pub(super) async fn append(
     }
     if !also.is_empty() {
         // Reading an outcome needs the same scope.
-        app.caller().require(Scope::ReadMeta)?;
+        app.caller.require(Scope::ReadMeta)?;
     }
     if count > RECORDS_MAX {
         let message = format!("{count} records in one request, more than {RECORDS_MAX}");
@@ -115,7 +129,7 @@ pub(super) async fn append(
     let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse_new(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
-        may_append(app.caller(), &draft.record)?;
+        may_append(&app.caller, &draft.record)?;
         if let Some(why) = members(&draft.record).find_map(not_built) {
             return Err(invalid(format!("record {index}: {why}")));
         }
@@ -141,9 +155,9 @@ pub(super) async fn append(
     }
     contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;
     let to_audit = || drafts.iter().flat_map(|draft| members(&draft.record)).filter(|record| is_audited(record));
-    if !app.caller().has(Scope::Resolve) {
+    if !app.caller.has(Scope::Resolve) {
         let own: Vec<_> = to_audit().filter(|record| is_own_decision(record)).collect();
-        app.0.can_vouch(run_id.borrow(), &own, ask.deadline().saturating_sub(started.elapsed())).await?;
+        can_vouch(&app.projector, run_id.borrow(), &own, ask.deadline().saturating_sub(started.elapsed())).await?;
     }
     if !query.check {
         for JournalRecord { body, .. } in to_audit() {
@@ -155,28 +169,29 @@ pub(super) async fn append(
         }
     }
     let is_small = body.len() <= PLANNED_HERE_BYTES_MAX;
-    let origin = Origin { traceparent, is_small, force: query.force, ..Origin::from(app.caller()) };
-    let outcomes = if query.check {
-        let outcomes = app.0.check(run_id.borrow(), drafts, origin, ask.deadline()).await?;
-        app.0.wait(partition, consistency, ask.deadline().saturating_sub(started.elapsed())).await?;
+    let origin = Origin { traceparent, is_small, force: query.force, ..Origin::from(&app.caller) };
+    let landed = if query.check {
+        let outcomes = check(&app.projector, run_id.borrow(), drafts, origin, ask.deadline()).await?;
+        app.projector.wait(partition, consistency, ask.deadline().saturating_sub(started.elapsed())).await?;
         outcomes
     } else {
-        app.0.append_from(run_id.borrow(), drafts, origin, at, ask.deadline()).await?
+        app.appender.append_from(run_id.borrow(), drafts, origin, at, ask.deadline()).await?
     };
     if !query.check {
-        app.metrics().appended(&outcomes);
+        app.metrics.appended(&landed);
     }
     let answers = match at {
-        AnswerAt::Acknowledged => outcomes.into_iter().map(|outcome| Appended::new(outcome, None)).collect(),
-        AnswerAt::Judged(_) if outcomes.len() <= READ_HERE_MAX => {
-            app.0.answers(run_id.borrow(), outcomes, query.check)?
+        AnswerAt::Acknowledged => landed.into_iter().map(|outcome| Appended::new(outcome, None)).collect(),
+        AnswerAt::Judged(_) if landed.len() <= READ_HERE_MAX => {
+            answers(&app.projector, run_id.borrow(), landed, query.check)?
         }
         AnswerAt::Judged(_) => {
             let run_id = run_id.clone();
-            app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?
+            app.read(move |app| answers(&app.projector, run_id.borrow(), landed, query.check)).await?
         }
     };
-    let also = app.0.outcomes(run_id.borrow(), &also, ask.deadline().saturating_sub(started.elapsed())).await?;
+    let also =
+        outcomes(&app.projector, run_id.borrow(), &also, ask.deadline().saturating_sub(started.elapsed())).await?;
     let mut answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
     if many {
         return Ok(Json(answers.collect::<Vec<_>>()).into_response());
@@ -189,7 +204,7 @@ pub(super) async fn append(
 /// Refuses a record that needs more than the scope `append`.
 ///
 /// * Decisions need `resolve`. Exception: a writer's own `not_done` on its own effect, which the gate sends if the
-///   effect never started. `Projector::can_vouch` checks that the effect is its own.
+///   effect never started. `can_vouch` checks that the effect is its own.
 /// * A given approval needs `approve` or `resolve`.
 /// * Keys are erased by operators.
 fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
@@ -254,5 +269,5 @@ pub(super) async fn claim(
     Text(body): Text,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    app.0.claim(run_id.borrow(), body, patience.deadline()).await.map(Json)
+    claims::claim(&app.appender, run_id.borrow(), body, patience.deadline()).await.map(Json)
 }

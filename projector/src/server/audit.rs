@@ -10,8 +10,7 @@
 //! Reads of content have a file of their own, so that a reader cannot fill the file of decisions. A line covers all reads of
 //! a run by a principal within a minute.
 
-use super::App;
-use crate::index::{Clock, Error, query::time};
+use crate::index::{config::Clock, error::Error, query::time};
 use runlog_schemas::{answer::ErrorKind, id::RunId, symbols};
 use serde::Serialize;
 use serde_json::Value;
@@ -98,8 +97,41 @@ impl Audit {
         Ok(Arc::new(Self { clock, actions, reads, read: Mutex::default() }))
     }
 
-    /// Whether the file of reads has a line for a read at this time.
-    fn has_read(&self, principal: Option<&str>, run_id: RunId<&str>, now_millis: u64) -> bool {
+    /// Appends a line. Blocking.
+    ///
+    /// Errors: `Unavailable` if the line cannot be written; the action must not happen then.
+    pub(super) fn record(
+        &self,
+        principal: Option<&str>,
+        action: Action,
+        run_id: Option<RunId>,
+        detail: Value,
+    ) -> Result<(), Error> {
+        let now = (self.clock)();
+        let line = Line { time: time(now), principal, action, run_id: run_id.as_ref(), detail };
+        let mut bytes = serde_json::to_vec(&line)
+            .map_err(|error| Error::new(ErrorKind::Internal, "a line of the audit log is no JSON").because(error))?;
+        bytes.push(b'\n');
+        let file = if action == Action::ReadContent { &self.reads } else { &self.actions };
+        file.write(&bytes).map_err(|error| {
+            tracing::error!(file = %file.path.display(), "the audit log cannot be written: {error}");
+            Error::new(
+                ErrorKind::Unavailable,
+                "the audit log cannot be written, so this was not done; nothing happened",
+            )
+        })?;
+        if let (Action::ReadContent, Some(run_id)) = (action, run_id) {
+            self.remember_read(principal, run_id, now);
+        }
+        Ok(())
+    }
+
+    /// Whether the file of reads has a line for a read now.
+    pub(super) fn has_read(&self, principal: Option<&str>, run_id: RunId<&str>) -> bool {
+        self.has_read_at(principal, run_id, (self.clock)())
+    }
+
+    fn has_read_at(&self, principal: Option<&str>, run_id: RunId<&str>, now_millis: u64) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.within(now_millis).contains(&(principal.map(str::to_owned), run_id.to_owned()))
     }
@@ -164,48 +196,6 @@ fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-impl App {
-    /// Records the caller's next action, if there is an audit log.
-    ///
-    /// Errors: `Unavailable` if the line cannot be written; the action must not happen then.
-    pub(super) async fn audit(&self, action: Action, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {
-        let Some(audit) = self.5.audit.clone() else { return Ok(()) };
-        let run_id = run_id.map(|run_id| run_id.to_owned());
-        self.blocking(move |app| {
-            let (now, principal) = ((audit.clock)(), app.caller().principal());
-            let line = Line { time: time(now), principal, action, run_id: run_id.as_ref(), detail };
-            let mut bytes = serde_json::to_vec(&line).map_err(|error| {
-                Error::new(ErrorKind::Internal, "a line of the audit log is no JSON").because(error)
-            })?;
-            bytes.push(b'\n');
-            let file = if action == Action::ReadContent { &audit.reads } else { &audit.actions };
-            file.write(&bytes).map_err(|error| {
-                tracing::error!(file = %file.path.display(), "the audit log cannot be written: {error}");
-                Error::new(
-                    ErrorKind::Unavailable,
-                    "the audit log cannot be written, so this was not done; nothing happened",
-                )
-            })?;
-            if let (Action::ReadContent, Some(run_id)) = (action, run_id) {
-                audit.remember_read(app.caller().principal(), run_id, now);
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Records a read of content, unless the caller may append: agents' reads of their own runs are not audited. One line
-    /// covers the reads of a minute.
-    pub(super) async fn audit_content(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        let caller = self.caller();
-        let has_read = |audit: &Arc<Audit>| audit.has_read(caller.principal(), run_id, (audit.clock)());
-        if caller.has(super::Scope::Append) || self.5.audit.as_ref().is_some_and(has_read) {
-            return Ok(());
-        }
-        self.audit(Action::ReadContent, Some(run_id), serde_json::json!({ "what": "answers" })).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,11 +223,11 @@ mod tests {
         let audit = Audit::open(&folder.path().join("audit.jsonl"), || 0).unwrap();
         let run = |id: &str| RunId::new(id.to_owned()).unwrap();
         audit.remember_read(Some("desk"), run("r"), 59_999);
-        assert!(audit.has_read(Some("desk"), run("r").borrow(), 1));
+        assert!(audit.has_read_at(Some("desk"), run("r").borrow(), 1));
         for (principal, id, now) in
             [(Some("desk"), "s", 1), (Some("other"), "r", 1), (None, "r", 1), (Some("desk"), "r", 60_000)]
         {
-            assert!(!audit.has_read(principal, run(id).borrow(), now), "{principal:?} {id} {now}");
+            assert!(!audit.has_read_at(principal, run(id).borrow(), now), "{principal:?} {id} {now}");
         }
         assert!(folder.path().join("audit-reads.jsonl").exists());
     }

@@ -5,14 +5,14 @@
 //!                  Bearer JWT ────▶ signature, claims ─────┼──▶ table of the token file ──▶ Caller
 //!   client certificate ───────────▶ its names ─────────────┘
 //!
-//!   Caller ──▶ the route's Access ──▶ handler, with App::caller
+//!   Caller ──▶ the route's Access ──▶ handler, with App.caller
 //! ```
 //!
 //! `authenticate` runs for every request and puts a `Caller` into its extensions. `permit` runs for every route with
 //! the `Access` of its table entry, and refuses a request without a `Caller`. A run that a caller may not see has no
 //! rows for the caller (`App::rows`), so the answers are the same as for an absent run.
 
-mod caller;
+pub(super) mod caller;
 mod fetch;
 #[cfg(fuzzing)]
 pub(super) mod fuzzed;
@@ -21,27 +21,29 @@ pub mod identities;
 mod issuers;
 mod jwks;
 mod jwt;
+mod key_error;
 pub mod limits;
+pub(super) mod permissions;
 pub mod receipts;
 pub mod token_file;
 mod tokens;
-mod usage;
+pub(super) mod usage;
 
 pub(super) use caller::{Caller, Principal};
 pub use tokens::Authentication;
-pub(super) use usage::{CountedConnection, InProgress};
+pub(super) use usage::InProgress;
 
-use super::{App, Options, client_certificate::ClientCertificate, problem, unauthenticated_connections::Peer};
-use crate::Error;
+use super::{client_certificate::ClientCertificate, problem::problem, unauthenticated_connections::Peer};
+use crate::index::error::Error;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     middleware::Next,
     response::Response,
 };
+use permissions::Scope;
 use runlog_schemas::{answer::ErrorKind, id::RunId};
-use std::{convert::Infallible, sync::Arc};
-use token_file::Scope;
+use std::sync::Arc;
 use tokens::Known;
 
 /// The path that needs no authentication.
@@ -73,19 +75,13 @@ impl Access {
     }
 }
 
-impl FromRequestParts<App> for App {
-    type Rejection = Infallible;
-
-    /// Makes the handler state for the request's caller.
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
-        Ok(Self(app.0.clone(), app.1.clone(), app.2.clone(), app.3.clone(), caller, app.5.clone()))
-    }
-}
-
 /// Authenticates the caller. Without valid credentials, only [`OPEN`] is answered.
-pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut request: Request, next: Next) -> Response {
-    let caller = match &options.authentication {
+pub(super) async fn authenticate(
+    State(authentication): State<Option<Arc<Authentication>>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let caller = match &authentication {
         None => Some(Caller::Unchecked),
         Some(authentication) => {
             identify(authentication, &mut request).await.map(|known| Caller::Known(Arc::new(known)))

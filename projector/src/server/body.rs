@@ -1,10 +1,11 @@
 //! Reads the bodies of requests, with a limit for each body, a shared memory quota and a minimum speed.
 
 use super::{
-    App, DEADLINE,
+    app::App,
     auth::{Caller, limits::Limit},
+    parameters::DEADLINE,
 };
-use crate::Error;
+use crate::index::error::Error;
 use axum::{
     body::Body,
     extract::{FromRequest, Request},
@@ -25,10 +26,8 @@ const BYTES_MAX: usize = 16 << 20;
 const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The largest body of records with a content store, bytes: the largest payload and its envelope.
 const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
-/// A body up to this size is read at once, bytes; longer ones share [`MEMORY_BYTES`].
+/// A body up to this size is read at once, bytes; longer ones share [`BODY_BYTES`](super::memory_limits::BODY_BYTES).
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Memory for longer bodies of all requests, bytes.
-pub(super) const MEMORY_BYTES: usize = 192 << 20;
 
 /// How long a client may pause. Beyond this pause it must reach [`BYTES_PER_MS_MIN`] on average.
 const STALL_MAX: Duration = Duration::from_secs(10);
@@ -92,41 +91,39 @@ impl FromRequest<App> for Text {
     type Rejection = Error;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
-        app.receive_body(request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
+        receive(app, request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
     }
 }
 
-impl App {
-    /// Reads a request's body of records. Returns it with its memory reservation, for which it waits at most `wait`.
-    ///
-    /// Errors: `TooLarge` over the limit; `Overloaded` if the memory is not free in time or the caller sent too much;
-    /// `Unavailable` if the body comes too slowly; `Invalid` if it ends early or has malformed chunks.
-    pub(crate) async fn body(&self, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
-        let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
-        self.receive_body(request, wait, limit).await
-    }
+/// Reads a request's body of records. Returns it with its memory reservation, for which it waits at most `wait`.
+///
+/// Errors: `TooLarge` over the limit; `Overloaded` if the memory is not free in time or the caller sent too much;
+/// `Unavailable` if the body comes too slowly; `Invalid` if it ends early or has malformed chunks.
+pub(super) async fn read_records(app: &App, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
+    let limit = if app.projector.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
+    receive(app, request, wait, limit).await
+}
 
-    async fn receive_body(&self, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
-        let declared: Option<usize> =
-            request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if declared.is_some_and(|length| length > limit) {
-            return Err(too_large(limit));
-        }
-        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
-        let until = Instant::now() + wait;
-        if let Err(refused) = caller.take(Limit::BodyBytesPerSecond, declared.unwrap_or_default() as u64) {
-            discard_body(request.into_body(), until).await;
-            return Err(refused);
-        }
-        let mut reservation = Reservation::new(caller.clone(), self.1.bodies.clone(), declared, limit);
-        let bytes = read_body(request.into_body(), until, &mut reservation).await?;
-        if declared.is_none() {
-            caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
-        }
-        let text = String::from_utf8(bytes);
-        let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
-        Ok((text, reservation.taken))
+async fn receive(app: &App, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
+    let declared: Option<usize> =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
     }
+    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+    let until = Instant::now() + wait;
+    if let Err(refused) = caller.take(Limit::BodyBytesPerSecond, declared.unwrap_or_default() as u64) {
+        discard_body(request.into_body(), until).await;
+        return Err(refused);
+    }
+    let mut reservation = Reservation::new(caller.clone(), app.limits.bodies.clone(), declared, limit);
+    let bytes = read_body(request.into_body(), until, &mut reservation).await?;
+    if declared.is_none() {
+        caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
+    }
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
+    Ok((text, reservation.taken))
 }
 
 const UNLIKE_HEAD: &str = "the body is not as the request's head says: as long as its Content-Length, or in chunks if it has a \

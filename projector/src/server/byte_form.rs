@@ -1,6 +1,6 @@
 //! Encodes bytes in answers about records: hexadecimal, or base64 on request.
 
-use crate::index::Error;
+use crate::index::error::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines},
     json::Json,

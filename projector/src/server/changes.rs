@@ -1,16 +1,17 @@
 //! Streams the changes of an index as server-sent events. An event's id is the cursor that resumes after it.
 
 use super::{
-    App, Ask,
-    tail::{Ends, EventItem, Source, events, from},
+    app::App,
+    event_stream::{Ends, EventItem, Source, events, from},
+    parameters::Ask,
 };
 use crate::index::{
-    Error,
     changes::{
         CACHE_BYTES, Changed, Deltas,
         cursor::{Cursor, StreamPosition},
         shown::{self, Shows},
     },
+    error::Error,
     fold,
     follow::{Follower, From},
     store::{Index, horizons::Horizons},
@@ -85,7 +86,7 @@ pub(super) async fn stream(
     })?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     app.wait_for_all_runs(&ask).await?;
-    let partitions = app.0.journal().partitions;
+    let partitions = app.projector.journal().partitions;
     let start = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => {
             Some(Cursor { index, positions: vec![StreamPosition::default(); partitions as usize] })
@@ -98,12 +99,12 @@ pub(super) async fn stream(
     let begin =
         start.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.positions.iter().map(|at| at.next).collect()));
     let ends = Ends::for_all_runs(&app)?;
-    let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(explain_dropped)?;
+    let follower = Follower::new(&app.projector, begin, query.until_end).await.map_err(explain_dropped)?;
     let cursor = match start {
         Some(cursor) => cursor,
         None => end(&app, index, follower.next_offsets())?,
     };
-    let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), CACHE_BYTES);
+    let deltas = Deltas::new(partitions, app.projector.config().schemas.clone(), CACHE_BYTES);
     let folding = Some(Folding { cursor, deltas });
     Ok(events(ends, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
@@ -121,9 +122,10 @@ fn explain_dropped(error: Error) -> Error {
 /// Makes the cursor after all applied records: they are below `next` of each partition.
 fn end(app: &App, index: Index, next: &[Offset]) -> Result<Cursor, Error> {
     let position = |(partition, next): (PartitionId, &Offset)| -> Result<StreamPosition, Error> {
-        Ok(StreamPosition::new(*next, &fold::skips_of(&*app.0.store(partition))?))
+        Ok(StreamPosition::new(*next, &fold::skips_of(&*app.projector.store(partition))?))
     };
-    let positions = PartitionId::all(app.0.journal().partitions).zip(next).map(position).collect::<Result<_, _>>()?;
+    let positions =
+        PartitionId::all(app.projector.journal().partitions).zip(next).map(position).collect::<Result<_, _>>()?;
     Ok(Cursor { index, positions })
 }
 
@@ -158,7 +160,7 @@ impl Folding {
         for chunk in records.chunk_by(|a, b| a.partition == b.partition) {
             let partition = chunk[0].partition;
             // One view, so that skips, rows and horizons belong together.
-            let (store, proofs) = (app.0.store(partition), app.proofs());
+            let (store, proofs) = (app.projector.store(partition), app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
             let horizons = Horizons::read(&view)?;
@@ -172,8 +174,8 @@ impl Folding {
             for record in chunk {
                 let delta = self.deltas.compute(&view, &skips, record)?;
                 let index = self.cursor.index.byte;
-                let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller().sees(run_id.borrow()))
-                    || app.caller().visible().is_all();
+                let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller.sees(run_id.borrow()))
+                    || app.caller.visible().is_all();
                 let rows = delta.rows.into_iter().filter(|row| is_seen && row.key.first() == Some(&index));
                 let shows =
                     Shows { place: app.topic_partition(partition), horizons: &horizons, proofs: proofs.as_ref() };

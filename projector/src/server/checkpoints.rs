@@ -1,8 +1,13 @@
 //! A run's checkpoints: the latest valid one, one by id, and all of them newest first.
 
-use super::{App, Ask, limit, read_point::ReadContext, runs::no_run};
+use super::{
+    app::App,
+    parameters::{Ask, limit},
+    read_point::{ReadContext, ReadPoint},
+    runs::no_run,
+};
 use crate::index::{
-    Error,
+    error::Error,
     query::{checkpoint, parse_cursor},
 };
 use axum::{
@@ -31,12 +36,13 @@ pub(super) async fn latest(
     Query(query): Query<LatestQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
-        let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
-        checkpoint::answer_latest(place, run_id, latest).map(Json)
-    })
-    .await
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    read_point
+        .answer_audited(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
+            checkpoint::answer_latest(place, run_id, latest).map(Json)
+        })
+        .await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -53,11 +59,12 @@ pub(super) async fn get(
     Query(query): Query<OneQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
-        checkpoint::get(rows, contents, place, run_id, &id).map(Json)
-    })
-    .await
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    read_point
+        .answer_audited(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            checkpoint::get(rows, contents, place, run_id, &id).map(Json)
+        })
+        .await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -79,9 +86,9 @@ pub(super) async fn list(
 ) -> Result<Json<Checkpoints>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, place) = (app.0.store(read_point.partition), app.topic_partition(read_point.partition));
+        let (store, place) = (app.projector.store(read_point.partition), app.topic_partition(read_point.partition));
         let rows = read_point.rows(app, &store, run_id.borrow())?;
         let page =
             checkpoint::newest_first(&rows, place, run_id.borrow(), query.at_or_before, cursor.as_deref(), limit)?;

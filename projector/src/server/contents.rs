@@ -5,11 +5,13 @@
 //! others, or learn whether it exists.
 
 use super::{
-    App, Patience,
+    app::App,
     auth::{limits::Limit, receipts::Upload},
+    body,
+    parameters::Patience,
 };
 use crate::index::{
-    Error,
+    error::Error,
     query::time,
     store::{self, Rows, contents::ContentRow},
 };
@@ -43,14 +45,14 @@ pub(super) async fn upload(
     Query(patience): Query<Patience>,
     request: Request,
 ) -> Result<Json<Uploaded>, Error> {
-    let (body, _room) = app.body(request, patience.deadline()).await?;
+    let (body, _room) = body::read_records(&app, request, patience.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let Draft { mut record, .. } = Draft::parse_new(&body).map_err(|error| invalid(format!("the record: {error}")))?;
     drop(body);
     if record.body.run_id.borrow() != Some(run_id.borrow()) {
         return Err(invalid(format!("the record names run {}, the request names {run_id}", record.body.run_id)));
     }
-    let Some(store) = app.0.content() else {
+    let Some(store) = app.projector.content() else {
         return Err(invalid("this server has no content store (--content): append the record whole".to_owned()));
     };
     let Some(content) = record.detach(0) else {
@@ -60,10 +62,10 @@ pub(super) async fn upload(
     let Payload::StoredPayload(stored) = &record.payload else {
         return Err(Error::new(ErrorKind::Internal, "a payload was detached and left no claim check"));
     };
-    app.caller().take(Limit::ContentBytesPerDay, content.len() as u64)?;
+    app.caller.take(Limit::ContentBytesPerDay, content.len() as u64)?;
     store.within(patience.deadline()).put(content).await?;
-    let upload = Upload { journal_id: &app.0.journal().journal_id, run_id: run_id.borrow(), stored };
-    let (receipt, expires) = app.caller().receipt(upload).unzip();
+    let upload = Upload { journal_id: &app.projector.journal().journal_id, run_id: run_id.borrow(), stored };
+    let (receipt, expires) = app.caller.receipt(upload).unzip();
     let json = |json: Result<RunlogJson, serde_json::Error>| {
         json.map_err(|error| Error::new(ErrorKind::Internal, "an upload does not serialise").because(error))
     };
@@ -99,13 +101,13 @@ pub(super) async fn may_name(
     receipts: &[String],
 ) -> Result<(), Error> {
     for stored in drafts.iter().flat_map(|draft| stored_payloads(&draft.record)) {
-        let upload = Upload { journal_id: &app.0.journal().journal_id, run_id, stored };
-        let caller = app.caller();
+        let upload = Upload { journal_id: &app.projector.journal().journal_id, run_id, stored };
+        let caller = &app.caller;
         if caller.reads_all_content() || receipts.iter().any(|receipt| caller.proves(receipt, upload)) {
             continue;
         }
         let (run, wanted) = (run_id.to_owned(), stored.clone());
-        if caller.reads_content_of(run_id) && app.read(move |app| app.has_content(run.borrow(), &wanted)).await? {
+        if caller.reads_content_of(run_id) && app.read(move |app| has_content(app, run.borrow(), &wanted)).await? {
             continue;
         }
         return Err(Error::new(
@@ -129,19 +131,17 @@ fn stored_payloads(record: &JournalRecord) -> impl Iterator<Item = &StoredPayloa
     })
 }
 
-impl App {
-    /// Whether the content is among the first [`NAMED_MAX`] contents of a run. Blocking.
-    fn has_content(&self, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
-        let store = self.0.store(self.0.partition_of(run_id));
-        let prefix = store::contents::prefix(run_id);
-        let (mut has, mut seen) = (false, 0);
-        let rows = self.rows(&store, run_id);
-        rows.scan(prefix.bytes(), prefix.bytes(), Direction::Forward, &mut |key, row| {
-            let row: ContentRow = store::decode(key, row)?;
-            has = row.stored == *wanted;
-            seen += 1;
-            Ok(if has || seen == NAMED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        Ok(has)
-    }
+/// Whether the content is among the first [`NAMED_MAX`] contents of a run. Blocking.
+fn has_content(app: &App, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
+    let store = app.projector.store(app.projector.partition_of(run_id));
+    let prefix = store::contents::prefix(run_id);
+    let (mut has, mut seen) = (false, 0);
+    let rows = app.rows(&store, run_id);
+    rows.scan(prefix.bytes(), prefix.bytes(), Direction::Forward, &mut |key, row| {
+        let row: ContentRow = store::decode(key, row)?;
+        has = row.stored == *wanted;
+        seen += 1;
+        Ok(if has || seen == NAMED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(has)
 }

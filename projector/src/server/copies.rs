@@ -8,9 +8,19 @@
 //! in the name of the writer that the request names, by the rules of any append: a writer that lost the target copies
 //! no more records.
 
-use super::{App, Ask, Patience, append::AnswerAt, auth::token_file::Scope, body::Text, parsed, runs::no_run};
+use super::{
+    app::App,
+    append::{check::check, outcomes::AnswerAt},
+    auth::permissions::Scope,
+    body::Text,
+    memory_limits::COPIES_MAX,
+    parameters::{Ask, Patience},
+    runs::no_run,
+    strict_json::parsed,
+};
 use crate::index::{
-    Consistency, Error,
+    error::Error,
+    projector::Consistency,
     query::{self, copies},
 };
 use axum::{
@@ -62,12 +72,12 @@ pub(super) async fn append(
     Text(body): Text,
 ) -> Result<Json<Copied>, Error> {
     let body: CopyBody = parsed(&body, "a copy")?;
-    app.caller().require(Scope::ReadContent)?;
+    app.caller.require(Scope::ReadContent)?;
     if body.from == target {
         return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")));
     }
-    let _room = app.1.copies.try_acquire().map_err(|_| {
-        let message = format!("{} copies are in progress; nothing was copied", super::memory_limits::COPIES_MAX);
+    let _room = app.limits.copies.try_acquire().map_err(|_| {
+        let message = format!("{} copies are in progress; nothing was copied", COPIES_MAX);
         Error::new(ErrorKind::Overloaded, message)
     })?;
     app.audit_content(body.from.borrow()).await?;
@@ -75,57 +85,55 @@ pub(super) async fn append(
     let ask = Ask { consistency: None, deadline_ms: patience.deadline_ms };
     let partition = app.wait_for_run(body.from.borrow(), &ask).await?;
     let from = body.from.clone();
-    let (plan, as_of) = app.read(move |app| app.plan_copy(from.borrow(), partition)).await?;
+    let (plan, as_of) = app.read(move |app| plan_copy(app, from.borrow(), partition)).await?;
     let copying = Arc::new(Copying { target, body, partition, plan, until });
-    app.copy(&copying).await?;
+    copy(&app, &copying).await?;
     let Copying { target, body, plan, .. } = &*copying;
     let records = plan.records.len() as u64;
     let (run_id, from) = (target.clone(), body.from.clone());
     Ok(Json(Copied { run_id, from, as_of, records, left_out: plan.left_out }))
 }
 
-impl App {
-    /// Plans the copy of a run's current state. Returns the plan and the position of the run's last record. Blocking.
-    fn plan_copy(&self, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
-        let (store, place) = (self.0.store(partition), self.topic_partition(partition));
-        let rows = self.rows(&store, from);
-        let run = query::runs::get(&rows, place, from, self.0.log_now())?.ok_or_else(|| no_run(from))?;
-        let plan = copies::plan(&rows, place, from, run.position.offset)?;
-        Ok((plan, run.position))
-    }
+/// Plans the copy of a run's current state. Returns the plan and the position of the run's last record. Blocking.
+fn plan_copy(app: &App, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
+    let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+    let rows = app.rows(&store, from);
+    let run = query::runs::get(&rows, place, from, app.projector.log_now())?.ok_or_else(|| no_run(from))?;
+    let plan = copies::plan(&rows, place, from, run.position.offset)?;
+    Ok((plan, run.position))
+}
 
-    /// Appends the planned records, part by part.
-    async fn copy(&self, copying: &Arc<Copying>) -> Result<(), Error> {
-        let mut done = 0;
-        while let Some(end) = copying.part(done) {
-            let work = Arc::clone(copying);
-            let records = self.read(move |app| app.part(&work, done..end)).await.map_err(|error| after(done, error))?;
-            let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
-            let target = copying.target.borrow();
-            if done == 0 {
-                // A target with other records gets no record of the copy.
-                let outcomes = self.0.check(target, drafts.clone(), self.caller().into(), copying.left()).await?;
-                copying.judged(&outcomes, "nothing was copied")?;
-            }
-            let judged = AnswerAt::Judged(Consistency::Eventual);
-            let appended = self.0.append_from(target, drafts, self.caller().into(), judged, copying.left()).await;
-            let outcomes = appended.map_err(|error| after(done, error))?;
-            self.metrics().appended(&outcomes);
-            copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;
-            done = end;
+/// Appends the planned records, part by part.
+async fn copy(app: &App, copying: &Arc<Copying>) -> Result<(), Error> {
+    let mut done = 0;
+    while let Some(end) = copying.part(done) {
+        let work = Arc::clone(copying);
+        let records = app.read(move |app| part(app, &work, done..end)).await.map_err(|error| after(done, error))?;
+        let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
+        let target = copying.target.borrow();
+        if done == 0 {
+            // A target with other records gets no record of the copy.
+            let outcomes = check(&app.projector, target, drafts.clone(), (&app.caller).into(), copying.left()).await?;
+            copying.judged(&outcomes, "nothing was copied")?;
         }
-        Ok(())
+        let judged = AnswerAt::Judged(Consistency::Eventual);
+        let appended = app.appender.append_from(target, drafts, (&app.caller).into(), judged, copying.left()).await;
+        let outcomes = appended.map_err(|error| after(done, error))?;
+        app.metrics.appended(&outcomes);
+        copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;
+        done = end;
     }
+    Ok(())
+}
 
-    /// Reads a part of the copied records. Blocking.
-    fn part(&self, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
-        let Copying { target, body, partition, plan, .. } = copying;
-        let (store, place) = (self.0.store(*partition), self.topic_partition(*partition));
-        let (rows, contents) = (self.rows(&store, body.from.borrow()), self.0.contents(copying.left()));
-        let ids = (body.from.borrow(), target.borrow());
-        let chosen = plan.records.get(which).unwrap_or_default();
-        chosen.iter().map(|one| plan.copied(&rows, &contents, place, ids, one.at)).collect()
-    }
+/// Reads a part of the copied records. Blocking.
+fn part(app: &App, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
+    let Copying { target, body, partition, plan, .. } = copying;
+    let (store, place) = (app.projector.store(*partition), app.topic_partition(*partition));
+    let (rows, contents) = (app.rows(&store, body.from.borrow()), app.projector.contents(copying.left()));
+    let ids = (body.from.borrow(), target.borrow());
+    let chosen = plan.records.get(which).unwrap_or_default();
+    chosen.iter().map(|one| plan.copied(&rows, &contents, place, ids, one.at)).collect()
 }
 
 /// Marks the error of a copy that already appended `done` records.

@@ -1,8 +1,13 @@
 //! Finds events across runs by the summaries of their records.
 
-use super::{App, Ask, fleet::Pages, multi_query::WithCorrelation};
+use super::{
+    app::App,
+    multi_query::WithCorrelation,
+    pages::{Pages, across},
+    parameters::Ask,
+};
 use crate::index::{
-    Error,
+    error::Error,
     query::{self, events::Filter},
 };
 use axum::Json;
@@ -90,14 +95,14 @@ pub(super) async fn list(
     app: App,
     WithCorrelation(query, correlation): WithCorrelation<EventsQuery>,
 ) -> Result<Json<Events>, Error> {
-    let filter = Filter { visible: app.caller().visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
+    let filter = Filter { visible: app.caller.visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
-    let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
+    let only = query.run.as_ref().map(|run_id| app.projector.partition_of(run_id.borrow()));
     app.read(move |app| {
-        let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {
-            let store = app.0.store(partition);
+        let (events, next_cursor) = across(app, pages, only, |app, partition, cursor, limit| {
+            let store = app.projector.store(partition);
             query::events::page(&store.view(), app.topic_partition(partition), &filter, cursor, limit)
         })?;
         Ok(Json(Events { events, unavailable_partitions, next_cursor }))

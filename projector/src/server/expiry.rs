@@ -1,7 +1,7 @@
 //! Warns in the log and in a metric before the server's certificate and tokens expire.
 
 use super::{auth::Authentication, tls::Tls};
-use crate::index::{Clock, query::time};
+use crate::index::{config::Clock, query::time};
 use std::{sync::Arc, time::Duration};
 
 /// How long before an expiry the warnings begin.

@@ -1,8 +1,13 @@
 //! Lists the facts of a run that hold at a time.
 
-use super::{App, Ask, limit, read_point::ReadContext, runs::no_run};
+use super::{
+    app::App,
+    parameters::{Ask, limit},
+    read_point::{ReadContext, ReadPoint},
+    runs::no_run,
+};
 use crate::index::{
-    Error,
+    error::Error,
     query::{Order, facts, parse_cursor, parse_time},
 };
 use axum::{
@@ -32,7 +37,7 @@ pub(super) async fn list(
     Query(query): Query<FactsQuery>,
 ) -> Result<Json<Facts>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let now = i64::try_from((app.0.shared.config.clock)()).unwrap_or(i64::MAX);
+    let now = i64::try_from((app.projector.config().clock)()).unwrap_or(i64::MAX);
     let wanted = facts::Query {
         at_millis: query.at.as_deref().map_or(Ok(now), parse_time)?,
         family: query.family.as_deref().map(facts::family).transpose()?,
@@ -40,10 +45,11 @@ pub(super) async fn list(
         order: Order::Asc,
     };
     let cursor = parse_cursor(query.cursor.as_deref())?;
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answer_audited(read_point, run_id, move |ReadContext { rows, place, run_id, .. }| {
-        let page = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
-        page.map(Json).ok_or_else(|| no_run(run_id))
-    })
-    .await
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    read_point
+        .answer_audited(&app, run_id, move |ReadContext { rows, place, run_id, .. }| {
+            let page = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
+            page.map(Json).ok_or_else(|| no_run(run_id))
+        })
+        .await
 }

@@ -1,12 +1,18 @@
 //! Lists across all runs and partitions.
 
-use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
+use super::{
+    app::App,
+    audit::Action,
+    auth::permissions::Scope,
+    large_response,
+    pages::{Pages, across},
+    parameters::{Ask, DEADLINE, Nothing},
+};
 use crate::index::{
-    Consistency, Error,
+    error::Error,
     query::{
-        self, PartitionCursor,
+        self,
         effects::Listed,
-        parse_partition_cursor,
         timeline::{BYTES_MAX, Budget},
     },
     store::horizons::Horizons,
@@ -16,7 +22,6 @@ use axum::{
     extract::{Path, Query},
     response::Response,
 };
-use futures_util::future::try_join_all;
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Position, Verification},
     datum::hex,
@@ -29,74 +34,6 @@ use tokio::time::Instant;
 
 /// How many bytes of a dead letter are shown.
 const SHOWN_BYTES_MAX: usize = 4096;
-
-/// The requested page of a list across partitions.
-pub(super) struct Pages {
-    limit: usize,
-    from: Option<PartitionCursor>,
-}
-
-impl Pages {
-    /// Parses `limit` and a cursor `P:…`.
-    pub(super) fn parse(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
-        Ok(Self { limit: super::limit(limit)?, from: parse_partition_cursor(cursor)? })
-    }
-}
-
-type Page<T> = (Vec<T>, Option<Vec<u8>>);
-
-impl App {
-    /// Reads a page from partition `only`, or from all partitions in order.
-    pub(super) fn across<T>(
-        &self,
-        Pages { limit, from }: Pages,
-        only: Option<PartitionId>,
-        mut page: impl FnMut(&Self, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
-    ) -> Result<(Vec<T>, Option<String>), Error> {
-        let all = PartitionId::all(self.0.journal().partitions);
-        let wanted = all.filter(|partition| only.is_none_or(|only| only == *partition));
-        let (first, mut cursor) = from.or_else(|| Some((wanted.clone().next()?, None))).unwrap_or_default();
-        if !wanted.clone().any(|partition| partition == first) {
-            return Err(query::foreign_cursor());
-        }
-        let mut items = Vec::new();
-        for partition in wanted.filter(|partition| *partition >= first) {
-            if items.len() == limit {
-                return Ok((items, Some(format!("{partition}:"))));
-            }
-            let (page_items, next) = page(self, partition, cursor.take().as_deref(), limit - items.len())?;
-            items.extend(page_items);
-            if let Some(next) = next {
-                return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
-            }
-        }
-        Ok((items, None))
-    }
-
-    /// Waits for the consistency of a list of one run or of all runs. Returns the stopped partitions.
-    pub(super) async fn wait_for_run_or_all(
-        &self,
-        run_id: Option<RunId<&str>>,
-        ask: &Ask,
-    ) -> Result<Vec<PartitionId>, Error> {
-        let Some(run_id) = run_id else { return self.wait_for_all_runs(ask).await };
-        self.wait_for_run(run_id, ask).await?;
-        Ok(Vec::new())
-    }
-
-    /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
-    pub(super) async fn wait_for_all_runs(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
-        let consistency = ask.consistency(Consistency::Eventual)?;
-        let stopped = PartitionId::all(self.0.journal().partitions).map(async |partition| {
-            match self.0.wait(partition, consistency, ask.deadline()).await {
-                Ok(()) => Ok(None),
-                Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),
-                Err(error) => Err(error),
-            }
-        });
-        Ok(try_join_all(stopped).await?.into_iter().flatten().collect())
-    }
-}
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -134,15 +71,15 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     let show = app.show(false, false, None).await?;
-    app.build_response(move |app| {
-        let (visible, budget) = (app.caller().visible(), Budget::new(BYTES_MAX));
-        let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+    large_response::build(&app, move |app| {
+        let (visible, budget) = (app.caller.visible(), Budget::new(BYTES_MAX));
+        let (effects, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
             if budget.is_spent() {
                 // The next page begins with this partition.
                 return Ok((Vec::new(), Some(Vec::new())));
             }
-            let (store, place) = (app.0.store(partition), app.topic_partition(partition));
-            let now = app.0.log_now();
+            let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+            let now = app.projector.log_now();
             query::effects::page(&store.view(), place, &visible, listed, (show, &budget), (cursor, limit), now)
         })?;
         Ok(Effects { effects, unavailable_partitions, next_cursor })
@@ -167,9 +104,9 @@ pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> 
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
     app.read(move |app| {
-        let visible = app.caller().visible();
-        let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
-            let (store, place) = (app.0.store(partition), app.topic_partition(partition));
+        let visible = app.caller.visible();
+        let (anomalies, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
+            let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
             query::anomalies::page(&store.view(), place, &visible, query.run.as_ref().map(RunId::borrow), cursor, limit)
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
@@ -191,8 +128,8 @@ pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
-        let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
-            let store = app.0.store(partition);
+        let (records, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
+            let store = app.projector.store(partition);
             query::dead_letters::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
@@ -219,41 +156,41 @@ pub(super) struct Shown {
 
 /// Answers one dead letter, with its first bytes from the log.
 pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
-    app.caller().require(Scope::ReadContent)?;
+    app.caller.require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
-    if partition.get() >= app.0.journal().partitions {
+    if partition.get() >= app.projector.journal().partitions {
         let message = format!("the journal has no partition {partition}");
         return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition));
     }
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
-        let store = app.0.store(partition);
+        let store = app.projector.store(partition);
         let row = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)?;
         let (letter, detail) = row.ok_or_else(|| {
             let message = format!("no dead letter at {partition}:{offset}");
-            Error::new(ErrorKind::NotFound, message).at(&app.0.position(partition, offset, 0))
+            Error::new(ErrorKind::NotFound, message).at(&app.projector.position(partition, offset, 0))
         })?;
-        let mut reader = app.0.log().reader(&[(partition, offset)])?;
-        let read = reader.poll(1, super::DEADLINE)?;
+        let mut reader = app.projector.log().reader(&[(partition, offset)])?;
+        let read = reader.poll(1, DEADLINE)?;
         let record = read.first().filter(|record| record.offset == offset);
         let logged_at_millis = record.map_or(i64::MAX, |record| record.timestamp_millis);
         let dropped = Horizons::read(&store.view())?.dropped_by_any(offset, logged_at_millis);
         let bytes = record.filter(|_| dropped.is_none()).map(|record| record.value.as_slice()).unwrap_or_default();
         let hex = hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
-        Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.0.position(partition, by, 0)) }))
+        Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.projector.position(partition, by, 0)) }))
     })
     .await
 }
 
 pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
     let busy = "a verification is in progress; nothing happened, send this one again later";
-    let _turn = app.1.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
+    let _turn = app.limits.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;
     let started = Instant::now();
-    let mut verification = app.blocking(|app| app.0.verify()).await?;
+    let mut verification = app.blocking(|app| app.projector.verify()).await?;
     verification.seconds = started.elapsed().as_secs_f64();
     Ok(Json(verification))
 }

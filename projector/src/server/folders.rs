@@ -1,7 +1,7 @@
 //! Hides the paths of the server's folders from HTTP clients: errors name the data folder `DIR`, and a separate content
 //! store `CONTENT`. The startup log has the paths.
 
-use crate::index::Projector;
+use crate::index::projector::Projector;
 use axum::{
     body::{Body, to_bytes},
     extract::{Request, State},
@@ -22,7 +22,7 @@ pub(super) struct Folders(Arc<[(String, &'static str)]>);
 impl Folders {
     /// Reads a server's folders. Relative paths reveal no location, and stay.
     pub(super) fn new(projector: &Projector) -> Self {
-        let config = &projector.shared.config;
+        let config = projector.config();
         let content = config.content.as_ref().and_then(runlog_content::Store::folder);
         let content = content.filter(|content| !content.starts_with(&config.dir));
         let named = [(Some(config.dir.clone()), "DIR"), (content, "CONTENT")];

@@ -3,22 +3,21 @@
 //! Each function panics if a claim about its parser does not hold.
 
 use super::{
-    Options,
     auth::{fuzzed, token_file},
     client_certificate::ClientCertificate,
-    router_until,
-    shutdown::Shutdown,
+    mount::router_with,
+    options::Options,
 };
-use crate::Projector;
+use crate::index::projector::Projector;
 use axum::Router;
 use rustls::pki_types::CertificateDer;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 pub use fuzzed::{jwt, key_set, receipt, token_file};
 
 /// Makes the routes like [`router`](super::router), with options.
 pub fn router(projector: Arc<Projector>, options: Options) -> Router {
-    router_until(projector, options, Shutdown::new(Duration::ZERO).1)
+    router_with(projector, options)
 }
 
 /// Reads the names of a certificate.

@@ -1,7 +1,7 @@
 //! TLS handshakes, each within a time limit.
 
 use super::{metrics::HandshakeFailures, tls::Tls, unauthenticated_connections::Eviction};
-use crate::Error;
+use crate::index::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use std::{
     io,

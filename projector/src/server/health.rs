@@ -1,10 +1,10 @@
 //! Health, readiness, and findings about a server that does not work.
 
-use super::{App, Nothing};
+use super::{app::App, parameters::Nothing};
 use crate::index::{
-    Consistency, Error,
+    error::Error,
     fold::{Stop, StopKind},
-    projector::moved_back,
+    projector::{Consistency, moved_back},
     query::{
         counts::{self, Counts},
         visible::Visible,
@@ -25,8 +25,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 /// How long the doctor reports that a Kafka client was replaced.
@@ -38,108 +37,101 @@ const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(1);
 /// How long the doctor waits for the log.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl App {
-    async fn partition_health(&self, partition: PartitionId) -> PartitionHealth {
-        let before = self.0.progress(partition).applied;
-        let end = self.0.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
-        let progress = self.0.progress(partition);
-        let error = match (&progress.stopped, &end) {
-            (Some(stop), _) => Some(stop.error.clone()),
-            (None, Err(error)) => Some(error.problem().detail),
-            (None, Ok(end)) if *end < before => Some(moved_back(partition, *end, before)),
-            (None, Ok(_)) => None,
-        };
-        PartitionHealth {
-            partition,
-            applied: progress.applied,
-            end: end.ok(),
-            state: if progress.stopped.is_some() { PartitionState::Stopped } else { PartitionState::Running }.into(),
-            error,
-        }
-    }
-
-    /// Checks all partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
-    /// per partition.
-    pub(super) async fn health(&self) -> Vec<PartitionHealth> {
-        join_all(PartitionId::all(self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
+async fn partition_health(app: &App, partition: PartitionId) -> PartitionHealth {
+    let before = app.projector.progress(partition).applied;
+    let end = app.projector.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
+    let progress = app.projector.progress(partition);
+    let error = match (&progress.stopped, &end) {
+        (Some(stop), _) => Some(stop.error.clone()),
+        (None, Err(error)) => Some(error.problem().detail),
+        (None, Ok(end)) if *end < before => Some(moved_back(partition, *end, before)),
+        (None, Ok(_)) => None,
+    };
+    PartitionHealth {
+        partition,
+        applied: progress.applied,
+        end: end.ok(),
+        state: if progress.stopped.is_some() { PartitionState::Stopped } else { PartitionState::Running }.into(),
+        error,
     }
 }
 
-impl App {
-    /// Finds settings in the log's current configuration that could lose records.
-    async fn weaknesses(&self) -> Vec<Finding> {
-        let ask = async {
-            // One thread waits for the log, however many requests there are. The semaphore is never closed.
-            let turn = self.1.weaknesses.clone().acquire_owned().await.ok();
-            let look = move |app: &Self| {
-                let _turn = turn;
-                Ok(app.0.log().weaknesses()?)
-            };
-            self.blocking(look).await
-        };
-        let answer = tokio::time::timeout(PATIENCE, ask).await;
-        let unknown = |why: String| Finding {
-            severity: Severity::Warning.into(),
-            what: format!("cannot read the log's configuration: {why}"),
-            fix: "check that the log is reachable, and that this user may describe the topic".into(),
-        };
-        let weak = |what| Finding {
-            severity: Severity::Error.into(),
-            what,
-            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
-        };
-        match answer {
-            Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
-            Ok(Err(error)) => vec![unknown(error.problem().detail)],
-            Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
-        }
-    }
+/// Checks all partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
+/// per partition.
+pub(super) async fn health(app: &App) -> Vec<PartitionHealth> {
+    join_all(PartitionId::all(app.projector.journal().partitions).map(|partition| partition_health(app, partition)))
+        .await
+}
 
-    /// Sums the counts of all readable partitions, and makes findings of them.
-    fn count_rows(&self) -> (Counts, Vec<Finding>) {
-        let (mut all, mut findings) = (Counts::default(), Vec::new());
-        for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::count(&self.0.store(partition).view(), &Visible::default(), self.0.log_now()) {
-                Ok(counts) => {
-                    if counts.dead_letters > 0 {
-                        let what = format!(
-                            "partition {partition} has {} that cannot be read",
-                            many(counts.dead_letters, "record")
-                        );
-                        findings
-                            .push(warning(what, "see `runlog dead-letter list`; find out which client writes them"));
-                    }
-                    all += counts;
-                }
-                Err(error) => findings.push(Finding {
-                    severity: Severity::Error.into(),
-                    what: format!("partition {partition} cannot be read: {}", error.problem().detail),
-                    fix: "follow the error's advice, and check the disk's health".into(),
-                }),
-            }
-        }
-        if all.reconcile_required.waiting > 0 {
-            let what = format!("{} waiting for a decision", many(all.reconcile_required.waiting, "effect"));
-            let fix =
-                "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
-            findings.push(warning(what, fix));
-        }
-        if all.contradicted > 0 {
-            let what =
-                format!("{} with a later result that contradicts the recorded end", many(all.contradicted, "effect"));
-            let fix = "`runlog effects --contradicted` lists them with these results; ask the receiver whether the effect \
-                       happened twice, or although the call failed, and correct it there";
-            findings.push(warning(what, fix));
-        }
-        if all.anomalies > 0 {
-            let what = format!("{} refused", many(all.anomalies, "record"));
-            findings.push(warning(
-                what,
-                "`runlog anomalies` lists them with the reason; correct the client that writes them",
-            ));
-        }
-        (all, findings)
+/// Finds settings in the log's current configuration that could lose records.
+async fn weaknesses(app: &App) -> Vec<Finding> {
+    let ask = async {
+        // One thread waits for the log, however many requests there are. The semaphore is never closed.
+        let turn = app.limits.weaknesses.clone().acquire_owned().await.ok();
+        let look = move |app: &App| {
+            let _turn = turn;
+            Ok(app.projector.log().weaknesses()?)
+        };
+        app.blocking(look).await
+    };
+    let answer = tokio::time::timeout(PATIENCE, ask).await;
+    let unknown = |why: String| Finding {
+        severity: Severity::Warning.into(),
+        what: format!("cannot read the log's configuration: {why}"),
+        fix: "check that the log is reachable, and that this user may describe the topic".into(),
+    };
+    let weak = |what| Finding {
+        severity: Severity::Error.into(),
+        what,
+        fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
+    };
+    match answer {
+        Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
+        Ok(Err(error)) => vec![unknown(error.problem().detail)],
+        Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
     }
+}
+
+/// Sums the counts of all readable partitions, and makes findings of them.
+fn count_rows(app: &App) -> (Counts, Vec<Finding>) {
+    let (mut all, mut findings) = (Counts::default(), Vec::new());
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        match counts::count(&app.projector.store(partition).view(), &Visible::default(), app.projector.log_now()) {
+            Ok(counts) => {
+                if counts.dead_letters > 0 {
+                    let what = format!(
+                        "partition {partition} has {} that cannot be read",
+                        many(counts.dead_letters, "record")
+                    );
+                    findings.push(warning(what, "see `runlog dead-letter list`; find out which client writes them"));
+                }
+                all += counts;
+            }
+            Err(error) => findings.push(Finding {
+                severity: Severity::Error.into(),
+                what: format!("partition {partition} cannot be read: {}", error.problem().detail),
+                fix: "follow the error's advice, and check the disk's health".into(),
+            }),
+        }
+    }
+    if all.reconcile_required.waiting > 0 {
+        let what = format!("{} waiting for a decision", many(all.reconcile_required.waiting, "effect"));
+        let fix = "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
+        findings.push(warning(what, fix));
+    }
+    if all.contradicted > 0 {
+        let what =
+            format!("{} with a later result that contradicts the recorded end", many(all.contradicted, "effect"));
+        let fix = "`runlog effects --contradicted` lists them with these results; ask the receiver whether the effect \
+                   happened twice, or although the call failed, and correct it there";
+        findings.push(warning(what, fix));
+    }
+    if all.anomalies > 0 {
+        let what = format!("{} refused", many(all.anomalies, "record"));
+        findings
+            .push(warning(what, "`runlog anomalies` lists them with the reason; correct the client that writes them"));
+    }
+    (all, findings)
 }
 
 fn warning(what: String, fix: &str) -> Finding {
@@ -205,11 +197,11 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 }
 
 pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
-    let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
-    let (counts, count_findings) = app.read(|app| Ok(app.count_rows())).await?;
+    let (partitions, weaknesses) = join(health(&app), weaknesses(&app)).await;
+    let (counts, count_findings) = app.read(|app| Ok(count_rows(app))).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
-        let progress = app.0.progress(health.partition);
+        let progress = app.projector.progress(health.partition);
         match (&progress.stopped, &health.error) {
             (Some(stop), _) => findings.push(Finding {
                 severity: Severity::Error.into(),
@@ -221,7 +213,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         }
     }
     findings.extend(unknown_ends(&without_end));
-    findings.extend(client_findings(&app.0.log().clients(), Instant::now().into_std()));
+    findings.extend(client_findings(&app.projector.log().clients(), Instant::now().into_std()));
     if let Some(why) = app.tokens_failure() {
         findings.push(Finding {
             severity: Severity::Error.into(),
@@ -245,7 +237,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
             fix: "correct the files of --tls-cert, --tls-key and --tls-client-ca; they are read again every 2 s".into(),
         });
     }
-    if app.0.paused() {
+    if app.projector.paused() {
         findings.push(Finding {
             severity: Severity::Warning.into(),
             what: "this server is paused: it does not consume the log".into(),
@@ -328,13 +320,14 @@ pub(super) struct Readiness {
 /// Answers 200 if every partition is caught up or stopped, 503 while one lags or if all are stopped. Names the stopped
 /// and the lagging partitions. A partition lags if it does not reach the log's end within [`CAUGHT_UP_WITHIN`].
 pub(super) async fn ready(app: App) -> Response {
-    let health = app.health().await;
+    let health = health(&app).await;
     let in_state = |state: PartitionState| health.iter().filter(move |health| health.state == state);
     let stopped: Vec<_> = in_state(PartitionState::Stopped).map(|health| health.partition).collect();
     let app = &app;
     let lagging = join_all(in_state(PartitionState::Running).map(|health| async move {
         // While records are appended, the log is always some records ahead of the index.
-        let catches_up = async || app.0.wait(health.partition, Consistency::Latest, CAUGHT_UP_WITHIN).await.is_ok();
+        let catches_up =
+            async || app.projector.wait(health.partition, Consistency::Latest, CAUGHT_UP_WITHIN).await.is_ok();
         let is_caught_up = match health.end {
             Some(end) if health.error.is_none() => health.applied >= end || catches_up().await,
             _ => false,

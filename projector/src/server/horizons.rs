@@ -1,10 +1,19 @@
 //! Retention horizons of all partitions.
 
 use super::{
-    App, Ask, NOT_BLANK, append::attribution, audit::Action, body::Text, check_attribution, fleet::Pages, parsed,
+    app::App,
+    append::{
+        attribution,
+        of_partition::{retain, wanted},
+    },
+    audit::Action,
+    body::Text,
+    pages::{Pages, across},
+    parameters::{Ask, NOT_BLANK, check_attribution},
+    strict_json::parsed,
 };
 use crate::index::{
-    Error,
+    error::Error,
     query::{self, parse_time},
 };
 use axum::{
@@ -37,8 +46,8 @@ pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
-        let (horizons, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
-            let store = app.0.store(partition);
+        let (horizons, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
+            let store = app.projector.store(partition);
             query::horizons::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(Horizons { horizons, unavailable_partitions, next_cursor }))
@@ -78,41 +87,39 @@ pub(super) struct AppendQuery {
 pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body): Text) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
     check_attribution("a retention horizon", &who, &why)?;
-    let who = attribution::who(app.caller().principal(), who);
+    let who = attribution::who(app.caller.principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
     if query.dry_run {
         query::horizons::check(&horizon.family)?;
-        let wanted = app.0.wanted(partition)?;
-        let plan = app.read(move |app| app.retention_plan(wanted, horizon, deadline)).await?;
+        let wanted = wanted(&app.projector, partition)?;
+        let plan = app.read(move |app| retention_plan(app, wanted, horizon, deadline)).await?;
         return Ok(Json(plan).into_response());
     }
     let detail = json!({ "partition": partition, "family": horizon.family, "until": until, "who": horizon.who,
         "why": horizon.why });
     app.audit(Action::Retention, None, detail).await?;
-    let outcomes = app.0.retain(partition, horizon, deadline).await?;
+    let outcomes = retain(&app.projector, partition, horizon, deadline).await?;
     Ok(Json(Outcomes { outcomes }).into_response())
 }
 
-impl App {
-    /// Counts the records that a horizon would delete, for at most `wait`. Blocking.
-    fn retention_plan(
-        &self,
-        wanted: Vec<PartitionId>,
-        horizon: RetentionHorizon,
-        wait: Duration,
-    ) -> Result<RetentionPlan, Error> {
-        let started = Instant::now();
-        let (mut partitions, mut complete) = (Vec::with_capacity(wanted.len()), true);
-        for partition in wanted {
-            let store = self.0.store(partition);
-            let late = || started.elapsed() >= wait;
-            let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;
-            complete &= all;
-            partitions.push(RetentionOfPartition { partition, records });
-        }
-        let records = partitions.iter().map(|partition| partition.records).sum();
-        let until = query::time(horizon.until_millis.max(0).cast_unsigned());
-        Ok(RetentionPlan { dry_run: true, family: horizon.family, until, partitions, records, complete })
+/// Counts the records that a horizon would delete, for at most `wait`. Blocking.
+fn retention_plan(
+    app: &App,
+    wanted: Vec<PartitionId>,
+    horizon: RetentionHorizon,
+    wait: Duration,
+) -> Result<RetentionPlan, Error> {
+    let started = Instant::now();
+    let (mut partitions, mut complete) = (Vec::with_capacity(wanted.len()), true);
+    for partition in wanted {
+        let store = app.projector.store(partition);
+        let late = || started.elapsed() >= wait;
+        let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;
+        complete &= all;
+        partitions.push(RetentionOfPartition { partition, records });
     }
+    let records = partitions.iter().map(|partition| partition.records).sum();
+    let until = query::time(horizon.until_millis.max(0).cast_unsigned());
+    Ok(RetentionPlan { dry_run: true, family: horizon.family, until, partitions, records, complete })
 }

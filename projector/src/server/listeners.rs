@@ -1,16 +1,16 @@
 //! Runs a server: the listener for all requests, and another listener for monitoring.
 
 use super::{
-    App,
-    access::AllowedHosts,
-    audit::Audit,
+    app::App,
     auth::Authentication,
     connections::{self, Accept},
     expiry::Watched,
+    mount,
+    options::Options,
     shutdown::Shutdown,
     tls::Tls,
 };
-use crate::index::{Clock, Projector, executor::Executor};
+use crate::index::{config::Clock, executor::Executor, projector::Projector};
 use futures_util::future::{OptionFuture, join, pending};
 use std::{sync::Arc, time::Duration};
 use tokio::net::TcpListener;
@@ -19,29 +19,6 @@ use tokio::net::TcpListener;
 const CONNECTIONS_MAX: usize = 4096;
 /// Concurrent connections for health and metrics.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-
-/// How a server admits requests. Default: as on a machine with one user.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Options {
-    /// Names of this server.
-    pub hosts: AllowedHosts,
-    /// The accepted tokens. Default none: every client may do everything.
-    pub authentication: Option<Arc<Authentication>>,
-    /// The audit log. Default: none.
-    pub audit: Option<Arc<Audit>>,
-    /// The certificates. Default none: connections are not encrypted.
-    pub tls: Option<Arc<Tls>>,
-    /// The listener that answers `/healthz`, `/readyz` and `/metrics` without TLS and tokens. Default: only the main
-    /// listener answers them.
-    pub admin: Option<TcpListener>,
-}
-
-impl From<AllowedHosts> for Options {
-    fn from(hosts: AllowedHosts) -> Self {
-        Self { hosts, ..Self::default() }
-    }
-}
 
 /// Serves until `end` resolves, then ends within `grace`: streams and reads end at once, writes get their answer.
 pub async fn serve(
@@ -53,21 +30,21 @@ pub async fn serve(
 ) {
     let mut options = options.into();
     let (admin, tls) = (options.admin.take(), options.tls.clone());
-    let (executor, clock) = (projector.shared.config.executor.clone(), projector.shared.config.clock);
+    let (executor, clock) = (projector.executor().clone(), projector.config().clock);
     let reloads = reload_periodically(options.authentication.clone(), tls.clone(), executor, clock);
     let (begin, shutdown) = Shutdown::new(grace);
     let asks_for_tokens = options.authentication.is_some();
     let app = App::new(projector, options, shutdown.clone());
-    let failures = app.metrics().handshake_failures.clone();
+    let failures = app.metrics.handshake_failures.clone();
     let admin = admin.map(|listener| Accept {
         listener,
-        router: app.clone().admin_router(),
+        router: mount::probes(app.clone()),
         tls: None,
         asks_for_tokens: false,
         connections_max: ADMIN_CONNECTIONS_MAX,
         failures: failures.clone(),
     });
-    let (router, connections_max) = (app.router(), CONNECTIONS_MAX);
+    let (router, connections_max) = (mount::all(app), CONNECTIONS_MAX);
     let all = Accept { listener, router, tls, asks_for_tokens, connections_max, failures };
     let served = join(
         connections::serve(all, shutdown.begins()),

@@ -1,9 +1,6 @@
 //! Memory and thread limits that all handlers share.
 
-use super::{
-    body,
-    response_memory::{self, ResponseMemory},
-};
+use super::response_memory::{self, ResponseMemory};
 use crate::index::executor::{Executor, Few};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -12,6 +9,8 @@ use tokio::sync::Semaphore;
 pub(super) const REQUESTS_MAX: usize = 1024;
 /// Past states of runs in memory at the same time; each takes at most [`BYTES_MAX`](crate::index::as_of::BYTES_MAX).
 pub(super) const PASTS_MAX: usize = 2;
+/// Memory for bodies over 64 KiB of all requests, bytes.
+pub(super) const BODY_BYTES: usize = 192 << 20;
 /// Threads that read for streams.
 const STREAM_THREADS: usize = 4;
 /// Concurrent copies of runs; each has a part of a run in memory.
@@ -45,7 +44,7 @@ impl MemoryLimits {
     pub(super) fn new(executor: &Executor) -> Self {
         let semaphore = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
-        let (bodies, pasts) = (semaphore(body::MEMORY_BYTES >> 10), semaphore(PASTS_MAX));
+        let (bodies, pasts) = (semaphore(BODY_BYTES >> 10), semaphore(PASTS_MAX));
         Self {
             requests,
             bodies,

@@ -1,22 +1,12 @@
 //! `GET /metrics`: figures in the OpenMetrics text format, which Prometheus scrapes.
 //!
 //! Requests update counters and histograms. A scrape reads gauges from the indices, the log and the process. Counts
-//! that scan an index are refreshed at most every [`COUNTS_KEPT`].
+//! that scan an index are refreshed at most every [`COUNTS_KEPT`](super::scrape::COUNTS_KEPT).
 
-use super::{App, auth::limits::Limit};
-use crate::index::{
-    Error,
-    query::{
-        counts::{self, Counts},
-        visible::Visible,
-    },
-};
-use axum::{
-    http::header,
-    response::{IntoResponse, Response},
-};
+use super::auth::limits::Limit;
+use crate::index::query::counts::Counts;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::EncodeLabelSet,
     metrics::{
         counter::Counter,
         family::Family,
@@ -29,7 +19,6 @@ use runlog_log::Client;
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     id::PartitionId,
-    judge::Class,
 };
 use std::{
     collections::BTreeMap,
@@ -39,10 +28,6 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-
-/// How long counts of the indices are cached.
-const COUNTS_KEPT: Duration = Duration::from_secs(5);
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Label names with their values.
 type Labels<const N: usize> = [(&'static str, String); N];
@@ -63,7 +48,7 @@ impl HandshakeFailures {
 
 /// Counts requests that exceeded a limit of their principal.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Counters<1>);
+pub(crate) struct Refusals(Counters<1>);
 
 impl Refusals {
     /// Counts a request over this limit.
@@ -74,30 +59,30 @@ impl Refusals {
 
 /// All metrics of a server.
 pub(super) struct Metrics {
-    registry: Registry,
-    requests: Counters<3>,
-    durations: Histograms<2>,
-    appended: Counters<2>,
-    append_errors: Counters<1>,
-    applied: Gauges<1>,
-    ends: Gauges<1>,
-    lags: Gauges<1>,
-    stopped: Gauges<1>,
-    pending: Gauges<2>,
-    contradicted: Gauge,
-    anomalies: Gauge,
-    dead_letters: Gauge,
-    rocksdb_memory: Gauges<1>,
-    process_memory: Gauge,
-    token_failures: Gauge,
-    certificate_failures: Gauge,
-    expiries: Gauges<1>,
+    pub(super) registry: Registry,
+    pub(super) requests: Counters<3>,
+    pub(super) durations: Histograms<2>,
+    pub(super) appended: Counters<2>,
+    pub(super) append_errors: Counters<1>,
+    pub(super) applied: Gauges<1>,
+    pub(super) ends: Gauges<1>,
+    pub(super) lags: Gauges<1>,
+    pub(super) stopped: Gauges<1>,
+    pub(super) pending: Gauges<2>,
+    pub(super) contradicted: Gauge,
+    pub(super) anomalies: Gauge,
+    pub(super) dead_letters: Gauge,
+    pub(super) rocksdb_memory: Gauges<1>,
+    pub(super) process_memory: Gauge,
+    pub(super) token_failures: Gauge,
+    pub(super) certificate_failures: Gauge,
+    pub(super) expiries: Gauges<1>,
     /// Locked while it catches up with the log's counts.
-    clients_replaced: Mutex<Counters<1>>,
-    stalled: Gauge,
+    pub(super) clients_replaced: Mutex<Counters<1>>,
+    pub(super) stalled: Gauge,
     /// Shared with the listener.
     pub(super) handshake_failures: HandshakeFailures,
-    counts: Mutex<Option<(Instant, Counted)>>,
+    pub(super) counts: Mutex<Option<(Instant, Counted)>>,
 }
 
 /// Counts of the partitions that can be read.
@@ -211,7 +196,7 @@ impl Metrics {
     }
 
     /// Raises the counter of replaced clients to the log's counts.
-    fn count_replacements(&self, counts: &BTreeMap<Client, u64>) {
+    pub(super) fn count_replacements(&self, counts: &BTreeMap<Client, u64>) {
         let counters = self.clients_replaced.lock().unwrap_or_else(PoisonError::into_inner);
         for client in Client::ALL {
             let counter = counters.get_or_create_owned(&[("client", client.as_str().to_owned())]);
@@ -242,98 +227,6 @@ fn count<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Counter>, lab
     family.get_or_create_owned(&labels).inc();
 }
 
-fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels: S, value: u64) {
+pub(super) fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels: S, value: u64) {
     family.get_or_create_owned(&labels).set(value.cast_signed());
-}
-
-impl App {
-    /// Returns the counts of all partitions, at most [`COUNTS_KEPT`] old.
-    pub(super) async fn counts(&self) -> Result<Counted, Error> {
-        let cached = self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, counts)) = cached.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
-            return Ok(counts);
-        }
-        let counts = self.blocking(|app| Ok(app.count(&Visible::default()))).await?;
-        let cached = Some((Instant::now(), counts.clone()));
-        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = cached;
-        Ok(counts)
-    }
-
-    /// Counts the visible runs of all partitions now. Blocking.
-    pub(super) fn count(&self, visible: &Visible) -> Counted {
-        let mut all = Counted::default();
-        for partition in PartitionId::all(self.0.journal().partitions) {
-            match counts::count(&self.0.store(partition).view(), visible, self.0.log_now()) {
-                Ok(counts) => all.counts += counts,
-                Err(error) => {
-                    tracing::warn!("partition {partition} cannot be counted: {}", error.problem().detail);
-                    all.unreadable.push(partition);
-                }
-            }
-        }
-        all
-    }
-}
-
-/// Answers a scrape. A figure that cannot be read is absent.
-pub(super) async fn scrape(app: App) -> Result<Response, Error> {
-    let metrics = app.metrics();
-    metrics.ends.clear();
-    metrics.lags.clear();
-    for health in app.health().await {
-        let labels = || [("partition", health.partition.to_string())];
-        set(&metrics.applied, labels(), health.applied.get());
-        set(&metrics.stopped, labels(), u64::from(app.0.progress(health.partition).stopped.is_some()));
-        if let Some(end) = health.end {
-            set(&metrics.ends, labels(), end.get());
-            set(&metrics.lags, labels(), end.since(health.applied));
-        }
-    }
-    match app.counts().await {
-        // A sum that lacks partitions would look like an improvement.
-        Ok(Counted { unreadable, .. }) if !unreadable.is_empty() => {}
-        Ok(Counted { counts, .. }) => {
-            for (class, of_class) in
-                [(Class::RetrySafe, counts.retry_safe), (Class::ReconcileRequired, counts.reconcile_required)]
-            {
-                let labels = |state: &str| [("class", class.as_str().to_owned()), ("state", state.to_owned())];
-                set(&metrics.pending, labels("running"), of_class.running);
-                set(&metrics.pending, labels("waiting"), of_class.waiting);
-            }
-            metrics.contradicted.set(counts.contradicted.cast_signed());
-            metrics.anomalies.set(counts.anomalies.cast_signed());
-            metrics.dead_letters.set(counts.dead_letters.cast_signed());
-        }
-        Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
-    }
-    let clients = app.0.log().clients();
-    metrics.count_replacements(&clients.replaced);
-    metrics.stalled.set(i64::try_from(clients.stalls.len()).unwrap_or(i64::MAX));
-    let failed = app.tokens_failure().is_some() || !app.key_failures().is_empty();
-    metrics.token_failures.set(i64::from(failed));
-    metrics.certificate_failures.set(i64::from(app.certificates_failure().is_some()));
-    metrics.expiries.clear();
-    for (what, at) in app.watched().first() {
-        if let Some(at) = at {
-            set(&metrics.expiries, [("what", what.to_owned())], at / 1000);
-        }
-    }
-    let (cache, memtables) = app.0.shared.budget.in_use();
-    set(&metrics.rocksdb_memory, [("part", "cache".to_owned())], cache as u64);
-    set(&metrics.rocksdb_memory, [("part", "memtables".to_owned())], memtables as u64);
-    if let Some(bytes) = resident_bytes() {
-        metrics.process_memory.set(bytes.cast_signed());
-    }
-    let mut text = String::new();
-    encode(&mut text, &metrics.registry)
-        .map_err(|error| Error::new(ErrorKind::Internal, "the metrics cannot be written").because(error))?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
-}
-
-/// Resident memory of this process, if the system reports it.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes << 10)
 }

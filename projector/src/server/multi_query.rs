@@ -1,7 +1,7 @@
 //! Queries in which a parameter may be repeated, which axum's own extractor refuses.
 
-use super::problem;
-use crate::index::{Error, store::events::EACH_MAX};
+use super::problem::problem;
+use crate::index::{error::Error, store::events::EACH_MAX};
 use axum::{
     extract::{FromRequestParts, Query},
     http::{Uri, request::Parts},

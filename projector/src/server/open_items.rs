@@ -1,8 +1,11 @@
 //! Lists the open items of a run, or its ended ones.
 
-use super::{App, Ask, limit};
+use super::{
+    app::App,
+    parameters::{Ask, limit},
+};
 use crate::index::{
-    Error,
+    error::Error,
     query::{self, parse_cursor},
 };
 use axum::{
@@ -40,7 +43,7 @@ pub(super) async fn list(
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     app.read(move |app| {
-        let (store, place) = (app.0.store(partition), app.topic_partition(partition));
+        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
         let of = (Some(run_id.borrow()), query.ended);
         let page =
             query::open_items::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;

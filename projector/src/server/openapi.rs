@@ -2,30 +2,19 @@
 //! schema. Each operation has recorded example requests with their answers.
 
 use super::{
-    App,
-    append::ClaimBody,
-    auth::Access,
-    body::Text,
-    copies, fleet, health, horizons,
-    multi_query::{CORRELATION, WithCorrelation},
-    routes::{Route, routes},
-    runs, skips,
+    append::claims::ClaimBody, auth::Access, copies, extracts::generator, fleet, health, horizons, route::Route, runs,
+    skips,
 };
 use crate::index::{changes::shown, store::facts::Family};
-use axum::{
-    extract::{Path, Query, Request},
-    http::{HeaderMap, header},
-    response::{IntoResponse, Response},
-};
+use payloads::items;
 use runlog_schemas::answer;
 use schemars::{
-    JsonSchema, Schema, SchemaGenerator,
+    Schema,
     generate::SchemaSettings,
     transform::{RecursiveTransform, Transform},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
 
 mod payloads;
 
@@ -61,13 +50,8 @@ struct Example {
     answer: Value,
 }
 
-static DOCUMENT: LazyLock<String> = LazyLock::new(|| written().to_string());
-
-pub(super) async fn document() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
-}
-
-fn written() -> Value {
+/// Makes the document of these operations.
+pub(super) fn document(routes: &[Route]) -> Value {
     let mut document: Value = serde_json::from_str(WRITTEN).expect("the compiled-in document is JSON");
     let schemas = &mut document["components"]["schemas"];
     for (name, schema) in answers().into_iter().chain(bodies()) {
@@ -76,11 +60,11 @@ fn written() -> Value {
         }
     }
     payloads::describe(schemas);
-    for Route { method, path, access, query, .. } in routes() {
+    for Route { method, path, access, query, .. } in routes {
         for name in query() {
             take(&mut document, method, path, &name);
         }
-        secure(&mut document["paths"][path][method], access);
+        secure(&mut document["paths"][path][method], *access);
     }
     let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
     for example in examples {
@@ -140,59 +124,6 @@ fn take(document: &mut Value, method: &str, path: &str, name: &str) {
         None => operation["parameters"] = json!([parameter]),
     }
 }
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// The arguments of a handler: an axum extractor, or a tuple as `Handler` has it.
-pub(super) trait Extracts {
-    /// The names of its query parameters.
-    fn query() -> Vec<String> {
-        Vec::new()
-    }
-}
-
-impl<Q: JsonSchema> Extracts for WithCorrelation<Q> {
-    fn query() -> Vec<String> {
-        [Query::<Q>::query(), vec![CORRELATION.to_owned()]].concat()
-    }
-}
-
-impl<Q: JsonSchema> Extracts for Query<Q> {
-    fn query() -> Vec<String> {
-        let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
-        let schema = Q::json_schema(&mut generator);
-        schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-}
-
-impl Extracts for App {}
-impl<T> Extracts for Path<T> {}
-impl Extracts for Text {}
-impl Extracts for HeaderMap {}
-impl Extracts for Request {}
-impl Extracts for ((),) {}
-
-macro_rules! extracts {
-    ($($name:ident),+) => {
-        impl<M, $($name: Extracts),+> Extracts for (M, $($name),+) {
-            fn query() -> Vec<String> {
-                [$($name::query()),+].concat()
-            }
-        }
-    };
-}
-extracts!(A);
-extracts!(A, B);
-extracts!(A, B, C);
-extracts!(A, B, C, D);
 
 /// The answers' schemas by name.
 fn answers() -> Map<String, Value> {
@@ -257,11 +188,6 @@ fn bodies() -> Map<String, Value> {
     schemas
 }
 
-fn generator(mut settings: SchemaSettings) -> SchemaGenerator {
-    settings.definitions_path = "/components/schemas".into();
-    SchemaGenerator::new(settings)
-}
-
 /// Changes every schema and its subschemas.
 fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
     for schema in schemas.values_mut() {
@@ -310,28 +236,5 @@ fn never_null(schema: &mut Value) {
             one.extend(schema.clone().into_iter().filter(|(name, _)| name != "anyOf"));
         }
         *schema = one;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn an_operation_describes_the_query_parameters_that_its_handler_takes() {
-        let document = written();
-        for Route { method, path, query, .. } in routes() {
-            let of_path = items(&document["paths"][path]["parameters"]);
-            let parameters = of_path.iter().chain(items(&document["paths"][path][method]["parameters"]));
-            let resolved = parameters.map(|parameter| match parameter["$ref"].as_str() {
-                Some(target) => document.pointer(&target[1..]).unwrap(),
-                None => parameter,
-            });
-            let in_query = resolved.filter(|parameter| parameter["in"] == "query");
-            let described: BTreeSet<_> =
-                in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
-            assert_eq!(described, BTreeSet::from_iter(query()), "{method} {path}");
-        }
     }
 }

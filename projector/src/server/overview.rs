@@ -4,8 +4,8 @@
 //! does not see all runs gets counts of its own runs. Refused and unreadable records are not counted per run, so such a
 //! caller gets no counts of these.
 
-use super::{App, Nothing, metrics::Counted};
-use crate::index::{Error, query::counts::PendingCounts};
+use super::{app::App, health::health, metrics::Counted, parameters::Nothing, scrape};
+use crate::index::{error::Error, query::counts::PendingCounts};
 use axum::{Json, extract::Query};
 use runlog_schemas::answer::{
     Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
@@ -13,8 +13,12 @@ use runlog_schemas::answer::{
 
 /// Counts the runs that the caller may see.
 async fn read_counts(app: &App) -> Result<Counted, Error> {
-    let visible = app.caller().visible();
-    if visible.is_all() { app.counts().await } else { app.read(move |app| Ok(app.count(&visible))).await }
+    let visible = app.caller.visible();
+    if visible.is_all() {
+        scrape::counts(app).await
+    } else {
+        app.read(move |app| Ok(scrape::count(app, &visible))).await
+    }
 }
 
 fn progress(health: &PartitionHealth) -> PartitionProgress {
@@ -32,19 +36,19 @@ fn pending(counts: PendingCounts) -> PendingByState {
 }
 
 pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overview>, Error> {
-    let health = app.health().await;
+    let health = health(&app).await;
     let Counted { counts, unreadable } = read_counts(&app).await?;
     let is_stopped = |health: &PartitionHealth| health.state == PartitionState::Stopped;
     let is_unavailable = |health: &&PartitionHealth| {
-        let rebuilt = app.0.shared.older(health.partition).is_some();
+        let rebuilt = app.projector.is_rebuilding(health.partition);
         is_stopped(health) || rebuilt || health.end.is_none() || unreadable.contains(&health.partition)
     };
-    let sees_all = app.caller().visible().is_all();
+    let sees_all = app.caller.visible().is_all();
     let partitions: Vec<_> = health.iter().map(progress).collect();
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        topic: app.0.log().topic().to_owned(),
-        journal_id: app.0.journal().journal_id.clone(),
+        topic: app.projector.log().topic().to_owned(),
+        journal_id: app.projector.journal().journal_id.clone(),
         lag: partitions.iter().map(|partition| partition.lag).sum(),
         partitions,
         stopped: health.iter().filter(|health| is_stopped(health)).map(|health| health.partition).collect(),

@@ -4,13 +4,13 @@
 //! The line omits the query, which may contain the arguments of a call. The line of a stream is written when it opens.
 
 use super::{
-    App,
     auth::Principal,
-    decode_percent,
     memory_limits::{MemoryLimits, REQUESTS_MAX},
-    problem,
+    metrics::Metrics,
+    problem::problem,
+    url_text::decode_percent,
 };
-use crate::Error;
+use crate::index::error::Error;
 use axum::{
     extract::{MatchedPath, Request, State},
     http::{HeaderValue, Method, StatusCode, header},
@@ -50,7 +50,7 @@ pub(super) async fn forbid_storing(mut response: Response) -> Response {
 }
 
 /// Runs a request, counts and logs it.
-pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn observe(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
@@ -58,9 +58,9 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     let (status, spent) = (response.status(), started.elapsed());
     let kind = response.extensions().get::<ErrorKind>().copied();
     let principal = response.extensions().get::<Principal>().cloned();
-    app.metrics().count_request(method.as_str(), matched.as_deref(), status.as_u16(), spent);
+    metrics.count_request(method.as_str(), matched.as_deref(), status.as_u16(), spent);
     if let Some(kind) = kind.filter(|_| method == Method::POST && matched.as_deref() == Some(APPENDS)) {
-        app.metrics().append_failed(kind);
+        metrics.append_failed(kind);
     }
     let level = level(status, matched.as_deref());
     // The level of an event is part of its code.

@@ -4,47 +4,18 @@
 //! it.
 
 use super::{
-    App, appends,
-    auth::{self, Access, token_file::Scope},
-    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, metrics, open_items,
-    openapi::{self, Extracts},
-    overview, run_list, runs, skips, tail, whoami,
+    appends,
+    auth::{Access, permissions::Scope},
+    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, open_items, openapi,
+    overview,
+    route::Route,
+    run_list, runs, scrape, skips, tail, whoami,
 };
 use axum::{
-    extract::Request,
-    handler::Handler,
-    middleware,
-    routing::{MethodRouter, get, post},
+    http::header,
+    response::{IntoResponse, Response},
 };
-
-/// One method of one path, which the router serves and the OpenAPI document describes.
-pub(super) struct Route {
-    pub(super) method: &'static str,
-    pub(super) path: &'static str,
-    /// The access that a caller needs.
-    pub(super) access: Access,
-    pub(super) handler: MethodRouter<App>,
-    /// The names of the query parameters that the handler takes.
-    pub(super) query: fn() -> Vec<String>,
-}
-
-impl Route {
-    fn get<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
-        Self { method: "get", path, access, handler: get(handler), query: T::query }
-    }
-
-    fn post<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
-        Self { method: "post", path, access, handler: post(handler), query: T::query }
-    }
-
-    /// Wraps the handler so that it runs only for callers with the access that it needs.
-    pub(super) fn guard(self) -> MethodRouter<App> {
-        let access = self.access;
-        self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
-            auth::permit(access, request, next)
-        }))
-    }
-}
+use std::sync::LazyLock;
 
 /// The scopes of operators and of auditors.
 const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
@@ -54,7 +25,7 @@ pub(super) fn routes() -> Vec<Route> {
     use Access::{AllRuns, Known, NewRun, Open, Run};
     use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
     vec![
-        Route::get("/v1/journal", Known, journal),
+        Route::get("/v1/journal", Known, journal::get),
         Route::get("/v1/whoami", Known, whoami::whoami),
         Route::get("/v1/overview", Run(ReadMeta), overview::overview),
         Route::get("/v1/runs", Run(ReadMeta), run_list::list),
@@ -76,7 +47,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
         Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
         Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::stream),
-        Route::get("/v1/tail", Run(ReadMeta), tail::stream_all),
+        Route::get("/v1/tail", Run(ReadMeta), tail::all::stream_all),
         Route::get("/v1/events", Run(ReadMeta), events::list),
         Route::get("/v1/effects", Run(ReadMeta), fleet::effects),
         Route::get("/v1/anomalies", Run(ReadMeta), fleet::anomalies),
@@ -89,12 +60,43 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
         Route::get("/healthz", Open, || async { "ok\n" }),
         Route::get("/readyz", Known, health::ready),
-        Route::get("/metrics", AllRuns(WATCH), metrics::scrape),
-        Route::get("/openapi.json", Known, openapi::document),
+        Route::get("/metrics", AllRuns(WATCH), scrape::scrape),
+        Route::get("/openapi.json", Known, document),
     ]
 }
 
 /// All operations: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
     routes().into_iter().map(|route| (route.method, route.path))
+}
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| openapi::document(&routes()).to_string());
+
+async fn document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_operation_describes_the_query_parameters_that_its_handler_takes() {
+        let document = openapi::document(&routes());
+        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        for Route { method, path, query, .. } in routes() {
+            let of_path = items(&document["paths"][path]["parameters"]);
+            let parameters = of_path.into_iter().chain(items(&document["paths"][path][method]["parameters"]));
+            let resolved = parameters.map(|parameter| match parameter["$ref"].as_str() {
+                Some(target) => document.pointer(&target[1..]).unwrap().clone(),
+                None => parameter,
+            });
+            let in_query = resolved.filter(|parameter| parameter["in"] == "query");
+            let described: BTreeSet<_> =
+                in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(described, BTreeSet::from_iter(query()), "{method} {path}");
+        }
+    }
 }

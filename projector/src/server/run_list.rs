@@ -1,8 +1,12 @@
 //! A page of runs, by id or newest first.
 
-use super::{App, Ask, limit};
+use super::{
+    app::App,
+    parameters::{Ask, limit},
+};
 use crate::index::{
-    Consistency, Error,
+    error::Error,
+    projector::Consistency,
     query::{
         self, parse_cursor, parse_time,
         runs::{Filter, NewestFirst},
@@ -86,52 +90,50 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         status: status.transpose()?,
         since_millis,
         stuck: query.stuck,
-        visible: app.caller().visible(),
+        visible: app.caller.visible(),
     };
     let after = After::parse(query.newest, query.cursor.as_deref())?;
-    for partition in PartitionId::all(app.0.journal().partitions) {
-        app.0.wait(partition, consistency, ask.deadline()).await?;
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        app.projector.wait(partition, consistency, ask.deadline()).await?;
     }
     app.read(move |app| {
         match after {
-            After::Id(after) => app.by_id(&filter, after.as_ref(), limit),
-            After::Newest(after) => app.newest(&filter, after.as_ref(), limit),
+            After::Id(after) => by_id(app, &filter, after.as_ref(), limit),
+            After::Newest(after) => newest(app, &filter, after.as_ref(), limit),
         }
         .map(Json)
     })
     .await
 }
 
-impl App {
-    /// Reads a page by id. Blocking, as is [`Self::newest`].
-    fn by_id(&self, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
-        let (mut runs, now) = (Vec::new(), self.0.log_now());
-        for partition in PartitionId::all(self.0.journal().partitions) {
-            let (store, place) = (self.0.store(partition), self.topic_partition(partition));
-            // One run more than requested shows whether there is another page.
-            let after = after.map(RunId::borrow);
-            runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
-        }
-        runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
-        let more = runs.len() > limit;
-        runs.truncate(limit);
-        let next_cursor = runs.last().filter(|_| more).map(|run| hex(run.run_id.as_bytes()));
-        Ok(Runs { runs, next_cursor })
+/// Reads a page by id. Blocking, as is [`Self::newest`].
+fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
+    let (mut runs, now) = (Vec::new(), app.projector.log_now());
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        // One run more than requested shows whether there is another page.
+        let after = after.map(RunId::borrow);
+        runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
     }
+    runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next_cursor = runs.last().filter(|_| more).map(|run| hex(run.run_id.as_bytes()));
+    Ok(Runs { runs, next_cursor })
+}
 
-    /// Reads a page newest first. A run that gets new records between two pages moves to the first page.
-    fn newest(&self, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
-        let (mut runs, now, mut steps) = (Vec::new(), self.0.log_now(), NEWEST_AMONG_MAX);
-        for partition in PartitionId::all(self.0.journal().partitions) {
-            let (store, place) = (self.0.store(partition), self.topic_partition(partition));
-            runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
-        }
-        runs.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let more = runs.len() > limit;
-        runs.truncate(limit);
-        let next_cursor = runs.last().filter(|_| more).map(|(at, _)| cursor_of(at));
-        Ok(Runs { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor })
+/// Reads a page newest first. A run that gets new records between two pages moves to the first page.
+fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
+    let (mut runs, now, mut steps) = (Vec::new(), app.projector.log_now(), NEWEST_AMONG_MAX);
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
     }
+    runs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next_cursor = runs.last().filter(|_| more).map(|(at, _)| cursor_of(at));
+    Ok(Runs { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor })
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! Handlers about one run.
 
 use super::{
-    App, Ask, NOT_BLANK, Patience,
-    append::Seen,
+    app::App,
+    append::resolve::{self, Seen},
     audit::Action,
     body::Text,
     byte_form::ByteForm,
-    check_attribution,
     events::terms,
-    limit,
+    large_response,
     multi_query::WithCorrelation,
-    parsed,
+    parameters::{Ask, NOT_BLANK, Patience, check_attribution, limit},
     read_point::{ReadContext, ReadPoint},
+    strict_json::parsed,
 };
 use crate::index::{
-    Consistency, Error,
+    error::Error,
+    projector::Consistency,
     query::{self, Order, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
 };
 use axum::{
@@ -40,12 +41,12 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 
 pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
-    let store = app.0.store(partition);
+    let store = app.projector.store(partition);
     let run = query::runs::get(
         &app.rows(&store, run_id.borrow()),
         app.topic_partition(partition),
         run_id.borrow(),
-        app.0.log_now(),
+        app.projector.log_now(),
     )?;
     run.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
@@ -102,11 +103,11 @@ pub(super) async fn records(
     // Facts that hold at a time are in the rows of that time. Records stay at their positions, so the current rows have
     // them.
     let read_point = match at_millis {
-        Some(_) => app.read_point_with_permits(run_id.borrow(), &ask, as_of).await?,
-        None => app.read_point(run_id.borrow(), &ask, as_of).await?,
+        Some(_) => ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, as_of).await?,
+        None => ReadPoint::wait(&app, run_id.borrow(), &ask, as_of).await?,
     };
     let wanted = Wanted { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
-    app.build_response(move |app| bytes.encode_page(wanted.page(app)?)).await
+    large_response::build(&app, move |app| bytes.encode_page(wanted.page(app)?)).await
 }
 
 /// A requested page of a run's records.
@@ -125,18 +126,19 @@ impl Wanted {
         let Self { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show } = self;
         let (run_id, cursor, proofs) = (run_id.borrow(), cursor.as_deref(), app.proofs());
         let show = timeline::Showing { show: *show, proofs: proofs.as_ref() };
-        let store = app.0.store(read_point.partition);
-        let (contents, place) = (app.0.contents(read_point.time_left()), app.topic_partition(read_point.partition));
+        let store = app.projector.store(read_point.partition);
+        let (contents, place) =
+            (app.projector.contents(read_point.time_left()), app.topic_partition(read_point.partition));
         if let Some(at_millis) = *at_millis {
             let rows = read_point.rows(app, &store, run_id)?;
-            if query::runs::get(&rows, place, run_id, app.0.log_now())?.is_none() {
+            if query::runs::get(&rows, place, run_id, app.projector.log_now())?.is_none() {
                 return Err(no_run(run_id));
             }
             let wanted = facts::Query { at_millis, family: None, limit: *limit, order: *order };
             return timeline::page_valid_at(&rows, &contents, place, run_id, wanted, cursor, (filter.as_ref(), show));
         }
         let view = app.rows(&store, run_id);
-        let is_indexed = query::runs::get(&view, place, run_id, app.0.log_now())?.is_some();
+        let is_indexed = query::runs::get(&view, place, run_id, app.projector.log_now())?.is_some();
         let ask = timeline::Query { limit: *limit, show, as_of: read_point.as_of, order: *order };
         if let Some(filter) = filter {
             if !is_indexed {
@@ -181,12 +183,13 @@ pub(super) async fn lookup(
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
-    app.answer_lookup(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
-        lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
-    })
-    .await
+    read_point
+        .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
+        })
+        .await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -203,14 +206,15 @@ pub(super) async fn call(
     Query(query): Query<CallQuery>,
 ) -> Result<Json<Lookup>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answer_lookup(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
-        lookup::by_request(rows, contents, place, run_id, id.borrow())?.ok_or_else(|| {
-            let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
-            error.about_record(id.borrow())
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    read_point
+        .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            lookup::by_request(rows, contents, place, run_id, id.borrow())?.ok_or_else(|| {
+                let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
+                error.about_record(id.borrow())
+            })
         })
-    })
-    .await
+        .await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -243,23 +247,27 @@ pub(super) async fn recovery(
         pending: recovery::PENDING_MAX,
         now: None,
     };
-    let mut read_point = app.read_point_with_permits(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let mut read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
         // All pages show one state of the run. If records were applied since, later pages read the earlier state.
         let (partition, run) = (read_point.partition, run_id.clone());
         let look = move |app: &App| {
-            recovery::cursor_offset(&app.rows(&app.0.store(partition), run.borrow()), run.borrow(), &cursor)
+            recovery::cursor_offset(&app.rows(&app.projector.store(partition), run.borrow()), run.borrow(), &cursor)
         };
         if let Some(offset) = app.read(look).await? {
             read_point =
-                app.read_point_with_permits(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
+                ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, Some(&format!("{partition}:{offset}")))
+                    .await?;
         }
     }
-    let wanted = recovery::Query { now: query.as_of.is_none().then(|| app.0.log_now()), ..wanted };
-    app.answer_audited(read_point, run_id, move |ReadContext { rows, contents, place, run_id }| {
-        recovery::get(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
-    })
-    .await
+    let wanted = recovery::Query { now: query.as_of.is_none().then(|| app.projector.log_now()), ..wanted };
+    read_point
+        .answer_audited(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            recovery::get(rows, contents, place, run_id, wanted, cursor.as_deref())?
+                .map(Json)
+                .ok_or_else(|| no_run(run_id))
+        })
+        .await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -291,18 +299,19 @@ pub(super) async fn outcome(
         let Some(record_id) = query.record_id.borrow() else {
             return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
-        let outcome = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
-        let outcome = outcome.filter(|_| app.caller().sees(run_id.borrow()));
+        let outcome = app.projector.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
+        let outcome = outcome.filter(|_| app.caller.sees(run_id.borrow()));
         let message = || format!("run {run_id} has no record {record_id}");
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return outcome.map(Json).ok_or_else(none);
     };
     let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
-    let outcome = app.0.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
-    if app.caller().sees(run_id.borrow()) {
+    let outcome =
+        app.projector.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
+    if app.caller.sees(run_id.borrow()) {
         Ok(Json(outcome))
     } else {
-        Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
+        Err(app.projector.no_record_at(run_id.borrow(), &position, record_id))
     }
 }
 
@@ -321,7 +330,7 @@ fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     let index: u32 = query::number(index).ok_or_else(usage)?;
-    Ok(app.0.position(partition, offset, index))
+    Ok(app.projector.position(partition, offset, index))
 }
 
 /// Most positions in one request: so few that the network thread reads their outcomes.
@@ -334,7 +343,7 @@ pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result
         let message = format!("also= names {} positions, more than {ALSO_MAX}", positions.len());
         return Err(Error::new(ErrorKind::Usage, message));
     }
-    let partition = app.0.partition_of(run_id);
+    let partition = app.projector.partition_of(run_id);
     let position = |text: &str| {
         let position = position_in(app, text)?;
         if position.partition == partition {
@@ -412,11 +421,11 @@ pub(super) async fn resolve(
         return Err(Error::new(ErrorKind::Usage, message));
     }
     let seen = Seen { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
-    if !app.caller().sees(run_id.borrow()) {
-        return Err(app.0.resolve_of_absent(run_id.borrow(), &resolution, patience.deadline()).await);
+    if !app.caller.sees(run_id.borrow()) {
+        return Err(resolve::resolve_of_absent(&app.projector, run_id.borrow(), &resolution, patience.deadline()).await);
     }
     let detail = object!({ "effect": resolution.request_record_id, "decision": resolution.decision,
         "revision": seen.revision, "force": seen.force, "who": resolution.who, "why": resolution.why });
     app.audit(Action::Resolve, Some(run_id.borrow()), detail).await?;
-    app.0.resolve(run_id.borrow(), resolution, seen, app.caller(), patience.deadline()).await.map(Json)
+    resolve::resolve(&app.appender, run_id.borrow(), resolution, seen, &app.caller, patience.deadline()).await.map(Json)
 }

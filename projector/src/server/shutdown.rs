@@ -5,8 +5,8 @@
 //!              at once                             READ_GRACE     grace - MARGIN   grace
 //! ```
 
-use super::problem;
-use crate::Error;
+use super::problem::problem;
+use crate::index::error::Error;
 use axum::{
     extract::{Request, State},
     http::Method,

@@ -3,8 +3,18 @@
 //! Unless forced, a skip is refused if the record can be read and its partition did not stop there. Otherwise every
 //! reader would lose a valid record, and an effect that it completed would run again.
 
-use super::{App, Ask, DEADLINE, NOT_BLANK, append::attribution, audit::Action, body::Text, check_attribution, parsed};
-use crate::index::{Error, query};
+use super::{
+    app::App,
+    append::{
+        attribution,
+        of_partition::{can_skip, skip},
+    },
+    audit::Action,
+    body::Text,
+    parameters::{Ask, DEADLINE, NOT_BLANK, check_attribution},
+    strict_json::parsed,
+};
+use crate::index::{error::Error, query};
 use axum::{
     Json,
     extract::Query,
@@ -52,11 +62,11 @@ pub(super) struct SkipBody {
 pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Error> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
     check_attribution("a skip", &who, &why)?;
-    let who = attribution::who(app.caller().principal(), who);
+    let who = attribution::who(app.caller.principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let started = Instant::now();
-    app.0.can_skip(partition, offset, deadline).await?;
-    let plan = app.blocking(move |app| app.skip_plan(partition, offset)).await?;
+    can_skip(&app.projector, partition, offset, deadline).await?;
+    let plan = app.blocking(move |app| skip_plan(app, partition, offset)).await?;
     if query.dry_run {
         return Ok(Json(plan).into_response());
     }
@@ -71,51 +81,50 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
-    let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline.saturating_sub(started.elapsed())).await?;
+    let outcome =
+        skip(&app.projector, partition, Skip { offset, who, why }, deadline.saturating_sub(started.elapsed())).await?;
     Ok(Json(outcome).into_response())
 }
 
-impl App {
-    /// Reads the record that a skip of an existing offset would void. Blocking.
-    fn skip_plan(&self, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
-        let plan = |target: SkipTarget, detail| SkipPlan {
-            dry_run: true,
-            position: self.0.position(partition, offset, 0),
-            target: target.into(),
-            detail,
-            run_id: None,
-            record_id: OrEmpty::NONE,
-            payload_type: None,
-        };
-        let stop = self.0.progress(partition).stopped;
-        if let Some(stop) = stop.filter(|stop| stop.offset == offset) {
-            return Ok(plan(SkipTarget::Stop, Some(stop.error)));
-        }
-        let store = self.0.store(partition);
-        if let Some((_, detail)) = query::dead_letters::get(&store.view(), self.topic_partition(partition), offset)? {
-            return Ok(plan(SkipTarget::Unreadable, Some(detail)));
-        }
-        let mut reader = self.0.log().reader(&[(partition, offset)])?;
-        let read = reader.poll(1, DEADLINE)?;
-        let Some(record) = read.first() else {
-            let message = format!("the log did not deliver {partition}:{offset} in time; retry");
-            return Err(Error::new(ErrorKind::Unavailable, message).at(&self.0.position(partition, offset, 0)));
-        };
-        if record.offset != offset {
-            return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
-        }
-        let framed = match codec::reframe(&record.value, &*self.0.shared.config.schemas) {
-            Ok(framed) => framed,
-            Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
-        };
-        Ok(match codec::read(&framed) {
-            Ok(envelope) => SkipPlan {
-                run_id: envelope.run_id.map(|run_id| run_id.to_owned()),
-                record_id: Some(envelope.record_id).into(),
-                payload_type: Some(envelope.facts.payload_type.clone()),
-                ..plan(SkipTarget::Readable, None)
-            },
-            Err(why) => plan(SkipTarget::Unreadable, Some(why.to_string())),
-        })
+/// Reads the record that a skip of an existing offset would void. Blocking.
+fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
+    let plan = |target: SkipTarget, detail| SkipPlan {
+        dry_run: true,
+        position: app.projector.position(partition, offset, 0),
+        target: target.into(),
+        detail,
+        run_id: None,
+        record_id: OrEmpty::NONE,
+        payload_type: None,
+    };
+    let stop = app.projector.progress(partition).stopped;
+    if let Some(stop) = stop.filter(|stop| stop.offset == offset) {
+        return Ok(plan(SkipTarget::Stop, Some(stop.error)));
     }
+    let store = app.projector.store(partition);
+    if let Some((_, detail)) = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)? {
+        return Ok(plan(SkipTarget::Unreadable, Some(detail)));
+    }
+    let mut reader = app.projector.log().reader(&[(partition, offset)])?;
+    let read = reader.poll(1, DEADLINE)?;
+    let Some(record) = read.first() else {
+        let message = format!("the log did not deliver {partition}:{offset} in time; retry");
+        return Err(Error::new(ErrorKind::Unavailable, message).at(&app.projector.position(partition, offset, 0)));
+    };
+    if record.offset != offset {
+        return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
+    }
+    let framed = match codec::reframe(&record.value, &*app.projector.config().schemas) {
+        Ok(framed) => framed,
+        Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
+    };
+    Ok(match codec::read(&framed) {
+        Ok(envelope) => SkipPlan {
+            run_id: envelope.run_id.map(|run_id| run_id.to_owned()),
+            record_id: Some(envelope.record_id).into(),
+            payload_type: Some(envelope.facts.payload_type.clone()),
+            ..plan(SkipTarget::Readable, None)
+        },
+        Err(why) => plan(SkipTarget::Unreadable, Some(why.to_string())),
+    })
 }

@@ -14,7 +14,10 @@ use rustls::{
     CertificateError, RootCertStore, ServerConfig,
     client::verify_server_cert_signed_by_trust_anchor,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, UnixTime,
+        pem::{self, PemObject},
+    },
     server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier},
 };
 use std::{

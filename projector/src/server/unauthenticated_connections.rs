@@ -8,8 +8,8 @@
 //!
 //! Without tokens, a client counts as authenticated after the TLS handshake.
 
-use super::auth::{Caller, CountedConnection};
-use crate::Error;
+use super::auth::{caller::Caller, usage::CountedConnection};
+use crate::index::error::Error;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -100,7 +100,7 @@ impl Peer {
     /// Errors: `Overloaded` if the caller is at its limit. The connection keeps its owner, and should be closed.
     pub(super) fn assign_to(&self, caller: &Caller) -> Result<(), Error> {
         let mut owner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*owner, Owner::Principal(counted) if counted.is_of(caller)) {
+        if matches!(&*owner, Owner::Principal(counted) if caller.counts(counted)) {
             return Ok(());
         }
         if let Some(counted) = caller.connection()? {

@@ -1,15 +1,16 @@
 //! `GET /v1/whoami`: the permissions of the request's credential.
 
 use super::{
-    App, Nothing,
-    auth::{Caller, token_file::Scope},
+    app::App,
+    auth::{Caller, permissions::Scope},
+    parameters::Nothing,
 };
 use crate::index::query::time;
 use axum::{Json, extract::Query};
 use runlog_schemas::answer::WhoAmI;
 
 pub(super) async fn whoami(app: App, _: Query<Nothing>) -> Json<WhoAmI> {
-    Json(answer(app.caller()))
+    Json(answer(&app.caller))
 }
 
 fn answer(caller: &Caller) -> WhoAmI {

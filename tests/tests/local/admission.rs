@@ -9,7 +9,11 @@ use runlog_log::{
     memory::{AppendFault, MemoryLog},
 };
 use runlog_producer::{Action, Journal, Runlog, SideEffect};
-use runlog_projector::{Config, Projector, index::APPENDS_MAX, server::access::AllowedHosts};
+use runlog_projector::{
+    Config, Projector,
+    index::APPENDS_MAX,
+    server::{access::AllowedHosts, append::Appender},
+};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     draft::Draft,
@@ -71,12 +75,12 @@ async fn projector(log: Arc<dyn Log>) -> (TempDir, Arc<Projector>) {
     (dir, Arc::new(Projector::start(config, log).await.unwrap()))
 }
 
-/// A projector over a gated log, with the gate closed.
-async fn gated() -> (TempDir, Arc<Projector>, Gated) {
+/// An appender over a gated log, with the gate closed.
+async fn gated() -> (TempDir, Arc<Appender>, Gated) {
     let log = Gated { log: MemoryLog::new(1), gate: Arc::new(Semaphore::new(1)), arrived: Arc::default() };
     let (dir, projector) = projector(Arc::new(log.clone())).await;
     log.arrived.notified().await;
-    (dir, projector, log)
+    (dir, Arc::new(Appender::new(projector)), log)
 }
 
 fn record(id: &str) -> Value {
@@ -86,9 +90,9 @@ fn record(id: &str) -> Value {
 
 type Appending = JoinHandle<Result<Vec<Outcome>, runlog_projector::Error>>;
 
-fn append(projector: &Arc<Projector>, id: &str, deadline: Duration) -> Appending {
-    let (projector, draft) = (projector.clone(), Draft::parse(&record(id).to_string()).unwrap());
-    tokio::spawn(async move { projector.append(RunId::new(RUN).unwrap(), vec![draft], deadline).await })
+fn append(appender: &Arc<Appender>, id: &str, deadline: Duration) -> Appending {
+    let (appender, draft) = (appender.clone(), Draft::parse(&record(id).to_string()).unwrap());
+    tokio::spawn(async move { appender.append(RunId::new(RUN).unwrap(), vec![draft], deadline).await })
 }
 
 /// Waits for a future that must complete soon.
@@ -98,38 +102,38 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_is_not_reused_while_an_abandoned_append_may_still_land() {
-    let (_dir, projector, log) = gated().await;
-    let first = append(&projector, "first", DEADLINE);
+    let (_dir, appender, log) = gated().await;
+    let first = append(&appender, "first", DEADLINE);
     within(log.arrived.notified()).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
 
-    let refused = append(&projector, "impatient", SOON).await.unwrap().unwrap_err();
+    let refused = append(&appender, "impatient", SOON).await.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
-    let second = append(&projector, "second", DEADLINE);
+    let second = append(&appender, "second", DEADLINE);
     tokio::time::timeout(SOON, log.arrived.notified()).await.ok();
     log.gate.add_permits(2);
     let outcome = within(second).await.unwrap().unwrap().remove(0);
     assert_eq!((outcome.outcome, outcome.reason), (Disposition::Applied.into(), None));
-    let again = within(append(&projector, "first", DEADLINE)).await.unwrap().unwrap().remove(0);
+    let again = within(append(&appender, "first", DEADLINE)).await.unwrap().unwrap().remove(0);
     assert_eq!(again.outcome, Disposition::Repeat, "the abandoned one landed first");
     assert!(again.position.offset < outcome.position.offset);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_is_answered_within_its_deadline_although_the_log_does_not_answer() {
-    let (_dir, projector, log) = gated().await;
-    let unknown = within(append(&projector, "first", SOON)).await.unwrap().unwrap_err();
+    let (_dir, appender, log) = gated().await;
+    let unknown = within(append(&appender, "first", SOON)).await.unwrap().unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable, "it may land: {unknown}");
     log.gate.add_permits(1);
-    let again = append(&projector, "first", DEADLINE).await.unwrap().unwrap().remove(0);
+    let again = append(&appender, "first", DEADLINE).await.unwrap().unwrap().remove(0);
     assert_eq!(again.outcome, Disposition::Repeat);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn appends_beyond_the_bound_are_refused_without_an_effect() {
-    let (_dir, projector, log) = gated().await;
-    let appending = (0..APPENDS_MAX + BEYOND).map(|nth| append(&projector, &nth.to_string(), DEADLINE));
+    let (_dir, appender, log) = gated().await;
+    let appending = (0..APPENDS_MAX + BEYOND).map(|nth| append(&appender, &nth.to_string(), DEADLINE));
     let mut appending: FuturesUnordered<_> = appending.collect();
     for _ in 0..BEYOND {
         // The others wait for the log.

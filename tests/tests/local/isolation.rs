@@ -11,6 +11,7 @@ use runlog_projector::{
         failpoint::{self, Failpoints},
         store::{Rows, dead_letters},
     },
+    server::append,
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -245,7 +246,7 @@ async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skippe
     append_turn(&log, other, "other").await;
     latest(&projector, other).await;
     let skip = Skip { offset: defect, who: "w".into(), why: "y".into() };
-    projector.skip(FIRST, skip, DEADLINE).await.unwrap();
+    append::skip(&projector, FIRST, skip, DEADLINE).await.unwrap();
     await_applied(&projector, FIRST, after).await;
 }
 
@@ -312,7 +313,7 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
     let replaced = projector.store(FIRST);
     let dir = replaced.dir().to_owned();
     let skip = Skip { offset: voided, who: "w".into(), why: "y".into() };
-    projector.skip(FIRST, skip, DEADLINE).await.unwrap();
+    append::skip(&projector, FIRST, skip, DEADLINE).await.unwrap();
     assert_ne!(projector.store(FIRST).dir(), dir, "a rebuilt store answers");
     assert!(dir.join("CURRENT").exists(), "a query may still open its tables");
     drop(replaced);
@@ -418,7 +419,7 @@ async fn a_skip_of_a_dead_letter_removes_it_without_a_rebuild() {
     let (dir, row) = (projector.store(FIRST).dir().to_owned(), dead_letters::key(dead));
     assert!(projector.store(FIRST).row(row.bytes()).unwrap().is_some(), "a dead letter");
     let skip = Skip { offset: dead, who: "w".into(), why: "y".into() };
-    projector.skip(FIRST, skip, DEADLINE).await.unwrap();
+    append::skip(&projector, FIRST, skip, DEADLINE).await.unwrap();
     assert_eq!(projector.store(FIRST).dir(), dir, "the same store answers");
     assert!(projector.store(FIRST).row(row.bytes()).unwrap().is_none(), "the dead letter is skipped");
     assert!(projector.verify().unwrap().equal, "as if the skip had been known");

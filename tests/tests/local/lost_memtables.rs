@@ -11,6 +11,7 @@ use runlog_projector::{
         flush, fold,
         store::{Budget, Store},
     },
+    server::append,
 };
 use runlog_schemas::{answer::ErrorKind, payload::Skip};
 use runlog_tests::{
@@ -122,7 +123,7 @@ async fn a_skip_is_on_disk_before_its_partition_continues() {
     let unknown = of_schema([0xAB; 8], &Agent::new(&run_in(FIRST, 1, "r")).turn("of a newer version"));
     let offset = log.append(FIRST, vec![unknown]).await.unwrap()[0];
     projector.wait_until(FIRST, |progress| progress.stopped.is_some()).await;
-    projector.skip(FIRST, Skip { offset, who: "w".into(), why: "y".into() }, DEADLINE).await.unwrap();
+    append::skip(&projector, FIRST, Skip { offset, who: "w".into(), why: "y".into() }, DEADLINE).await.unwrap();
     let store = Store::open(&copy, &Budget::new(8 << 20)).unwrap();
     assert_eq!(fold::skips_of(&store).unwrap().into_iter().collect::<Vec<_>>(), [offset]);
 }

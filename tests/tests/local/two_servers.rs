@@ -6,7 +6,7 @@ use runlog_log::{
     Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader,
     memory::{MemoryLog, MemoryOptions},
 };
-use runlog_projector::{Config, Consistency, Projector};
+use runlog_projector::{Config, Consistency, Projector, server::append::Appender};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     codec,
@@ -84,6 +84,7 @@ struct Servers {
     _dir: TempDir,
     log: MemoryLog,
     servers: [Arc<Projector>; 2],
+    appenders: [Arc<Appender>; 2],
     left: [Arc<AtomicU32>; 2],
     end_queries: [Arc<AtomicU32>; 2],
     lost_its_end: Arc<AtomicBool>,
@@ -114,11 +115,12 @@ impl Servers {
             Arc::new(Paired { log: log.clone(), both: both.clone(), left, end_queries, lost_its_end })
         };
         let servers = [start(&dir.path().join("one"), link(0)).await, start(&dir.path().join("other"), link(1)).await];
-        Self { _dir: dir, log, servers, left, end_queries, lost_its_end }
+        let appenders = servers.clone().map(|server| Arc::new(Appender::new(server)));
+        Self { _dir: dir, log, servers, appenders, left, end_queries, lost_its_end }
     }
 
     async fn append(&self, server: usize, record: &Value) -> Outcome {
-        append(&self.servers[server], record).await.unwrap()
+        append(&self.appenders[server], record).await.unwrap()
     }
 
     /// How often each record id was applied, according to both servers.
@@ -172,9 +174,9 @@ fn run() -> RunId {
     RUN.parse().unwrap()
 }
 
-async fn append(server: &Arc<Projector>, record: &Value) -> Result<Outcome, runlog_projector::Error> {
+async fn append(appender: &Arc<Appender>, record: &Value) -> Result<Outcome, runlog_projector::Error> {
     let draft = Draft::parse(&record.to_string()).unwrap();
-    Ok(server.append(run().borrow(), vec![draft], DEADLINE).await?.remove(0))
+    Ok(appender.append(run().borrow(), vec![draft], DEADLINE).await?.remove(0))
 }
 
 fn assert_outcome(outcome: &Outcome, as_what: Disposition, reason: Option<Reason>) {
@@ -294,7 +296,7 @@ async fn a_record_of_a_truncated_log_is_not_answered_with_the_indexs_record_at_i
     let servers = Servers::start(0).await;
     servers.append(0, &turn_record("first")).await;
     servers.lost_its_end.store(true, Ordering::Relaxed);
-    let error = append(&servers.servers[0], &turn_record("second")).await.unwrap_err();
+    let error = append(&servers.appenders[0], &turn_record("second")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("was truncated"), "{error}");
 }
@@ -308,7 +310,7 @@ async fn a_run_with_an_unjudged_record_accepts_appends_again_once_the_index_has_
     let end = async || servers.log.bounds(partition, DEADLINE).await.unwrap().end.get();
     let late = async |id: &str, deadline: u64| {
         let (draft, deadline) = (Draft::parse(&turn_record(id).to_string()).unwrap(), Duration::from_millis(deadline));
-        servers.servers[0].append(run().borrow(), vec![draft], deadline).await.unwrap_err();
+        servers.appenders[0].append(run().borrow(), vec![draft], deadline).await.unwrap_err();
     };
     servers.log.hold(partition);
     let before = end().await;

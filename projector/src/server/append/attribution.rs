@@ -12,7 +12,7 @@ use runlog_schemas::{
 };
 
 /// Makes the recorded `who` for a client that sent `said`.
-pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
+pub(crate) fn who(principal: Option<&str>, said: String) -> String {
     match principal {
         None => said,
         Some(principal) if said.trim().is_empty() || said == principal => principal.to_owned(),

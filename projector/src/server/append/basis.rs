@@ -7,12 +7,12 @@
 //! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
-    Draft, Origin,
     decisions::{is_own_decision, vouches},
+    origin::Origin,
 };
 use crate::{
     index::{
-        Error,
+        error::Error,
         project::Changes,
         query,
         store::{
@@ -22,10 +22,11 @@ use crate::{
             runs::RunRow,
         },
     },
-    server::auth::token_file::Scope,
+    server::auth::permissions::Scope,
 };
 use runlog_schemas::{
     answer::ErrorKind,
+    draft::Draft,
     id::{ContentHash, RecordId, RunId},
     judge::{Class, FirstJudgement, lifecycle::EffectKind},
     payload::{Payload, PayloadType},

@@ -1,7 +1,7 @@
 //! Fills in numbers and writers that a client left out of a batch's records, from the batch. In a batch, 0 means an
 //! absent number: writers' numbers, and numbers of numbered records, start at 1.
 
-use crate::index::Error;
+use crate::index::error::Error;
 use runlog_schemas::{
     id::{Epoch, JournalSeq, RecordId, WriterSeq},
     judge::Head,

@@ -1,21 +1,27 @@
 //! Dry-runs an append: assigns numbers and judges the records against the index.
 
 use super::{
-    Origin, attribution,
+    attribution,
     basis::{self, is_checked},
     batch,
+    blocking::blocking,
     decisions::{no_revision, says_what_was_seen},
-    own, renumber,
+    numbers,
+    origin::Origin,
+    outcomes::unjudged,
+    own,
 };
 use crate::{
     index::{
-        Error, Projector, entry,
+        entry,
+        error::Error,
         principal::Proofs,
         project::{self, Changes, Effect, RecordContext, RunRecord},
+        projector::Projector,
         query,
         store::{self, View, runs::RunRow},
     },
-    server::auth::token_file::Scope,
+    server::auth::permissions::Scope,
 };
 use runlog_log::Entry;
 use runlog_schemas::{
@@ -30,129 +36,127 @@ use runlog_schemas::{
 use std::{collections::HashMap, sync::Arc};
 
 /// The longest body whose records are numbered and judged on a network thread.
-pub(in crate::server) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
 
-impl Projector {
-    /// Numbers and judges some of the drafts against the index. Runs on this thread if the request is small and
-    /// memtables and cached blocks have all rows that it needs.
-    pub(super) async fn planned(
-        self: &Arc<Self>,
-        run_id: RunId<&str>,
-        drafts: &Arc<Vec<Draft>>,
-        which: &[usize],
-        origin: &Origin,
-    ) -> Result<Vec<Planned>, Error> {
-        let store = self.store(self.partition_of(run_id));
-        if origin.is_small
-            && !self.shared.config.executor.is_caller()
-            && let Some(cached) = store.cached_view()
-            && let Ok(planned) = self.plan_some(run_id, &cached, drafts, which, origin)
-        {
-            return Ok(planned);
-        }
-        let (drafts, which, origin) = (Arc::clone(drafts), which.to_vec(), origin.clone());
-        let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan_some(run_id, &store.view(), &drafts, &which, &origin)
-        };
-        self.blocking(run_id, plan).await
+/// Numbers and judges some of the drafts against the index. Runs on this thread if the request is small and
+/// memtables and cached blocks have all rows that it needs.
+pub(super) async fn planned(
+    projector: &Arc<Projector>,
+    run_id: RunId<&str>,
+    drafts: &Arc<Vec<Draft>>,
+    which: &[usize],
+    origin: &Origin,
+) -> Result<Vec<Planned>, Error> {
+    let store = projector.store(projector.partition_of(run_id));
+    if origin.is_small
+        && !projector.executor().is_caller()
+        && let Some(cached) = store.cached_view()
+        && let Ok(planned) = plan_some(projector, run_id, &cached, drafts, which, origin)
+    {
+        return Ok(planned);
     }
+    let (drafts, which, origin) = (Arc::clone(drafts), which.to_vec(), origin.clone());
+    let plan = move |projector: &Projector, run_id: RunId<&str>| {
+        plan_some(projector, run_id, &store.view(), &drafts, &which, &origin)
+    };
+    blocking(projector, run_id, plan).await
+}
 
-    fn plan_some(
-        &self,
-        run_id: RunId<&str>,
-        view: &View<'_>,
-        drafts: &[Draft],
-        which: &[usize],
-        origin: &Origin,
-    ) -> Result<Vec<Planned>, Error> {
-        let some: Vec<_> = which.iter().filter_map(|index| Some((*index, drafts.get(*index)?))).collect();
-        self.plan(run_id, view, &some, origin, false)
-    }
+fn plan_some(
+    projector: &Projector,
+    run_id: RunId<&str>,
+    view: &View<'_>,
+    drafts: &[Draft],
+    which: &[usize],
+    origin: &Origin,
+) -> Result<Vec<Planned>, Error> {
+    let some: Vec<_> = which.iter().filter_map(|index| Some((*index, drafts.get(*index)?))).collect();
+    plan(projector, run_id, view, &some, origin, false)
+}
 
-    /// Numbers drafts and judges them in order against the run; each draft comes with its index in the request. Without
-    /// `judged`, the judgement is skipped if all drafts bring their numbers and none is known: it would not change the
-    /// append.
-    pub(super) fn plan(
-        &self,
-        run_id: RunId<&str>,
-        view: &View<'_>,
-        drafts: &[(usize, &Draft)],
-        origin: &Origin,
-        judged: bool,
-    ) -> Result<Vec<Planned>, Error> {
-        let (changes, bases) = (Changes::new(view), basis::Bases::default());
-        let proofs = origin.caller.proofs(&self.journal().journal_id);
-        let now = self.log_now();
-        let mut plan = Plan {
-            projector: self,
-            run_id,
-            view,
-            origin,
-            now,
-            proofs,
-            changes,
-            bases,
-            planned: vec![],
-            has_more: drafts.len() > 1,
-            places: HashMap::new(),
-        };
-        let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
-        for (_, draft) in drafts {
-            judged = judged || plan.first(draft)?.is_some();
-        }
-        for (index, draft) in drafts {
-            plan.add(*index, draft, judged)?;
-        }
-        Ok(plan.planned)
+/// Numbers drafts and judges them in order against the run; each draft comes with its index in the request. Without
+/// `judged`, the judgement is skipped if all drafts bring their numbers and none is known: it would not change the
+/// append.
+pub(super) fn plan(
+    projector: &Projector,
+    run_id: RunId<&str>,
+    view: &View<'_>,
+    drafts: &[(usize, &Draft)],
+    origin: &Origin,
+    judged: bool,
+) -> Result<Vec<Planned>, Error> {
+    let (changes, bases) = (Changes::new(view), basis::Bases::default());
+    let proofs = origin.caller.proofs(&projector.journal().journal_id);
+    let now = projector.log_now();
+    let mut plan = Plan {
+        projector,
+        run_id,
+        view,
+        origin,
+        now,
+        proofs,
+        changes,
+        bases,
+        planned: vec![],
+        has_more: drafts.len() > 1,
+        places: HashMap::new(),
+    };
+    let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
+    for (_, draft) in drafts {
+        judged = judged || plan.first(draft)?.is_some();
     }
+    for (index, draft) in drafts {
+        plan.add(*index, draft, judged)?;
+    }
+    Ok(plan.planned)
+}
 
-    /// Refuses a record that needs a later schema version than servers may write.
-    fn may_write(&self, record: &JournalRecord) -> Result<(), Error> {
-        let (version, written) = (record.version().number, self.shared.config.write_schema);
-        if version <= written {
-            return Ok(());
-        }
-        let record_id = &record.body.record_id;
-        let message = format!(
-            "record {record_id} needs schema version {version}, and this server writes at most version {written} (--write-schema)"
-        );
-        Err(Error::new(ErrorKind::Invalid, message).about_record(record_id.borrow()))
+/// Refuses a record that needs a later schema version than servers may write.
+fn may_write(projector: &Projector, record: &JournalRecord) -> Result<(), Error> {
+    let (version, written) = (record.version().number, projector.config().write_schema);
+    if version <= written {
+        return Ok(());
     }
+    let record_id = &record.body.record_id;
+    let message = format!(
+        "record {record_id} needs schema version {version}, and this server writes at most version {written} (--write-schema)"
+    );
+    Err(Error::new(ErrorKind::Invalid, message).about_record(record_id.borrow()))
+}
 
-    /// Fills in the numbers that the client left out, from the run's head. A draft with a `known` id is a repeat or a
-    /// conflict, and gets no number that the client did not send.
-    fn number(
-        &self,
-        given: &Draft,
-        head: &Head,
-        known: bool,
-        is_repeat: impl Fn(RecordId<&str>) -> Result<bool, Error>,
-    ) -> Result<JournalRecord, Error> {
-        let mut record = given.record.clone();
-        if !given.has_timestamp {
-            record.place.timestamp_millis = (self.shared.config.clock)();
-        }
-        let kind = record.body.record_kind;
-        if let Payload::RunClaim(claim) = &record.payload {
-            // A claim's payload names its writer and epoch.
-            record.place.writer_id = claim.writer_id.clone().into();
-            record.place.writer_epoch = claim.epoch;
-            return Ok(record);
-        }
-        // The writer's epoch is never filled in from the run: an old writer that omits it would pass for the new one.
-        // Without an epoch the record has epoch 0, and is fenced if the run was claimed.
-        if !given.has_writer_id {
-            record.place.writer_id = WriterId::new("runlog")?.to_owned().into();
-        }
-        if !given.has_writer_seq && !kind.unclaimed() && !known {
-            record.place.writer_seq = head.next_writer_seq;
-        }
-        if !given.has_journal_seq && kind.numbered() && !known {
-            record.place.journal_seq = head.next_journal_seq;
-        }
-        batch::number(&mut record, head, known, is_repeat)?;
-        Ok(record)
+/// Fills in the numbers that the client left out, from the run's head. A draft with a `known` id is a repeat or a
+/// conflict, and gets no number that the client did not send.
+fn number(
+    projector: &Projector,
+    given: &Draft,
+    head: &Head,
+    known: bool,
+    is_repeat: impl Fn(RecordId<&str>) -> Result<bool, Error>,
+) -> Result<JournalRecord, Error> {
+    let mut record = given.record.clone();
+    if !given.has_timestamp {
+        record.place.timestamp_millis = (projector.config().clock)();
     }
+    let kind = record.body.record_kind;
+    if let Payload::RunClaim(claim) = &record.payload {
+        // A claim's payload names its writer and epoch.
+        record.place.writer_id = claim.writer_id.clone().into();
+        record.place.writer_epoch = claim.epoch;
+        return Ok(record);
+    }
+    // The writer's epoch is never filled in from the run: an old writer that omits it would pass for the new one.
+    // Without an epoch the record has epoch 0, and is fenced if the run was claimed.
+    if !given.has_writer_id {
+        record.place.writer_id = WriterId::new("runlog")?.to_owned().into();
+    }
+    if !given.has_writer_seq && !kind.unclaimed() && !known {
+        record.place.writer_seq = head.next_writer_seq;
+    }
+    if !given.has_journal_seq && kind.numbered() && !known {
+        record.place.journal_seq = head.next_journal_seq;
+    }
+    batch::number(&mut record, head, known, is_repeat)?;
+    Ok(record)
 }
 
 /// The records of a request that are planned so far.
@@ -191,8 +195,8 @@ impl<'a> Sent<'a> {
     fn of(draft: &Draft, first: Option<&'a FirstJudgement>) -> Self {
         match first {
             None => Self::New,
-            Some(first) if renumber::is_due(draft, first) => Self::Renumbered(first),
-            Some(first) if renumber::is_judged_anew(&draft.record, first) => Self::Again,
+            Some(first) if numbers::is_due(draft, first) => Self::Renumbered(first),
+            Some(first) if numbers::is_judged_anew(&draft.record, first) => Self::Again,
             Some(_) => Self::Known,
         }
     }
@@ -222,12 +226,12 @@ impl Plan<'_> {
         let draft = &*self.bases.as_first(draft, self.run_id, first.as_ref(), self.view)?;
         let sent = Sent::of(draft, first.as_ref());
         let record = self.record(index, draft, sent, first.as_ref(), &row)?;
-        let schemas = &*self.projector.shared.config.schemas;
+        let schemas = &*self.projector.config().schemas;
         let entry =
             if sent.is_renumbered() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
         let partition = self.projector.partition_of(self.run_id);
         if !judged {
-            let outcome = self.projector.unjudged(partition, row.offset, record.body.record_id.clone().into());
+            let outcome = unjudged(self.projector, partition, row.offset, record.body.record_id.clone().into());
             return self.push(&record, entry, outcome, true, None);
         }
         let effect = self.judge(&record, &entry, sent, &row)?;
@@ -263,7 +267,7 @@ impl Plan<'_> {
         repeats: Option<(usize, u32)>,
     ) -> Result<(), Error> {
         if wanted {
-            self.projector.may_write(record)?;
+            may_write(self.projector, record)?;
         }
         if wanted && self.has_more {
             let nth = self.planned.len();
@@ -297,11 +301,11 @@ impl Plan<'_> {
             let first = store::seen(run_id, id, |key| self.changes.get(key))?;
             Ok(first.is_some_and(|first| first.refused.is_none()))
         };
-        let mut record = self.projector.number(draft, &row.head, !sent.is_made_here(), is_repeat)?;
+        let mut record = number(self.projector, draft, &row.head, !sent.is_made_here(), is_repeat)?;
         if !matches!(sent, Sent::Known) {
             basis::check_batch(&record)?;
             // A basis that the first record under the id lacks would make this record a conflict.
-            let writes_basis = first.is_none() && self.projector.shared.config.writes_basis();
+            let writes_basis = first.is_none() && self.projector.config().writes_basis();
             let check = basis::Check { origin: self.origin, writes_basis, run: row, now: self.now };
             check.check(&mut record, run_id, &self.changes)?;
             self.bases.note(&record);
@@ -313,7 +317,7 @@ impl Plan<'_> {
         if let Some(principal) = self.origin.caller.principal() {
             attribution::attribute(&mut record, principal, self.proofs.as_ref(), first.map(|first| first.content_hash));
         }
-        if self.projector.shared.config.writes_basis() && !self.origin.caller.has(Scope::Resolve) {
+        if self.projector.config().writes_basis() && !self.origin.caller.has(Scope::Resolve) {
             own::limit(&mut record);
         }
         if record.body.run_id.borrow() != Some(run_id) {
@@ -342,7 +346,7 @@ impl Plan<'_> {
         let effect = project::record(of_run, at, self.projector.journal().partitions, &mut self.changes)?;
         Ok(match (sent, effect) {
             // Other numbers do not help: the judge refused a record of the batch, or a number that the client gave.
-            (Sent::Renumbered(first), Effect::Refused(reason)) if renumber::is_for_numbers(reason) => {
+            (Sent::Renumbered(first), Effect::Refused(reason)) if numbers::is_for_numbers(reason) => {
                 Effect::Repeat { first: first.clone(), numbered: false }
             }
             (_, effect) => effect,

@@ -1,6 +1,6 @@
 //! Fetches a key set over HTTPS, with limits of time and length. Follows no redirects.
 
-use super::issuers::{Error, SET_BYTES_MAX};
+use super::key_error::{Error, SET_BYTES_MAX};
 use crate::{index::executor::Executor, server::tls};
 use reqwest::{Client, StatusCode, Url, redirect::Policy};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};

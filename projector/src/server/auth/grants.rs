@@ -5,8 +5,9 @@ use super::{
     issuers::KeySource,
     jwks::Key,
     limits::Allowance,
+    permissions::Scope,
     receipts::ReceiptKey,
-    token_file::{self, Scope, TokenFile},
+    token_file::{self, TokenFile},
     usage::Usage,
 };
 use crate::index::{principal::PrincipalKey, query::visible::Visible};
@@ -18,11 +19,11 @@ use std::{
 
 /// The permissions of one entry of the file.
 #[derive(Debug)]
-pub(in crate::server) struct Grant {
+pub(crate) struct Grant {
     pub(super) credential: Credential,
-    pub(in crate::server) principal: String,
-    pub(in crate::server) scopes: BTreeSet<Scope>,
-    pub(in crate::server) visible: Visible,
+    pub(crate) principal: String,
+    pub(crate) scopes: BTreeSet<Scope>,
+    pub(crate) visible: Visible,
     /// Its expiry in the file.
     pub(super) expires_millis: Option<u64>,
     /// Shared by all entries of the principal, including entries of earlier reads of the file.

@@ -11,7 +11,7 @@
 //!
 //! A JWT or a certificate proves who a principal is. Permissions come only from this file.
 
-use super::token_file::{Scope, check_grant};
+use super::permissions::{Scope, check_grant};
 use crate::index::query::visible::RunPattern;
 use reqwest::Url;
 use runlog_schemas::symbols;

@@ -12,27 +12,22 @@
 use super::{
     fetch::Remote,
     identities::{Algorithm, Issuer},
-    jwks::{Key, KeySet, Malformed},
+    jwks::{Key, KeySet},
+    key_error::{Error, SET_BYTES_MAX},
 };
 use crate::{
     index::executor::Executor,
-    server::{
-        tls,
-        watched_file::{Reload, WatchedFile},
-    },
+    server::watched_file::{Reload, WatchedFile},
 };
 use runlog_log::private_file::replaceable;
 use runlog_schemas::datum::Sha256;
 use std::{
     fs,
-    io::{self, Read as _},
+    io::Read as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// The longest key set, bytes.
-pub(super) const SET_BYTES_MAX: usize = 1 << 20;
 
 /// Mode bits of a file that users other than its owner may change.
 const OTHERS_WRITE: u32 = 0o022;
@@ -50,25 +45,6 @@ pub(super) struct KeySource {
 enum Place {
     File(PathBuf),
     Url(Remote),
-}
-
-/// Why keys are not used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("cannot read {}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("other users may change {} (mode {mode:o}); take that away with chmod go-w", path.display())]
-    Exposed { path: PathBuf, mode: u32 },
-    #[error("other users may replace {}; take that away with chmod o-w {}", path.display(), folder.display())]
-    Replaceable { path: PathBuf, folder: PathBuf },
-    #[error("cannot fetch {url}: {why}")]
-    Fetch { url: String, why: String },
-    #[error(transparent)]
-    Authorities(tls::Error),
-    #[error("{place} is longer than {SET_BYTES_MAX} bytes")]
-    TooLarge { place: String },
-    #[error("{place} cannot be used")]
-    Malformed { place: String, source: Malformed },
 }
 
 impl KeySource {

@@ -4,7 +4,7 @@
 //! of an RSA key cannot serve as an HMAC secret.
 
 use super::identities::Algorithm;
-use crate::server::{object, unambiguous};
+use crate::server::strict_json::{object, unambiguous};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;

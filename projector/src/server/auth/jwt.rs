@@ -13,7 +13,7 @@ use super::{
     identities::{Algorithm, Issuer},
     jwks::Key,
 };
-use crate::server::unambiguous;
+use crate::server::strict_json::unambiguous;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use runlog_schemas::json;
 use serde::{Deserialize, de::IgnoredAny};

@@ -8,7 +8,11 @@
 //! Servers with the same `receipt_key` accept each other's receipts. A receipt does not prove that the content exists.
 
 use ring::hmac;
-use runlog_schemas::{datum::hex, id::RunId, payload::StoredPayload};
+use runlog_schemas::{
+    datum::{Sha256, hex},
+    id::RunId,
+    payload::StoredPayload,
+};
 use std::fmt;
 
 /// How long a receipt is valid: a client must append the record within this time after the upload.
@@ -20,7 +24,7 @@ const PURPOSE: &[u8] = b"runlog upload receipt 1";
 
 /// The key that signs receipts.
 #[derive(Clone)]
-pub(in crate::server) struct ReceiptKey(hmac::Key);
+pub(crate) struct ReceiptKey(hmac::Key);
 
 /// The key is a secret.
 impl fmt::Debug for ReceiptKey {
@@ -31,10 +35,10 @@ impl fmt::Debug for ReceiptKey {
 
 /// Uploaded content, for one run of one journal.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Upload<'a> {
-    pub(in crate::server) journal_id: &'a str,
-    pub(in crate::server) run_id: RunId<&'a str>,
-    pub(in crate::server) stored: &'a StoredPayload,
+pub(crate) struct Upload<'a> {
+    pub(crate) journal_id: &'a str,
+    pub(crate) run_id: RunId<&'a str>,
+    pub(crate) stored: &'a StoredPayload,
 }
 
 impl ReceiptKey {
@@ -52,7 +56,7 @@ impl ReceiptKey {
     /// Whether a text is a receipt of this upload that has not expired.
     pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>, now_millis: u64) -> bool {
         let Some((expires, tag)) = receipt.split_once('.') else { return false };
-        let (Some(expires), Some(tag)) = (millis(expires), super::token_file::digest(tag)) else { return false };
+        let (Some(expires), Some(tag)) = (millis(expires), digest(tag)) else { return false };
         hmac::verify(&self.0, &signed_bytes(upload, expires), &tag).is_ok() && now_millis < expires
     }
 }
@@ -72,6 +76,12 @@ fn signed_bytes(Upload { journal_id, run_id, stored }: Upload<'_>, expires_milli
     bytes.extend(stored.bytes.to_be_bytes());
     bytes.extend(expires_millis.to_be_bytes());
     bytes
+}
+
+/// Parses 32 bytes as 64 hexadecimal digits in lower case.
+pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
+    let in_lower_case = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    Sha256::parse(text).filter(|_| in_lower_case).map(|hash| hash.0)
 }
 
 #[cfg(test)]

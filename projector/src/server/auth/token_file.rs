@@ -13,20 +13,15 @@
 use super::{
     identities::{Credential, IDENTITIES_MAX, ISSUERS_MAX, Identity, Issuer, check_issuers},
     limits::Limits,
-    receipts::KEY_BYTES,
+    permissions::{check_grant, check_principal},
+    receipts::{KEY_BYTES, digest},
 };
 use crate::{
-    index::query::{
-        parse_time, time,
-        visible::{Malformed, RunPattern},
-    },
-    server::unambiguous,
+    index::query::{parse_time, time, visible::RunPattern},
+    server::strict_json::unambiguous,
 };
 use runlog_log::private_file::{Exposure, exposure};
-use runlog_schemas::{
-    datum::{Sha256, hex},
-    symbols,
-};
+use runlog_schemas::datum::{Sha256, hex};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -36,36 +31,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use super::permissions::Scope;
+
 /// The largest file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Tokens in a file.
 pub const TOKENS_MAX: usize = 10_000;
-/// Patterns of runs of one token.
-const PATTERNS_MAX: usize = 64;
-/// The longest principal, bytes.
-const PRINCIPAL_BYTES_MAX: usize = 128;
 /// Random bytes of a token.
 pub const SECRET_BYTES: usize = 32;
 /// The prefix of every token, so that scanners find tokens in files and logs.
 const TOKEN_PREFIX: &str = "runlog_";
 /// Digits of a token's hash that name it.
 pub const ID_DIGITS: usize = 12;
-
-symbols! {
-    /// A permission of a token, for the runs that the token names.
-    ///
-    /// * `Append`: claim runs and append records.
-    /// * `ReadMeta`: read everything except content: lists, statuses, effects, events, masked records.
-    /// * `ReadContent`: arguments, results, messages, checkpoints, whole records.
-    /// * `Approve`: record that an approval was given.
-    /// * `Resolve`: decide pending effects, and what `Approve` allows.
-    /// * `Operate`: skip records, set retention horizons, verify, diagnose. Only for all runs.
-    /// * `Audit`: verify, diagnose and read metrics. Only for all runs.
-    Scope {
-        Append = "append", ReadMeta = "read_meta", ReadContent = "read_content", Approve = "approve", Resolve = "resolve",
-        Operate = "operate", Audit = "audit",
-    }
-}
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,46 +223,9 @@ impl Entry {
     }
 }
 
-/// Checks a principal's permissions. Returns the runs that they apply to.
-///
-/// Errors: the reason in words.
-pub(super) fn check_grant(
-    principal: &str,
-    scopes: &BTreeSet<Scope>,
-    runs: &[String],
-) -> Result<Vec<RunPattern>, String> {
-    check_principal(principal)?;
-    if scopes.is_empty() {
-        return Err("no scope: it would allow nothing".to_owned());
-    }
-    if runs.is_empty() || runs.len() > PATTERNS_MAX {
-        return Err(format!("`runs` has 1 to {PATTERNS_MAX} patterns; \"*\" is all runs"));
-    }
-    let runs = runs.iter().map(|text| text.parse()).collect::<Result<Vec<RunPattern>, Malformed>>();
-    let runs = runs.map_err(|error| error.to_string())?;
-    let for_all = scopes.contains(&Scope::Operate) || scopes.contains(&Scope::Audit);
-    if for_all && !runs.iter().any(RunPattern::is_all) {
-        return Err("`operate` and `audit` are for all runs: `runs` needs \"*\"".to_owned());
-    }
-    Ok(runs)
-}
-
-fn check_principal(principal: &str) -> Result<(), String> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || "._-@/:+".contains(c);
-    if (1..=PRINCIPAL_BYTES_MAX).contains(&principal.len()) && principal.chars().all(legal) {
-        return Ok(());
-    }
-    Err(format!("a principal has 1 to {PRINCIPAL_BYTES_MAX} ASCII letters, digits and characters of `. _ - @ / : +`"))
-}
-
 /// The hash of a token.
 pub fn hash(token: &str) -> [u8; 32] {
     Sha256::of(token.as_bytes()).0
-}
-
-pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
-    let in_lower_case = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-    Sha256::parse(text).filter(|_| in_lower_case).map(|hash| hash.0)
 }
 
 /// Formats a time as RFC 3339.

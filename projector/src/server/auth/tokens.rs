@@ -8,7 +8,7 @@ use super::{
     token_file::{self, TokenFile},
 };
 use crate::{
-    index::{Clock, executor::Executor, principal::PrincipalKey},
+    index::{config::Clock, executor::Executor, principal::PrincipalKey},
     server::{
         client_certificate::ClientCertificate,
         metrics::Refusals,
@@ -30,8 +30,8 @@ const TOKEN_BYTES_MAX: usize = 256;
 
 /// An authenticated caller and its credential.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Known {
-    pub(in crate::server) grant: Arc<Grant>,
+pub(crate) struct Known {
+    pub(crate) grant: Arc<Grant>,
     pub(super) authentication: Arc<Authentication>,
     /// When its credential expires.
     pub(super) expires_millis: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Authentication {
     /// The key that signs receipts if the file has none.
     own_receipts: ReceiptKey,
     /// Counts requests that exceeded a limit of their principal.
-    pub(in crate::server) refusals: Refusals,
+    pub(crate) refusals: Refusals,
 }
 
 /// Omits the hashes: they are no secrets, but clutter the output.
@@ -154,7 +154,7 @@ impl Authentication {
     }
 
     /// The expiry of each valid token that expires, milliseconds since the Unix epoch, and its principal; unordered.
-    pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
+    pub(crate) fn expiring(&self) -> Vec<(u64, String)> {
         let table = self.table.current();
         let valid = table.grants.values().filter(|grant| !self.is_expired(grant.expires_millis));
         valid.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
@@ -203,19 +203,19 @@ impl Authentication {
     }
 
     /// The issuers whose keys are older than their file or URL has, and why.
-    pub(in crate::server) fn key_failures(&self) -> Vec<(String, String)> {
+    pub(crate) fn key_failures(&self) -> Vec<(String, String)> {
         let table = self.table.current();
         let failed = table.issuers.iter().filter_map(|(name, trusted)| Some((name.clone(), trusted.keys.failure()?)));
         failed.collect()
     }
 
     /// Why the current file is not used; none if it is used.
-    pub(in crate::server) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         self.table.failure()
     }
 
     /// Reads the files every 2 s and fetches keys, until the future is dropped.
-    pub(in crate::server) async fn reload_periodically(self: Arc<Self>, executor: Executor) {
+    pub(crate) async fn reload_periodically(self: Arc<Self>, executor: Executor) {
         let reloaded = Arc::clone(&self);
         let files = watched_file::reload_periodically(executor.clone(), move || reloaded.reload());
         join(files, self.fetch_issuer_keys(&executor)).await;

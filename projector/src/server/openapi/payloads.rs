@@ -11,9 +11,12 @@
 //! `discriminator` of `Payload` finds them by `type`. They do not restrict `Payload` itself, since answers mask
 //! content.
 
-use super::items;
 use runlog_schemas::{payload::Payload, schema};
 use serde_json::{Map, Value, json};
+
+pub(super) fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
 
 /// Adds the payloads to the schemas of the document.
 pub(super) fn describe(schemas: &mut Value) {

@@ -1,10 +1,18 @@
 //! Streams the timelines of all runs: each partition's records in order, and no order between partitions.
 
-use super::{super::App, Ask, Ends, Source, TailQuery, events, from};
-use crate::index::{
-    Consistency, Error,
-    follow::{Cursor, Follower, From},
-    query::timeline::{self, Showing},
+use super::TailQuery;
+use crate::{
+    index::{
+        error::Error,
+        follow::{Cursor, Follower, From},
+        projector::Consistency,
+        query::timeline::{self, Showing},
+    },
+    server::{
+        app::App,
+        event_stream::{Ends, Source, events, from},
+        parameters::Ask,
+    },
 };
 use axum::{
     extract::Query,
@@ -32,16 +40,16 @@ struct All {
 
 /// Sends the applied records, then new ones; with `until_end`, stops after the applied ones. Resuming at a cursor
 /// neither repeats nor skips a line, even if the indices were rebuilt in between.
-pub(in crate::server) async fn stream_all(
+pub(crate) async fn stream_all(
     app: App,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
     let show = app.show(query.raw, false, None).await?;
-    let partitions = app.0.journal().partitions;
+    let partitions = app.projector.journal().partitions;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     for partition in PartitionId::all(partitions) {
-        app.0.wait(partition, ask.consistency(Consistency::Eventual)?, ask.deadline()).await?;
+        app.projector.wait(partition, ask.consistency(Consistency::Eventual)?, ask.deadline()).await?;
     }
     let (begin, given) = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => (From::Beginning, None),
@@ -52,7 +60,7 @@ pub(in crate::server) async fn stream_all(
         }
     };
     let ends = Ends::for_all_runs(&app)?;
-    let follower = Follower::new(&app.0, begin, query.until_end).await?;
+    let follower = Follower::new(&app.projector, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
     let (records, ready) = (VecDeque::new(), VecDeque::new());
     Ok(events(ends, All { app, follower, cursor, records, ready, show }))
@@ -105,10 +113,10 @@ impl All {
 /// Returns the lines of an applied record. Refused and unreadable records, records of a partition, and records of runs
 /// that the caller may not see have no lines.
 fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>, Error> {
-    let Ok(framed) = codec::reframe(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
+    let Ok(framed) = codec::reframe(&record.value, &*app.projector.config().schemas) else { return Ok(Vec::new()) };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
-    let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
+    let (store, contents) = (app.projector.store(record.partition), app.projector.contents(CONTENT_WAIT));
     let place = app.topic_partition(record.partition);
     let proofs = app.proofs();
     let show = Showing { show, proofs: proofs.as_ref() };

@@ -1,7 +1,7 @@
 //! Locks for runs and for claims. This process numbers a run's records under the run's lock, so the appends of one run are
 //! sequential. The copies with one claim are sequential under the claim's lock.
 
-use super::error::Error;
+use crate::index::error::Error;
 use runlog_schemas::{answer::ErrorKind, id::RunId, partition::murmur2};
 use std::time::Duration;
 use tokio::{

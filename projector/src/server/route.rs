@@ -1,0 +1,50 @@
+//! One operation: its method and path, the access that it needs, and its handler.
+
+use super::{
+    app::App,
+    auth::{self, Access},
+    extracts::Extracts,
+};
+use axum::{
+    extract::Request,
+    handler::Handler,
+    middleware,
+    routing::{MethodRouter, get, post},
+};
+
+/// One method of one path, which the router serves and the OpenAPI document describes.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    /// The access that a caller needs.
+    pub(super) access: Access,
+    pub(super) handler: MethodRouter<App>,
+    /// The names of the query parameters that the handler takes.
+    pub(super) query: fn() -> Vec<String>,
+}
+
+impl Route {
+    pub(super) fn get<T: Extracts + 'static>(
+        path: &'static str,
+        access: Access,
+        handler: impl Handler<T, App>,
+    ) -> Self {
+        Self { method: "get", path, access, handler: get(handler), query: T::query }
+    }
+
+    pub(super) fn post<T: Extracts + 'static>(
+        path: &'static str,
+        access: Access,
+        handler: impl Handler<T, App>,
+    ) -> Self {
+        Self { method: "post", path, access, handler: post(handler), query: T::query }
+    }
+
+    /// Wraps the handler so that it runs only for callers with the access that it needs.
+    pub(super) fn guard(self) -> MethodRouter<App> {
+        let access = self.access;
+        self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+            auth::permit(access, request, next)
+        }))
+    }
+}

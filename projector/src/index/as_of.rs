@@ -12,8 +12,8 @@
 //! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are in no index, so they are
 //! absent as of every offset.
 
-use crate::index::{
-    Error,
+use super::{
+    error::Error,
     project::{self, Changes, Effect, RecordContext, RunRecord},
     query,
     store::{

@@ -14,17 +14,21 @@
 //! family. Disk: a copy of the records and, for tables, of the rows that need sorting, until the end.
 
 mod digest;
+pub(crate) mod limits;
 mod order;
 mod run;
 mod scan;
 mod segment;
+mod sink;
 mod sorter;
 
 pub use digest::digest;
 pub(crate) use digest::{Digests, digests};
+pub use limits::Limits;
 
-use crate::index::{
-    Error, failpoint,
+use super::{
+    error::Error,
+    failpoint,
     fold::{self, Fold},
     project::{self, Changes},
     shared::Shared,
@@ -39,6 +43,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
 };
 use scan::{Scanned, Skips, Source};
+use sink::Sink;
 use sorter::{Sorted, Sorter};
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -55,38 +60,6 @@ const PROOF_PART: usize = 4;
 const LOOK_EVERY: u64 = 1024;
 /// Bytes of an offset and of a timestamp.
 const NUMBER: usize = 8;
-
-/// Limits of bulk builds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The least number of offsets for a bulk build. Fewer records are applied one by one.
-    pub offsets_min: u64,
-    /// Memory for sorting and folding, bytes, of all partitions together.
-    pub memory_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { offsets_min: 20_000, memory_bytes: 256 << 20 }
-    }
-}
-
-/// The destination of rows.
-pub(crate) trait Sink {
-    /// Whether the rows of a family must come in key order. Families may alternate.
-    const IN_KEY_ORDER: bool;
-
-    /// Adds a row.
-    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error>;
-}
-
-impl Sink for Tables<'_> {
-    const IN_KEY_ORDER: bool = true;
-
-    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error> {
-        Tables::put(self, key, row)
-    }
-}
 
 /// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
 /// partition. Returns false if the loop must apply the records instead. Then the store is in memory or not empty, or the

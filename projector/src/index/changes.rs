@@ -9,9 +9,9 @@
 //!
 //! Cost of a delivery: one fold; and if its run is not cached, a fold of the run up to it.
 
-use crate::index::{
-    Error,
+use super::{
     as_of::{self, Limits, RunAsOf},
+    error::Error,
     fold,
     project::{self, Changes, RecordContext, RunRecord},
     store::{self, Memory, Rows},

@@ -1,7 +1,7 @@
 //! The configuration of a projector.
 
-use crate::index::{
-    bulk,
+use super::{
+    bulk::limits::Limits as BulkLimits,
     executor::Executor,
     failpoint::Failpoints,
     flush,
@@ -49,7 +49,7 @@ pub struct Config {
     /// Runs the loop, the reads and the appends. Default: threads.
     pub executor: Executor,
     /// The limits of bulk builds.
-    pub bulk: bulk::Limits,
+    pub bulk: BulkLimits,
     /// The limits of rows that are only in memory: after a crash their records are applied again.
     pub flush: flush::Limits,
     /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
@@ -83,7 +83,7 @@ impl Config {
             write_schema: WRITTEN_BY_DEFAULT,
             failpoints,
             executor,
-            bulk: bulk::Limits::default(),
+            bulk: BulkLimits::default(),
             flush: flush::Limits::default(),
             appends_max: APPENDS_MAX,
         }

@@ -3,7 +3,7 @@
 //! Queries read a view of one position and are not asynchronous, so these calls block. With a content store, queries must
 //! run on a thread that may block. All calls of a query share one deadline; all queries share the store's own limits.
 
-use crate::index::{Error, query::TopicPartition};
+use super::{error::Error, query::TopicPartition};
 use futures_util::future::join_all;
 use runlog_content::{Kind, Reference, Store};
 use runlog_schemas::{
@@ -12,8 +12,7 @@ use runlog_schemas::{
     payload::{Payload, StoredPayload},
 };
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 /// The content store of one query, with its deadline.
 #[derive(Debug)]

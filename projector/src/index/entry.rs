@@ -1,6 +1,6 @@
 //! A record as a log entry: framed, keyed by its run id, with its headers.
 
-use crate::index::Error;
+use super::error::Error;
 use runlog_log::Entry;
 use runlog_schemas::{
     answer::ErrorKind,

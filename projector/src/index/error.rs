@@ -1,6 +1,6 @@
 //! The projector's error. Callers act on its kind.
 
-use crate::index::store;
+use super::store;
 use runlog_schemas::{
     answer::{self, ErrorKind, Position, Problem, ProblemReason},
     id::{Illegal, Offset, PartitionId, RecordId},

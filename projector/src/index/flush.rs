@@ -19,7 +19,7 @@
 //!
 //! The shutdown flushes too, so that the next start has no records to apply again.
 
-use crate::index::store::Memtable;
+use super::store::Memtable;
 use runlog_schemas::id::{Offset, PartitionId};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

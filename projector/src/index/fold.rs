@@ -11,7 +11,7 @@
 //!
 //! Rows contain records as Avro single objects, even if the log has the Confluent framing, so reads need no registry.
 
-use crate::index::{
+use super::{
     failpoint::{self, Failpoints},
     project::{self, Changes, NewRuns, RecordContext, RunRecord},
     store::{self, Commit, Rows, Store, anomalies, dead_letters, meta},

@@ -7,8 +7,8 @@
 //! No index has the order of a whole partition, so a stream over all runs reads the log, and the indices for each record's
 //! outcome. It does not slow down the projection loop.
 
-use crate::index::{
-    Error,
+use super::{
+    error::Error,
     projector::Projector,
     shared::{FOLLOWERS_MAX, Progress, Shared},
 };

@@ -4,9 +4,10 @@
 //! first record, because another server may have been faster. Then it appends the same genesis to the empty partitions. If
 //! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
 
-use crate::index::{
-    Config, Error,
+use super::{
+    config::Config,
     entry::entry,
+    error::Error,
     fold, rebuild,
     store::{
         Budget, Rows,

@@ -12,7 +12,7 @@
 //! record. A partition whose store fails is retried from its committed offset. A record whose fold panics stops its own
 //! partition. The loop itself restarts after a panic, and with a new reader after the old one has failed.
 
-use crate::index::{
+use super::{
     fold::{Fold, Stop, StopKind},
     rebuild,
     shared::Shared,

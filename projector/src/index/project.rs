@@ -7,7 +7,7 @@
 //!
 //! One file per index, named as in `store`; indices of lifecycle states share `evolving`.
 
-use crate::index::store::{self, Rows, meta};
+use super::store::{self, Rows, meta};
 use runlog_schemas::{
     codec::Unreadable, datum::Sha256, id::Offset, judge::Reason, partition::partition_of, record::RecordKind,
 };

@@ -1,6 +1,6 @@
 //! The projector: owns the indices, runs the loop on its own threads, and answers queries.
 
-use crate::index::{
+use super::{
     config::Config,
     content::Contents,
     entry::entry,

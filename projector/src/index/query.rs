@@ -4,8 +4,8 @@
 //! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It survives writes, because
 //! keys do not change.
 
-use crate::index::{
-    Error,
+use super::{
+    error::Error,
     store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{

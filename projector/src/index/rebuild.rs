@@ -6,7 +6,7 @@
 //! removed, so that a start after a crash finds one of them. A store of an older layout cannot answer: until the new store
 //! reaches its offset ([`meta::older`]), the partition is `stale`, at `eventual` too.
 
-use crate::index::{
+use super::{
     failpoint,
     fold::{Fold, skip_rows_of},
     project::Changes,

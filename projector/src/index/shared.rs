@@ -1,6 +1,6 @@
 //! The state that the loop, the followers and the queries share.
 
-use crate::index::{
+use super::{
     config::Config,
     executor::NoResult,
     flush::Flushes,

@@ -18,12 +18,11 @@
 
 use database::Database;
 use runlog_schemas::{
-    datum::{Datum, Malformed},
+    datum::Datum,
     id::{Offset, RecordId, RunId},
     judge::FirstJudgement,
 };
 use std::{
-    ops::ControlFlow,
     path::Path,
     sync::{
         Arc,
@@ -47,6 +46,7 @@ pub mod facts;
 mod folder;
 pub mod horizons;
 mod index;
+mod indices;
 mod key;
 pub mod keys;
 pub mod markers;
@@ -57,6 +57,7 @@ mod on_disk;
 mod options;
 pub mod pools;
 pub mod records;
+mod rows;
 pub mod runs;
 mod tables;
 #[cfg(test)]
@@ -72,59 +73,13 @@ pub use error::Error;
 pub use folder::{Folder, MemoryFolders, Storage};
 pub(crate) use index::{FAMILIES_MAX, INDICES_MAX};
 pub use index::{Index, KeyPart, RowFamily, RowType};
+pub use indices::{INDICES, index_of};
 pub use key::{Key, Parts};
 pub(crate) use key::{beginning, text_end};
 pub use memory::{Memory, MemorySnapshot};
 pub use on_disk::{ColumnFamilyName, OnDisk};
+pub use rows::{Commit, Memtable, Rows, Visit, damaged, decode};
 pub use tables::{TableBytes, TableFiles, TableOptions, Tables};
-
-/// Every index, by its byte. `verify` compares them, and clients follow them by name. All other lists of indices derive
-/// from this one.
-pub const INDICES: [Index; 20] = [
-    runs::INDEX,
-    records::INDEX,
-    tool_calls::INDEX,
-    checkpoints::INDEX,
-    effects::INDEX,
-    anomalies::INDEX,
-    dead_letters::INDEX,
-    contents::INDEX,
-    evolving::APPROVALS,
-    evolving::WAKES,
-    evolving::MESSAGES,
-    pools::INDEX,
-    markers::INDEX,
-    write_backs::INDEX,
-    turns::INDEX,
-    evolving::PROPOSALS,
-    events::INDEX,
-    keys::INDEX,
-    deliveries::INDEX,
-    horizons::INDEX,
-];
-
-const _: () = {
-    let (mut at, mut byte) = (0, meta::INDEX.byte);
-    while at < INDICES.len() {
-        assert!(INDICES[at].byte > byte, "indices are listed by their bytes, and no byte is used twice");
-        byte = INDICES[at].byte;
-        at += 1;
-    }
-};
-
-/// The index of a key; none for `meta` and for unknown index bytes.
-pub fn index_of(key: &[u8]) -> Option<Index> {
-    INDICES.into_iter().find(|index| Some(&index.byte) == key.first())
-}
-
-/// The size and state of a store's memtables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memtable {
-    /// Bytes of the active memtable.
-    pub bytes: usize,
-    /// Whether earlier memtables are being flushed.
-    pub flushing: bool,
-}
 
 /// The store of a partition's rows, in its folder.
 #[derive(Debug)]
@@ -154,53 +109,6 @@ impl Drop for Removal {
             self.folder.remove();
         }
     }
-}
-
-/// A visitor of a scan's rows: key and row.
-pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error> + 'a;
-
-/// Reads of rows, by a store or by a snapshot of one.
-pub trait Rows {
-    /// The row under `key`.
-    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
-
-    /// Visits the rows whose keys start with `prefix`, from `start` on (inclusive), in ascending or descending key order. With
-    /// a prefix of less than two bytes it visits all rows of the prefix, in no order; `start` must then equal `prefix`, and
-    /// `direction` must be forward.
-    ///
-    /// One step per visited row, and one seek; a seek for each run across runs, and for each million offsets in `events`.
-    fn scan(
-        &self,
-        prefix: &[u8],
-        start: &[u8],
-        direction: rocksdb::Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error>;
-
-    /// Reads and decodes one row.
-    fn get<T: Datum>(&self, key: &Key) -> Result<Option<T>, Error>
-    where
-        Self: Sized,
-    {
-        self.row(key.bytes())?.map(|bytes| decode(key.bytes(), &bytes)).transpose()
-    }
-}
-
-/// Rows that can be written.
-pub trait Commit: Rows {
-    /// Writes rows and deletes keys without a value, all or none. The rows may be in any order; each key occurs once. A crash
-    /// may lose this commit, and then loses all later commits too.
-    fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
-}
-
-/// Decodes a row.
-pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
-    T::from_bytes(row).map_err(|source| damaged(key, source))
-}
-
-/// The error for a row that does not decode.
-pub fn damaged(key: &[u8], source: Malformed) -> Error {
-    Error::Damaged { index: index_of(key).unwrap_or(meta::INDEX).name, key: runlog_schemas::datum::hex(key), source }
 }
 
 /// The judgement of the first record with an id: of an applied record, otherwise of a record that was refused for its

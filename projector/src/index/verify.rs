@@ -2,10 +2,11 @@
 //! offset per partition, with the live fold's code. Then it compares the digests of the folded rows with the digests of the
 //! live rows. It writes no second database.
 
-use crate::index::{
-    Error, Projector,
+use super::{
     bulk::{self, Digests},
+    error::Error,
     failpoint, fold,
+    projector::Projector,
     shared::Shared,
     store::{Folder, INDICES, Rows, meta},
 };

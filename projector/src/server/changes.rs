@@ -163,7 +163,7 @@ impl Folding {
             let (store, proofs) = (app.projector.store(partition), app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
-            let horizons = Horizons::read(&view)?;
+            let horizons = Horizons::read(|key| view.get(key))?;
             if !self.cursor.positions[partition.index()].holds(&skips) {
                 let message = format!(
                     "a record of partition {partition} was skipped whose changes were sent, and the index was built \

@@ -177,7 +177,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         let read = reader.poll(1, DEADLINE)?;
         let record = read.first().filter(|record| record.offset == offset);
         let logged_at_millis = record.map_or(i64::MAX, |record| record.timestamp_millis);
-        let dropped = Horizons::read(&store.view())?.dropped_by_any(offset, logged_at_millis);
+        let dropped = Horizons::read(|key| store.view().get(key))?.dropped_by_any(offset, logged_at_millis);
         let bytes = record.filter(|_| dropped.is_none()).map(|record| record.value.as_slice()).unwrap_or_default();
         let hex = hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
         Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.projector.position(partition, by, 0)) }))

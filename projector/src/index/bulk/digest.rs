@@ -5,7 +5,7 @@
 //! changed, missing or additional row changes the digest. It detects damage and mistakes, but not attacks: two sets of rows
 //! with the same sum can be constructed.
 
-use super::Sink;
+use super::sink::Sink;
 use crate::index::store::{self, Index, Rows};
 use runlog_schemas::datum::Sha256;
 use std::{collections::BTreeMap, ops::ControlFlow};

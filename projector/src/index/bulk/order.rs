@@ -3,8 +3,11 @@
 //! A bulk fold folds one run after another, in key order, so families whose keys begin with the run are written in key
 //! order. The rows of all other families are collected and sorted.
 
-use super::{scan::PARTITION, sorter::SUFFIX_BYTES};
+use super::sorter::SUFFIX_BYTES;
 use crate::index::store::{FAMILIES_MAX, INDICES, INDICES_MAX, KeyPart, RowFamily};
+
+/// The sorter's prefix of a partition's own records: no escaped run id begins with it, and it sorts before all of them.
+pub(super) const PARTITION: [u8; 2] = [0, 0];
 
 /// The order in which the rows of a family are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,12 @@
 //! voids, or at the log's end. The live fold reads a log in order, and voids a blocking record if any later skip names it.
 //! If a skip names an earlier record, the live fold starts again, with that record voided.
 
-use super::sorter::{Sorted, Sorter};
+use super::{
+    order::PARTITION,
+    sorter::{Sorted, Sorter},
+};
 use crate::index::{
-    Error,
+    error::Error,
     fold::{self, Stop},
     shared::Shared,
     store::{Key, meta},
@@ -43,8 +46,6 @@ const SCHEMA_WAIT: Duration = Duration::from_secs(30);
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// The most skips, and the most records with an unknown schema. The scan ends before the next one.
 const COLLECTED_MAX: usize = 100_000;
-/// The sorter's prefix of a partition's own records: no escaped run id begins with it, and it sorts before all of them.
-pub(super) const PARTITION: [u8; 2] = [0, 0];
 
 /// The input of a scan.
 #[derive(Debug)]

@@ -9,7 +9,8 @@
 //! would differ from the index.
 
 use crate::index::{
-    Error, query,
+    error::Error,
+    query,
     store::{Index, meta::LAYOUT},
 };
 use runlog_schemas::{answer::ErrorKind, id::Offset};

@@ -3,7 +3,7 @@
 //! evidence) are shown without it.
 
 use crate::index::{
-    Error,
+    error::Error,
     principal::Proofs,
     query::{self, TopicPartition, time, timeline},
     store::{

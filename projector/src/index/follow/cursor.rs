@@ -1,6 +1,6 @@
 //! The cursor of a stream over all partitions.
 
-use crate::index::{Error, query};
+use crate::index::{error::Error, query};
 use runlog_log::Delivery;
 use runlog_schemas::id::{Offset, PartitionId};
 use std::fmt;

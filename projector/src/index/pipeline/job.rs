@@ -267,7 +267,7 @@ impl Job {
 
     fn store_failed(&self, error: store::Error) -> Next {
         let kind = if error.damaged() { StopKind::IndexDamaged } else { StopKind::Store };
-        let error = crate::index::Error::from(error).problem().detail;
+        let error = crate::index::error::Error::from(error).problem().detail;
         tracing::error!(partition = %self.fold.partition, next = %self.fold.next, "{error}");
         self.retry(kind, error)
     }

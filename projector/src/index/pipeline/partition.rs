@@ -7,9 +7,9 @@
 //! The loop delivers records and seeks the reader; a worker runs the job. Both hold the partition's lock only
 //! briefly. One job at a time applies the records, in the order of delivery.
 
+use super::job::{Job, JobResult, Next, Work};
 use crate::index::{
     fold::{Fold, Stop, StopKind},
-    pipeline::job::{Job, JobResult, Next, Work},
     shared::Shared,
 };
 use runlog_log::{Delivery, Offset, PartitionId};

@@ -3,7 +3,8 @@
 //! A partition with work is in the queue once. A worker takes the first partition, runs one of its jobs, and queues it again
 //! at the end if it has more work. So partitions take turns, and a stuck partition delays no other.
 
-use crate::index::{executor::Executor, failpoint, pipeline::partition::Partition, shared::Shared};
+use super::partition::Partition;
+use crate::index::{executor::Executor, failpoint, shared::Shared};
 use runlog_log::PartitionId;
 use std::{
     collections::{BTreeMap, VecDeque},

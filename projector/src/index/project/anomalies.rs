@@ -1,6 +1,9 @@
 //! `anomalies`: refused records and the reasons.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     anomalies::{AnomalyRow, by_content, by_id, key, of_run, repeat},

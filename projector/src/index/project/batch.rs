@@ -2,7 +2,10 @@
 //! half a batch, since its changes are in one write batch of the store.
 
 use super::{
-    Changes, Effect, RecordContext, RunRecord, anomalies, effects, records,
+    anomalies,
+    changes::Changes,
+    context::{Effect, RecordContext, RunRecord},
+    effects, records,
     run_view::RunView,
     runs,
     single::{judge_and_project, project_verdict},

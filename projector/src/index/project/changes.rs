@@ -1,6 +1,6 @@
 //! Overlays collected changes on stored rows, so that each record of a batch reads the writes of the records before it.
 
-use super::NewRuns;
+use super::new_runs::NewRuns;
 use crate::index::store::{self, Key, Rows, beginning};
 use runlog_schemas::datum::Datum;
 use std::{

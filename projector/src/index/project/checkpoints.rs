@@ -1,6 +1,9 @@
 //! `checkpoints`: by rank and by id, and their message lists.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     checkpoints::{ArrayRow, CheckpointRow, HeldAt, List, MessageRow, RankRow, array, by_id, key, message, prefix},

@@ -1,6 +1,9 @@
 //! `contents`: the content store objects that records name, whether they exist or not.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     Rows,
     contents::{ContentRow, key},

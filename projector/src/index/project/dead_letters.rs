@@ -1,6 +1,6 @@
 //! `dead_letters`: unreadable records.
 
-use super::{Changes, RecordContext};
+use super::{changes::Changes, context::RecordContext};
 use crate::index::store::{
     Rows,
     dead_letters::{DeadLetterRow, key},

@@ -1,6 +1,9 @@
 //! `deliveries`: deliveries that had an effect and are not a single applied record.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{Rows, deliveries::key, records::RecordRow};
 
 /// Stores such a delivery.

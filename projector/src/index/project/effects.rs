@@ -1,7 +1,10 @@
 //! `effects`: pending from the request or the intent until it ends. Refused results are kept: as evidence while the effect is
 //! pending, and as contradicting after it ended.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow, EvidenceRow, contradicted, ended, pending, pending_one},

@@ -1,6 +1,9 @@
 //! `events`: applied records by their summary for event streams.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     Key, Rows,
     events::{self, EACH_MAX, TEXT_BYTES_MAX},

@@ -1,6 +1,9 @@
 //! Rows of objects with a lifecycle, shared by several indices.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, INDICES, Index, Rows,
     evolving::{FactRow, StateRow, ended, fact, open},

@@ -1,6 +1,9 @@
 //! Statements of evolving facts that are not in the facts' own indices.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     evolving::{FactRow, PROPOSALS, fact},

@@ -1,6 +1,6 @@
 //! `horizons`: deletes content by omitting it from answers, so that no other row changes.
 
-use super::{Changes, RecordContext};
+use super::{changes::Changes, context::RecordContext};
 use crate::index::store::{
     self, Rows,
     horizons::{HorizonRow, Horizons, key},

@@ -1,6 +1,9 @@
 //! `idempotency_keys`: requests by their idempotency key.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{Rows, keys::key};
 
 /// Stores a request; a request without a key has no row.

@@ -1,6 +1,9 @@
 //! `recovery_markers`: the positions of a run's recovery markers.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     Rows,
     markers::{MarkerRow, key},

@@ -1,6 +1,10 @@
 //! `pools`: the pools of a run, and the runs of a pool.
 
-use super::{Changes, RecordContext, RunRecord, evolving};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+    evolving,
+};
 use crate::index::store::{
     self, Rows,
     pools::{INDEX, member},

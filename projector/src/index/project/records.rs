@@ -1,6 +1,9 @@
 //! `records`: every applied record, whole, and its id.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     Rows,
     records::{RecordRow, by_id, key},

@@ -1,6 +1,6 @@
 //! The judge's view of a run.
 
-use super::{Changes, checkpoints, effects, evolving};
+use super::{changes::Changes, checkpoints, effects, evolving};
 use crate::index::store::{
     self, Rows,
     checkpoints::{CheckpointRow, by_id},

@@ -1,6 +1,9 @@
 //! `runs`: each run's head after its last record.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     runs::{RunRow, key},

@@ -2,8 +2,13 @@
 //! indices. A new index is called here.
 
 use super::{
-    Changes, Effect, RecordContext, RunRecord, anomalies, checkpoints, contents, effects, events, evolving, facts,
-    keys, markers, pools, records, run_view::RunView, runs, tool_calls, turns, write_backs,
+    anomalies,
+    changes::Changes,
+    checkpoints, contents,
+    context::{Effect, RecordContext, RunRecord},
+    effects, events, evolving, facts, keys, markers, pools, records,
+    run_view::RunView,
+    runs, tool_calls, turns, write_backs,
 };
 use crate::index::store::{self, Rows, tool_calls::CallRow};
 use runlog_schemas::{

@@ -1,6 +1,9 @@
 //! `tool_calls`: a request creates a call, an answer ends it.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow},

@@ -1,6 +1,9 @@
 //! `turns`: conversation turns by message id.
 
-use super::{Changes, RecordContext, RunRecord};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+};
 use crate::index::store::{
     Rows, facts,
     turns::{TurnRow, key},

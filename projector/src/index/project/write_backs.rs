@@ -1,6 +1,10 @@
 //! `write_backs`: staged operations, until they are committed or rejected.
 
-use super::{Changes, RecordContext, RunRecord, evolving};
+use super::{
+    changes::Changes,
+    context::{RecordContext, RunRecord},
+    evolving,
+};
 use crate::index::store::{
     self, Parts, Rows,
     evolving::StateRow,

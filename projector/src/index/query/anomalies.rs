@@ -2,7 +2,7 @@
 
 use super::{TopicPartition, visible::Visible};
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Parts, Rows,
         anomalies::{AnomalyRow, key, prefix, run_prefix},

@@ -2,8 +2,8 @@
 
 use super::{Content, Order, Span, TopicPartition, missing_content};
 use crate::index::{
-    Contents, Error,
-    content::Lost,
+    content::{Contents, Lost},
+    error::Error,
     store::{
         self, Rows,
         checkpoints::{CheckpointRow, MessageRow, Range, RankRow, by_id, message, message_prefix, page, prefix},
@@ -55,7 +55,7 @@ pub fn latest<R: Rows>(
     let Some(run) = run else { return Ok(latest) };
     let covers_max = at_or_before.unwrap_or(JournalSeq::MAX).min(run.head.next_journal_seq.saturating_sub(1));
     let from = prefix(run_id).u64(covers_max.get()).last();
-    let horizons = Horizons::read(rows)?;
+    let horizons = Horizons::read(|key| rows.get(key))?;
     // The first checkpoint is nearly always valid, so it is tried alone.
     for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
         let ids = ids(rows, &horizons, run_id, from.bytes(), limit)?;
@@ -108,7 +108,7 @@ pub fn get<R: Rows>(
     id: &str,
 ) -> Result<Checkpoint, Error> {
     let none = || format!("run {run_id} has no valid checkpoint {id:?}");
-    match load(rows, contents, &Horizons::read(rows)?, place, run_id, id)? {
+    match load(rows, contents, &Horizons::read(|key| rows.get(key))?, place, run_id, id)? {
         Loaded::Valid(row, checkpoint) => Ok(answer(place, &row, *checkpoint, true)),
         Loaded::Invalid => Err(Error::new(ErrorKind::NotFound, none())),
         Loaded::Lost(lost) if lost.unknown() => Err(lost.error),
@@ -132,7 +132,7 @@ pub fn newest_first<R: Rows>(
     if rows.get::<RunRow>(&store::runs::key(run_id))?.is_none_or(|run| run.head.records == 0) {
         return Ok(None);
     }
-    let (prefix, horizons) = (prefix(run_id), Horizons::read(rows)?);
+    let (prefix, horizons) = (prefix(run_id), Horizons::read(|key| rows.get(key))?);
     let end = at_or_before.map(|covers_max| prefix.clone().u64(covers_max.get()).last());
     let span = Span { prefix: &prefix, end: end.as_ref(), cursor, order: Order::Desc };
     let (checkpoints, next) = super::page_of(

@@ -11,7 +11,8 @@
 
 use super::{Content, Order, Span, Stored, TopicPartition, missing_content};
 use crate::index::{
-    Contents, Error,
+    content::Contents,
+    error::Error,
     store::{
         Parts, Rows,
         horizons::Horizons,
@@ -77,7 +78,7 @@ fn is_copied(payload_type: PayloadType) -> bool {
 /// Errors: `TooLarge` beyond [`RECORDS_MAX`] or [`BYTES_MAX`]; `MissingContent` if retention removed the content of a
 /// record to copy; `Invalid` if its content is encrypted.
 pub fn plan<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, as_of: Offset) -> Result<Plan, Error> {
-    let (prefix, horizons) = (records::prefix(run_id), Horizons::read(rows)?);
+    let (prefix, horizons) = (records::prefix(run_id), Horizons::read(|key| rows.get(key))?);
     let end = prefix.clone().offset(as_of.saturating_add(1));
     let (mut plan, mut bytes, mut failed) = (Plan::default(), 0, None);
     let span = Span { prefix: &prefix, end: Some(&end), cursor: None, order: Order::Asc };
@@ -187,7 +188,7 @@ impl Plan {
             Error::new(ErrorKind::Unavailable, message).at(&place.position(at.0, at.1))
         };
         let Stored { place: mut sequencing, mut body, payload } =
-            super::record(rows, &Horizons::read(rows)?, run_id, at)?.ok_or_else(gone)?;
+            super::record(rows, &Horizons::read(|key| rows.get(key))?, run_id, at)?.ok_or_else(gone)?;
         let Content::Available(payload) = payload else { return Err(gone()) };
         let mut payload = contents.open(place, body.record_id.borrow(), at, payload).map_err(|lost| {
             if lost.unknown() { lost.error } else { missing_content("nothing can be copied", &lost.missing) }

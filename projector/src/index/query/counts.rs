@@ -2,7 +2,7 @@
 
 use super::{effects::state, visible::Visible};
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},

@@ -2,7 +2,7 @@
 
 use super::TopicPartition;
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Parts, Rows,
         dead_letters::{DeadLetterRow, key, prefix},

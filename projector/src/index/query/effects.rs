@@ -6,7 +6,8 @@ use super::{
     visible::Visible,
 };
 use crate::index::{
-    Contents, Error,
+    content::Contents,
+    error::Error,
     store::{
         self, Parts, Rows,
         effects::{self, EffectKind, EffectRow, EvidenceRow, all_contradicted, pending_of, prefix},
@@ -44,7 +45,13 @@ pub fn pending<R: Rows>(
 ) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
     let budget = Budget::new(BYTES_MAX);
     let run = rows.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default();
-    let shown = ShownEvidence { place, horizons: Horizons::read(rows)?, show: Show::Raw, contents, budget: &budget };
+    let shown = ShownEvidence {
+        place,
+        horizons: Horizons::read(|key| rows.get(key))?,
+        show: Show::Raw,
+        contents,
+        budget: &budget,
+    };
     let (effects, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id::<RecordId>()) else { return Ok(None) };
@@ -139,7 +146,7 @@ pub fn page<R: Rows>(
     };
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
-    let shown = ShownEvidence { place, horizons: Horizons::read(rows)?, show, contents: None, budget };
+    let shown = ShownEvidence { place, horizons: Horizons::read(|key| rows.get(key))?, show, contents: None, budget };
     let mut page = Vec::new();
     for (at, list) in lists.iter().enumerate().skip(from) {
         let has_ended = *list != prefix(false);

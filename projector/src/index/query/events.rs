@@ -2,7 +2,7 @@
 
 use super::{Order, Span, TopicPartition, visible::Visible};
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Key, Parts, Rows, events,
         records::{RecordRow, prefix as records_of},

@@ -11,7 +11,7 @@
 
 use super::{Order, Span, TopicPartition};
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Key, Parts, Rows,
         evolving::{self, FactRow},

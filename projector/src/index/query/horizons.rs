@@ -2,7 +2,7 @@
 
 use super::{TopicPartition, time};
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, Key, Parts, Rows,
         horizons::{HorizonRow, Horizons, INDEX},
@@ -57,7 +57,7 @@ pub fn page<R: Rows>(
     if cursor.is_some_and(|cursor| !cursor.starts_with(Key::new(INDEX, 1).bytes())) {
         return Err(super::foreign_cursor());
     }
-    let horizons = Horizons::read(rows)?;
+    let horizons = Horizons::read(|key| rows.get(key))?;
     let key = |row: &HorizonRow| Key::new(INDEX, 1).text(&row.family).offset(row.offset).into_bytes();
     let mut rest = horizons.row().iter().filter(|row| cursor.is_none_or(|cursor| key(row).as_slice() > cursor));
     let page: Vec<&HorizonRow> = rest.by_ref().take(limit).collect();
@@ -76,7 +76,7 @@ pub fn count<R: Rows>(
     until_millis: i64,
     late: impl Fn() -> bool,
 ) -> Result<(u64, bool), Error> {
-    let horizons = Horizons::read(rows)?;
+    let horizons = Horizons::read(|key| rows.get(key))?;
     let prefix = Key::new(records::INDEX, 0);
     let (mut seen, mut count, mut complete) = (0_u64, 0, true);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {

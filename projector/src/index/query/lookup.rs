@@ -2,7 +2,8 @@
 
 use super::{Content, Stored, TopicPartition};
 use crate::index::{
-    Contents, Error,
+    content::Contents,
+    error::Error,
     store::{
         self, Rows,
         effects::{EffectKind, EffectRow},
@@ -33,7 +34,8 @@ pub fn get<R: Rows>(
     let wanted = occurrence.unwrap_or(occurrences);
     let mut answer = unknown(fingerprint.to_owned(), (wanted > 0).then_some(wanted), occurrences);
     let Some(id) = rows.get::<RecordId>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
-    Fill { rows, contents, horizons: Horizons::read(rows)?, place, run_id, id: id.borrow() }.fill(&mut answer)?;
+    Fill { rows, contents, horizons: Horizons::read(|key| rows.get(key))?, place, run_id, id: id.borrow() }
+        .fill(&mut answer)?;
     Ok(answer)
 }
 
@@ -48,7 +50,7 @@ pub fn by_request<R: Rows>(
     let Some(row) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(None) };
     let occurrences: u32 = rows.get(&count(run_id, row.fingerprint.borrow()))?.unwrap_or(0);
     let mut answer = unknown(row.fingerprint, Some(row.occurrence), occurrences);
-    Fill { rows, contents, horizons: Horizons::read(rows)?, place, run_id, id }.fill(&mut answer)?;
+    Fill { rows, contents, horizons: Horizons::read(|key| rows.get(key))?, place, run_id, id }.fill(&mut answer)?;
     Ok(Some(answer))
 }
 

@@ -2,7 +2,7 @@
 
 use super::TopicPartition;
 use crate::index::{
-    Error,
+    error::Error,
     store::{
         self, INDICES, Index, Parts, Rows,
         evolving::{StateRow, all, ended_of, open_of},

@@ -2,7 +2,7 @@
 
 use super::TopicPartition;
 use crate::index::{
-    Error,
+    error::Error,
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
 };
 use runlog_schemas::{

@@ -2,8 +2,8 @@
 
 use super::{TopicPartition, checkpoint, effects, open_items};
 use crate::index::{
-    Contents, Error,
-    content::Named,
+    content::{Contents, Named},
+    error::Error,
     store::{
         self, Index, Rows,
         contents::{self, ContentRow},
@@ -245,7 +245,7 @@ fn missing_content_of<R: Rows>(
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
-    let horizons = Horizons::read(rows)?;
+    let horizons = Horizons::read(|key| rows.get(key))?;
     let (page, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);

@@ -2,7 +2,7 @@
 
 use super::{TopicPartition, effects, time, visible::Visible};
 use crate::index::{
-    Error,
+    error::Error,
     store::{self, Parts, Rows, runs::RunRow},
 };
 use runlog_schemas::{

@@ -2,7 +2,8 @@
 
 use super::{Content, Order, Span, Stored, TopicPartition, events::Filter, time};
 use crate::index::{
-    Contents, Error,
+    content::Contents,
+    error::Error,
     principal::Proofs,
     store::{self, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
@@ -114,7 +115,7 @@ pub fn page_matching<R: Rows>(
     Query { limit, show, as_of, order }: Query<'_>,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
-    let (horizons, budget) = (Horizons::read(rows)?, Budget::new(BYTES_MAX));
+    let (horizons, budget) = (Horizons::read(|key| rows.get(key))?, Budget::new(BYTES_MAX));
     let (page, next) = super::events::page_of(rows, filter, (cursor, order), limit, &mut |key, (_, at, row)| {
         if as_of.is_some_and(|as_of| at.0 > as_of) {
             return Ok(None);
@@ -210,7 +211,7 @@ fn scan_page<R: Rows>(
     span: Span<'_>,
     (limit, bytes_max): (usize, u64),
 ) -> Result<(Vec<PageRecord>, Option<Vec<u8>>), Error> {
-    let (horizons, budget) = (Horizons::read(rows)?, Budget::new(bytes_max));
+    let (horizons, budget) = (Horizons::read(|key| rows.get(key))?, Budget::new(bytes_max));
     super::page_of(
         rows,
         span,
@@ -236,7 +237,7 @@ pub fn page_valid_at<R: Rows>(
     cursor: Option<&[u8]>,
     (filter, show): (Option<&Filter>, Showing<'_>),
 ) -> Result<Lines, Error> {
-    let (horizons, budget) = (Horizons::read(rows)?, Budget::new(BYTES_MAX));
+    let (horizons, budget) = (Horizons::read(|key| rows.get(key))?, Budget::new(BYTES_MAX));
     let (page, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
             && !super::events::matches(filter, run_id, at, row)?

@@ -2,8 +2,8 @@
 //! refused records, by position.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD, RECORD_INDEX, RUN_ID},
+    index::{Index, KeyPart, OFFSET, RECORD, RECORD_INDEX, RUN_ID, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

@@ -9,7 +9,7 @@
 //! it overlaps only the tables of the last bucket or two. A list is read bucket by bucket, with a seek for each, also for
 //! buckets without rows of the list.
 
-use super::{Index, events, numbers::put_number, text_end};
+use super::{events, index::Index, key::text_end, numbers::put_number};
 use std::borrow::Cow;
 
 /// The bits of an offset within its bucket: a million offsets. Smaller buckets would make compaction cheaper, but reads of

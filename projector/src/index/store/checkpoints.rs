@@ -12,8 +12,8 @@
 //! long the list is and however often it was edited. Reading a list needs no other checkpoint's rows.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{Index, KeyPart, OFFSET, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

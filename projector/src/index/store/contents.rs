@@ -2,8 +2,8 @@
 //! each. The index does not contain whether an object exists.
 
 use super::{
-    Index, Key, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{Index, OFFSET, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

@@ -3,10 +3,14 @@
 //! All column families are flushed together (`atomic_flush`), so that the rows on disk are always of one commit.
 
 use super::{
-    Budget, ColumnFamilyName, Commit, Error, Memtable, OnDisk, Rows, TableFiles, Visit, meta,
+    budget::Budget,
+    error::Error,
+    meta,
     numbers::{self, Numbers},
-    on_disk::append_key,
+    on_disk::{ColumnFamilyName, OnDisk, append_key},
     options,
+    rows::{Commit, Memtable, Rows, Visit, decode},
+    tables::TableFiles,
 };
 use rocksdb::{ColumnFamily, Direction, ErrorKind, ReadOptions, ReadTier, properties};
 use runlog_schemas::id::Offset;
@@ -111,7 +115,7 @@ impl Database {
             .get_pinned_opt(key.bytes(), &options_of(ReadTier::Persisted))
             .map_err(|source| self.rocks(source))?;
         let Some(row) = row else { return Ok(Offset::ZERO) };
-        let progress: meta::Progress = super::decode(key.bytes(), &row)?;
+        let progress: meta::Progress = decode(key.bytes(), &row)?;
         Ok(progress.next_offset)
     }
 

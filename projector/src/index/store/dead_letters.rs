@@ -1,6 +1,9 @@
 //! `dead_letters`: records that do not decode, by offset. Their bytes stay in the log.
 
-use super::{Index, Key, RowFamily, index::OFFSET};
+use super::{
+    index::{Index, OFFSET, RowFamily},
+    key::Key,
+};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// The index.

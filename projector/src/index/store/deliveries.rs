@@ -4,8 +4,8 @@
 //! alone has no row here; a batch is stored twice, whole and as its records. One seek, a step each.
 
 use super::{
-    Index, Key, RowFamily,
-    index::{OFFSET, RUN},
+    index::{Index, OFFSET, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::id::{Offset, RunId};
 

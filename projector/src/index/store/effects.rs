@@ -3,8 +3,9 @@
 //! Contradicted effects have a list of their own: each takes a get of its ended row.
 
 use super::{
-    Error, Index, Key, KeyPart, RowFamily,
-    index::{RUN, RUN_ID},
+    error::Error,
+    index::{Index, KeyPart, RUN, RUN_ID, RowFamily},
+    key::Key,
 };
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{

@@ -6,8 +6,8 @@
 //! longer than [`TEXT_BYTES_MAX`] are not indexed.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX},
+    index::{Index, KeyPart, OFFSET, RECORD_INDEX, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     id::{Offset, RunId},

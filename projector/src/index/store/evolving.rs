@@ -9,8 +9,8 @@
 //! ```
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN, RUN_ID},
+    index::{Index, KeyPart, OFFSET, RECORD_INDEX, RUN, RUN_ID, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

@@ -1,6 +1,6 @@
 //! The folders of stores: on disk, or in memory.
 
-use super::Memory;
+use super::memory::Memory;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

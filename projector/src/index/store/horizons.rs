@@ -3,7 +3,7 @@
 //!
 //! Rows of other indices still contain the content. Answers omit it, but it is not removed yet.
 
-use super::{Error, Index, Key, Rows};
+use super::{error::Error, index::Index, key::Key};
 use runlog_schemas::{datum, id::Offset};
 
 /// The index.
@@ -44,8 +44,8 @@ pub struct Horizons(Vec<HorizonRow>);
 
 impl Horizons {
     /// Reads a partition's horizons. One get.
-    pub fn read<R: Rows>(rows: &R) -> Result<Self, Error> {
-        Ok(Self::new(rows.get(&key())?))
+    pub fn read(get: impl FnOnce(&Key) -> Result<Option<Vec<HorizonRow>>, Error>) -> Result<Self, Error> {
+        Ok(Self::new(get(&key())?))
     }
 
     /// The horizons of a row.

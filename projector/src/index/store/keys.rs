@@ -2,8 +2,8 @@
 //! each later one a step.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{Index, KeyPart, OFFSET, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::id::{Offset, RecordId, RunId};
 

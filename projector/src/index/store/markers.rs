@@ -2,8 +2,8 @@
 //! marker's content is one get more.
 
 use super::{
-    Index, Key, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{Index, OFFSET, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

@@ -1,7 +1,10 @@
 //! Rows in memory, for folds without a disk: runs as of an offset, tests and simulations. In simulations, databases would
 //! take most of the time.
 
-use super::{Commit, Error, Rows, Visit};
+use super::{
+    error::Error,
+    rows::{Commit, Rows, Visit},
+};
 use std::{
     collections::BTreeMap,
     ops::Bound::{Included, Unbounded},

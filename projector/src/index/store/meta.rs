@@ -1,7 +1,7 @@
 //! A store's own state: not an index, and never compared. These rows are the same in every layout. So the journal and the
 //! progress of a store of an older layout can still be read.
 
-use super::{Index, Key};
+use super::{index::Index, key::Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// Its keys start like an index'.

@@ -18,9 +18,12 @@
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
 
 use super::{
-    Error, INDICES, KeyPart, damaged,
-    index::{FAMILIES_MAX, INDICES_MAX},
-    meta, text_end,
+    error::Error,
+    index::{FAMILIES_MAX, INDICES_MAX, KeyPart},
+    indices::INDICES,
+    key::text_end,
+    meta,
+    rows::{damaged, decode},
 };
 use runlog_schemas::datum::{Datum, Malformed};
 use std::{
@@ -119,7 +122,7 @@ pub(super) fn row(number: u64) -> Vec<u8> {
 
 /// The number in a row under [`by_run`].
 pub(super) fn in_row(key: &[u8], row: &[u8]) -> Result<u64, Error> {
-    super::decode(key, row)
+    decode(key, row)
 }
 
 /// The key of a run's id.

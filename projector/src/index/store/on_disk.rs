@@ -8,7 +8,7 @@
 //!
 //! Each column family either grows at its end or is small. A table with rows of both kinds would overlap all tables.
 
-use super::{Error, beginning, buckets, numbers};
+use super::{buckets, error::Error, key::beginning, numbers};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

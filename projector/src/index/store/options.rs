@@ -1,6 +1,6 @@
 //! RocksDB's options.
 
-use super::{Budget, ColumnFamilyName};
+use super::{budget::Budget, on_disk::ColumnFamilyName};
 
 /// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;

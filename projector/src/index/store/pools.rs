@@ -2,9 +2,9 @@
 //! are one seek and a step each, and so are a pool's runs in this partition.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
     evolving::{self, ENDED, FACTS, OPEN},
-    index::RUN_ID,
+    index::{Index, KeyPart, RUN_ID, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 

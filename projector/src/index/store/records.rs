@@ -2,8 +2,8 @@
 //! per record; a record by position or id is one get (two with its content).
 
 use super::{
-    Index, Key, RowFamily,
-    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+    index::{Index, OFFSET, RECORD, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

@@ -1,6 +1,9 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
-use super::{Index, Key, RowFamily, index::RUN_ID};
+use super::{
+    index::{Index, RUN_ID, RowFamily},
+    key::Key,
+};
 use runlog_schemas::{
     datum,
     id::{Epoch, Offset, RunId},

@@ -10,7 +10,13 @@
 //! must come in the order of `sort_key` (`store/buckets.rs`). RocksDB refuses a row out of order, so a mistake is an error
 //! and never a wrong table.
 
-use super::{Budget, ColumnFamilyName, Error, numbers, on_disk::append_key, options};
+use super::{
+    budget::Budget,
+    error::Error,
+    numbers,
+    on_disk::{ColumnFamilyName, append_key},
+    options,
+};
 use rocksdb::SstFileWriter;
 use std::{
     collections::BTreeMap,

@@ -5,8 +5,8 @@
 //! completion again, a retraction) has its own row, and the call's row has a flag for them.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+    index::{Index, KeyPart, OFFSET, RECORD, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

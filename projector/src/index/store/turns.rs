@@ -2,8 +2,8 @@
 //! its value as of a position is the last fact up to it. A run's turns in log order are in `records`.
 
 use super::{
-    Index, Key, KeyPart, RowFamily,
-    index::{OFFSET, RECORD_INDEX, RUN},
+    index::{Index, KeyPart, OFFSET, RECORD_INDEX, RUN, RowFamily},
+    key::Key,
 };
 use runlog_schemas::{
     datum,

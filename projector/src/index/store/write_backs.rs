@@ -3,8 +3,9 @@
 //! transaction number in all epochs.
 
 use super::{
-    Index, Key,
     evolving::{self, ENDED, FACTS, OPEN},
+    index::Index,
+    key::Key,
 };
 use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 

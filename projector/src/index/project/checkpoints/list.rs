@@ -4,10 +4,12 @@
 //! [`PAGE_RANGES`] pages, and an edit makes at most two or three new ones. The last ranges are in the list itself, so a run
 //! that only appends makes no page.
 
-use super::super::Changes;
-use crate::index::store::{
-    self, Rows,
-    checkpoints::{ArrayRow, List, MessageRow, PageRef, Range, array, message, page},
+use crate::index::{
+    project::changes::Changes,
+    store::{
+        self, Rows,
+        checkpoints::{ArrayRow, List, MessageRow, PageRef, Range, array, message, page},
+    },
 };
 use runlog_schemas::id::RunId;
 

@@ -11,8 +11,12 @@
 
 use super::{Database, END};
 use crate::index::store::{
-    ColumnFamilyName, Error, Visit, buckets, meta,
+    buckets,
+    error::Error,
+    meta,
     numbers::{self, Parts},
+    on_disk::ColumnFamilyName,
+    rows::Visit,
 };
 use rocksdb::{DBRawIterator, Direction, ReadTier};
 use std::ops::ControlFlow;

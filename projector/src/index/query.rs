@@ -21,6 +21,7 @@ use std::{ops::ControlFlow, str::FromStr};
 
 pub mod anomalies;
 pub mod checkpoint;
+pub mod contents;
 pub mod copies;
 pub mod counts;
 pub mod dead_letters;

@@ -15,6 +15,7 @@ use super::{
     body::{self, Text},
     contents,
     parameters::{Ask, Patience},
+    problem::Refusal,
     runs,
     strict_json::parsed,
 };
@@ -81,7 +82,7 @@ pub(super) async fn append(
     Path(run_id): Path<RunId>,
     Query(query): Query<AppendQuery>,
     request: Request,
-) -> Result<Response, Error> {
+) -> Result<Response, Refusal> {
     let (started, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
     let (consistency, partition) =
         (ask.consistency(Consistency::Eventual)?, app.projector.partition_of(run_id.borrow()));
@@ -89,14 +90,14 @@ pub(super) async fn append(
         && other != partition
     {
         let message = format!("run {run_id} is in partition {partition}, not in {other}; nothing was appended");
-        return Err(Error::new(ErrorKind::Usage, message));
+        return Err(Error::new(ErrorKind::Usage, message).into());
     }
     let also = runs::also(&app, run_id.borrow(), query.also.as_deref())?;
     let at = match query.answer {
         AnswerWhen::Judged => AnswerAt::Judged(consistency),
         AnswerWhen::Ack if ask.consistency.is_some() || query.check || !also.is_empty() => {
             let message = "return=ack does not go with consistency, check or also, which wait for a judgement; nothing was appended";
-            return Err(Error::new(ErrorKind::Usage, message));
+            return Err(Error::new(ErrorKind::Usage, message).into());
         }
         AnswerWhen::Ack => AnswerAt::Acknowledged,
     };
@@ -116,7 +117,8 @@ pub(super) async fn append(
         return Err(Error::new(
             ErrorKind::Usage,
             "also= goes with one record, not with an array; nothing was appended",
-        ));
+        )
+        .into());
     }
     if !also.is_empty() {
         // Reading an outcome needs the same scope.
@@ -124,31 +126,33 @@ pub(super) async fn append(
     }
     if count > RECORDS_MAX {
         let message = format!("{count} records in one request, more than {RECORDS_MAX}");
-        return Err(Error::new(ErrorKind::TooLarge, message));
+        return Err(Error::new(ErrorKind::TooLarge, message).into());
     }
     let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse_new(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
         may_append(&app.caller, &draft.record)?;
         if let Some(why) = members(&draft.record).find_map(not_built) {
-            return Err(invalid(format!("record {index}: {why}")));
+            return Err(invalid(format!("record {index}: {why}")).into());
         }
         if let Some(record) = members(&draft.record).find(|record| is_numbered_by_mistake(record)) {
             let kind = record.body.record_kind.as_str();
             let why = "it is not of its writer's sequence, and the server writes its principal into it";
-            return Err(invalid(format!("record {index}: a {kind} has no writer_seq: {why}; leave writer_seq out")));
+            return Err(
+                invalid(format!("record {index}: a {kind} has no writer_seq: {why}; leave writer_seq out")).into()
+            );
         }
         if draft.record.body.record_kind.of_partition() {
             let kind = draft.record.body.record_kind.as_str();
-            return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
+            return Err(invalid(format!("record {index}: a {kind} does not belong to a run")).into());
         }
         if !draft.has_record_id {
             let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
-            return Err(invalid(format!("record {index} needs a record_id: {why}")));
+            return Err(invalid(format!("record {index} needs a record_id: {why}")).into());
         }
         let found = draft.warnings();
         if let Some(first) = found.first().filter(|_| query.strict) {
-            return Err(invalid(format!("record {index}: {}, at {:?}", first.message, first.pointer)));
+            return Err(invalid(format!("record {index}: {}, at {:?}", first.message, first.pointer)).into());
         }
         warnings.push(found);
         drafts.push(draft);
@@ -199,6 +203,7 @@ pub(super) async fn append(
     let only = answers.next();
     only.map(|only| Json(Appended { also, ..only }).into_response())
         .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+        .map_err(Refusal)
 }
 
 /// Refuses a record that needs more than the scope `append`.
@@ -267,7 +272,7 @@ pub(super) async fn claim(
     Path(run_id): Path<RunId>,
     Query(patience): Query<Patience>,
     Text(body): Text,
-) -> Result<Json<Claim>, Error> {
+) -> Result<Json<Claim>, Refusal> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    claims::claim(&app.appender, run_id.borrow(), body, patience.deadline()).await.map(Json)
+    claims::claim(&app.appender, run_id.borrow(), body, patience.deadline()).await.map(Json).map_err(Refusal)
 }

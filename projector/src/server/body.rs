@@ -4,6 +4,7 @@ use super::{
     app::App,
     auth::{Caller, limits::Limit},
     parameters::DEADLINE,
+    problem::Refusal,
 };
 use crate::index::error::Error;
 use axum::{
@@ -88,10 +89,10 @@ impl Reservation {
 pub(super) struct Text(pub(super) String);
 
 impl FromRequest<App> for Text {
-    type Rejection = Error;
+    type Rejection = Refusal;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
-        receive(app, request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body))
+    async fn from_request(request: Request, app: &App) -> Result<Self, Refusal> {
+        receive(app, request, DEADLINE, TEXT_BYTES_MAX).await.map(|(body, _)| Self(body)).map_err(Refusal)
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     app::App,
     event_stream::{Ends, EventItem, Source, events, from},
     parameters::Ask,
+    problem::Refusal,
 };
 use crate::index::{
     changes::{
@@ -77,7 +78,7 @@ pub(super) async fn stream(
     Path(name): Path<String>,
     Query(query): Query<ChangesQuery>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let index = shown::index(&name).ok_or_else(|| {
         Error::new(
             ErrorKind::NotFound,

@@ -3,6 +3,7 @@
 use super::{
     app::App,
     parameters::{Ask, limit},
+    problem::Refusal,
     read_point::{ReadContext, ReadPoint},
     runs::no_run,
 };
@@ -34,7 +35,7 @@ pub(super) async fn latest(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<LatestQuery>,
-) -> Result<Json<Checkpoint>, Error> {
+) -> Result<Json<Checkpoint>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
@@ -43,6 +44,7 @@ pub(super) async fn latest(
             checkpoint::answer_latest(place, run_id, latest).map(Json)
         })
         .await
+        .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -57,7 +59,7 @@ pub(super) async fn get(
     app: App,
     Path((run_id, id)): Path<(RunId, String)>,
     Query(query): Query<OneQuery>,
-) -> Result<Json<Checkpoint>, Error> {
+) -> Result<Json<Checkpoint>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
@@ -65,6 +67,7 @@ pub(super) async fn get(
             checkpoint::get(rows, contents, place, run_id, &id).map(Json)
         })
         .await
+        .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -83,7 +86,7 @@ pub(super) async fn list(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<ListQuery>,
-) -> Result<Json<Checkpoints>, Error> {
+) -> Result<Json<Checkpoints>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
@@ -95,4 +98,5 @@ pub(super) async fn list(
         page.map(Json).ok_or_else(|| no_run(run_id.borrow()))
     })
     .await
+    .map_err(Refusal)
 }

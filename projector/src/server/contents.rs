@@ -9,18 +9,17 @@ use super::{
     auth::{limits::Limit, receipts::Upload},
     body,
     parameters::Patience,
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
-    query::time,
-    store::{self, Rows, contents::ContentRow},
+    query::{self, time},
 };
 use axum::{
     Json,
     extract::{Path, Query, Request},
     http::{HeaderMap, HeaderName},
 };
-use rocksdb::Direction;
 use runlog_schemas::{
     answer::{ErrorKind, Uploaded},
     draft::Draft,
@@ -29,14 +28,11 @@ use runlog_schemas::{
     payload::{Payload, StoredPayload},
     record::JournalRecord,
 };
-use std::ops::ControlFlow;
 
 /// The receipts of a request's records, in any order, separated by commas.
 const RECEIPT: HeaderName = HeaderName::from_static("runlog-receipt");
 /// Receipts of a request.
 const RECEIPTS_MAX: usize = 64;
-/// How many contents of a run are compared with the content that a record names.
-const NAMED_MAX: usize = 10_000;
 
 /// Stores the payload of a record that will be appended, and answers with the fields that replace it.
 pub(super) async fn upload(
@@ -44,23 +40,25 @@ pub(super) async fn upload(
     Path(run_id): Path<RunId>,
     Query(patience): Query<Patience>,
     request: Request,
-) -> Result<Json<Uploaded>, Error> {
+) -> Result<Json<Uploaded>, Refusal> {
     let (body, _room) = body::read_records(&app, request, patience.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let Draft { mut record, .. } = Draft::parse_new(&body).map_err(|error| invalid(format!("the record: {error}")))?;
     drop(body);
     if record.body.run_id.borrow() != Some(run_id.borrow()) {
-        return Err(invalid(format!("the record names run {}, the request names {run_id}", record.body.run_id)));
+        return Err(invalid(format!("the record names run {}, the request names {run_id}", record.body.run_id)).into());
     }
     let Some(store) = app.projector.content() else {
-        return Err(invalid("this server has no content store (--content): append the record whole".to_owned()));
+        return Err(invalid("this server has no content store (--content): append the record whole".to_owned()).into());
     };
     let Some(content) = record.detach(0) else {
         let kind = record.body.record_kind.as_str();
-        return Err(invalid(format!("the payload of this {kind} is not held elsewhere: append the record whole")));
+        return Err(
+            invalid(format!("the payload of this {kind} is not held elsewhere: append the record whole")).into()
+        );
     };
     let Payload::StoredPayload(stored) = &record.payload else {
-        return Err(Error::new(ErrorKind::Internal, "a payload was detached and left no claim check"));
+        return Err(Error::new(ErrorKind::Internal, "a payload was detached and left no claim check").into());
     };
     app.caller.take(Limit::ContentBytesPerDay, content.len() as u64)?;
     store.within(patience.deadline()).put(content).await?;
@@ -131,17 +129,8 @@ fn stored_payloads(record: &JournalRecord) -> impl Iterator<Item = &StoredPayloa
     })
 }
 
-/// Whether the content is among the first [`NAMED_MAX`] contents of a run. Blocking.
+/// Whether a run that the caller may see contains the content. Blocking.
 fn has_content(app: &App, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
     let store = app.projector.store(app.projector.partition_of(run_id));
-    let prefix = store::contents::prefix(run_id);
-    let (mut has, mut seen) = (false, 0);
-    let rows = app.rows(&store, run_id);
-    rows.scan(prefix.bytes(), prefix.bytes(), Direction::Forward, &mut |key, row| {
-        let row: ContentRow = store::decode(key, row)?;
-        has = row.stored == *wanted;
-        seen += 1;
-        Ok(if has || seen == NAMED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(has)
+    query::contents::contains(&app.rows(&store, run_id), run_id, wanted)
 }

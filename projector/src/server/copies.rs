@@ -15,6 +15,7 @@ use super::{
     body::Text,
     memory_limits::COPIES_MAX,
     parameters::{Ask, Patience},
+    problem::Refusal,
     runs::no_run,
     strict_json::parsed,
 };
@@ -70,11 +71,11 @@ pub(super) async fn append(
     Path(target): Path<RunId>,
     Query(patience): Query<Patience>,
     Text(body): Text,
-) -> Result<Json<Copied>, Error> {
+) -> Result<Json<Copied>, Refusal> {
     let body: CopyBody = parsed(&body, "a copy")?;
     app.caller.require(Scope::ReadContent)?;
     if body.from == target {
-        return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")));
+        return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")).into());
     }
     let _room = app.limits.copies.try_acquire().map_err(|_| {
         let message = format!("{} copies are in progress; nothing was copied", COPIES_MAX);

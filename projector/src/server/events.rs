@@ -5,6 +5,7 @@ use super::{
     multi_query::WithCorrelation,
     pages::{Pages, across},
     parameters::Ask,
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -94,7 +95,7 @@ impl Terms<'_> {
 pub(super) async fn list(
     app: App,
     WithCorrelation(query, correlation): WithCorrelation<EventsQuery>,
-) -> Result<Json<Events>, Error> {
+) -> Result<Json<Events>, Refusal> {
     let filter = Filter { visible: app.caller.visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
@@ -108,4 +109,5 @@ pub(super) async fn list(
         Ok(Json(Events { events, unavailable_partitions, next_cursor }))
     })
     .await
+    .map_err(Refusal)
 }

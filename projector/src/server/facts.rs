@@ -3,6 +3,7 @@
 use super::{
     app::App,
     parameters::{Ask, limit},
+    problem::Refusal,
     read_point::{ReadContext, ReadPoint},
     runs::no_run,
 };
@@ -35,7 +36,7 @@ pub(super) async fn list(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<FactsQuery>,
-) -> Result<Json<Facts>, Error> {
+) -> Result<Json<Facts>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let now = i64::try_from((app.projector.config().clock)()).unwrap_or(i64::MAX);
     let wanted = facts::Query {
@@ -52,4 +53,5 @@ pub(super) async fn list(
             page.map(Json).ok_or_else(|| no_run(run_id))
         })
         .await
+        .map_err(Refusal)
 }

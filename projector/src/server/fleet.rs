@@ -7,6 +7,7 @@ use super::{
     large_response,
     pages::{Pages, across},
     parameters::{Ask, DEADLINE, Nothing},
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -65,7 +66,7 @@ impl EffectsQuery {
     }
 }
 
-pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Error> {
+pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Refusal> {
     let listed = query.selection()?;
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
@@ -85,6 +86,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
         Ok(Effects { effects, unavailable_partitions, next_cursor })
     })
     .await
+    .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -99,7 +101,7 @@ pub(super) struct AnomaliesQuery {
 
 /// Answers a page of anomalies. Anomalies of a run may be in any partition, since they include records in the wrong
 /// partition.
-pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Error> {
+pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Refusal> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
@@ -112,6 +114,7 @@ pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> 
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
     })
     .await
+    .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -123,7 +126,10 @@ pub(super) struct DeadLettersQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>) -> Result<Json<DeadLetters>, Error> {
+pub(super) async fn dead_letters(
+    app: App,
+    Query(query): Query<DeadLettersQuery>,
+) -> Result<Json<DeadLetters>, Refusal> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
@@ -135,6 +141,7 @@ pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>
         Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
     })
     .await
+    .map_err(Refusal)
 }
 
 /// A dead letter with its first bytes.
@@ -155,7 +162,7 @@ pub(super) struct Shown {
 }
 
 /// Answers one dead letter, with its first bytes from the log.
-pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
+pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Refusal> {
     app.caller.require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
@@ -163,7 +170,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     if partition.get() >= app.projector.journal().partitions {
         let message = format!("the journal has no partition {partition}");
-        return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition));
+        return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition).into());
     }
     app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
@@ -183,9 +190,10 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.projector.position(partition, by, 0)) }))
     })
     .await
+    .map_err(Refusal)
 }
 
-pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
+pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Refusal> {
     let busy = "a verification is in progress; nothing happened, send this one again later";
     let _turn = app.limits.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;

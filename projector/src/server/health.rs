@@ -1,6 +1,6 @@
 //! Health, readiness, and findings about a server that does not work.
 
-use super::{app::App, parameters::Nothing};
+use super::{app::App, parameters::Nothing, problem::Refusal};
 use crate::index::{
     error::Error,
     fold::{Stop, StopKind},
@@ -196,7 +196,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
     }
 }
 
-pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
+pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Refusal> {
     let (partitions, weaknesses) = join(health(&app), weaknesses(&app)).await;
     let (counts, count_findings) = app.read(|app| Ok(count_rows(app))).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());

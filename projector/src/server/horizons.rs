@@ -10,6 +10,7 @@ use super::{
     body::Text,
     pages::{Pages, across},
     parameters::{Ask, NOT_BLANK, check_attribution},
+    problem::Refusal,
     strict_json::parsed,
 };
 use crate::index::{
@@ -41,7 +42,7 @@ pub(super) struct HorizonsQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Error> {
+pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Refusal> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
@@ -53,6 +54,7 @@ pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result
         Ok(Json(Horizons { horizons, unavailable_partitions, next_cursor }))
     })
     .await
+    .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -84,7 +86,7 @@ pub(super) struct AppendQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body): Text) -> Result<Response, Error> {
+pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body): Text) -> Result<Response, Refusal> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
     check_attribution("a retention horizon", &who, &why)?;
     let who = attribution::who(app.caller.principal(), who);

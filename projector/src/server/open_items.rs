@@ -3,6 +3,7 @@
 use super::{
     app::App,
     parameters::{Ask, limit},
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -36,7 +37,7 @@ pub(super) async fn list(
     app: App,
     Path((run_id, list)): Path<(RunId, String)>,
     Query(query): Query<OpenItemsQuery>,
-) -> Result<Json<Standings>, Error> {
+) -> Result<Json<Standings>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unknown = || Error::new(ErrorKind::NotFound, format!("runs have no list {list:?}"));
     let index = query::open_items::index(&list).ok_or_else(unknown)?;
@@ -52,4 +53,5 @@ pub(super) async fn list(
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))
     })
     .await
+    .map_err(Refusal)
 }

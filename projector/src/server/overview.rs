@@ -4,7 +4,7 @@
 //! does not see all runs gets counts of its own runs. Refused and unreadable records are not counted per run, so such a
 //! caller gets no counts of these.
 
-use super::{app::App, health::health, metrics::Counted, parameters::Nothing, scrape};
+use super::{app::App, health::health, metrics::Counted, parameters::Nothing, problem::Refusal, scrape};
 use crate::index::{error::Error, query::counts::PendingCounts};
 use axum::{Json, extract::Query};
 use runlog_schemas::answer::{
@@ -35,7 +35,7 @@ fn pending(counts: PendingCounts) -> PendingByState {
     PendingByState { running: counts.running, waiting: counts.waiting }
 }
 
-pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overview>, Error> {
+pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overview>, Refusal> {
     let health = health(&app).await;
     let Counted { counts, unreadable } = read_counts(&app).await?;
     let is_stopped = |health: &PartitionHealth| health.state == PartitionState::Stopped;

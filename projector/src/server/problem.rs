@@ -36,8 +36,18 @@ pub(super) fn respond(problem: Problem) -> Response {
     response
 }
 
-impl IntoResponse for Error {
+/// An error as the answer of a handler.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Error);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        problem(&self)
+        problem(&self.0)
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     app::App,
     parameters::{Ask, limit},
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -77,7 +78,7 @@ fn cursor_of((Reverse(millis), run_id): &NewestFirst) -> String {
     hex(&bytes)
 }
 
-pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
+pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let limit = limit(query.limit)?;
     let consistency = ask.consistency(Consistency::Eventual)?;
@@ -104,6 +105,7 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         .map(Json)
     })
     .await
+    .map_err(Refusal)
 }
 
 /// Reads a page by id. Blocking, as is [`Self::newest`].

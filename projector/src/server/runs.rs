@@ -10,6 +10,7 @@ use super::{
     large_response,
     multi_query::WithCorrelation,
     parameters::{Ask, NOT_BLANK, Patience, check_attribution, limit},
+    problem::Refusal,
     read_point::{ReadContext, ReadPoint},
     strict_json::parsed,
 };
@@ -39,7 +40,7 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
 }
 
-pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
+pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Refusal> {
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     let store = app.projector.store(partition);
     let run = query::runs::get(
@@ -48,7 +49,7 @@ pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<A
         run_id.borrow(),
         app.projector.log_now(),
     )?;
-    run.map(Json).ok_or_else(|| no_run(run_id.borrow()))
+    run.map(Json).ok_or_else(|| no_run(run_id.borrow())).map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,7 +94,7 @@ pub(super) async fn records(
     app: App,
     Path(run_id): Path<RunId>,
     WithCorrelation(query, correlation): WithCorrelation<RecordsQuery>,
-) -> Result<Response, Error> {
+) -> Result<Response, Refusal> {
     let (filter, order, bytes) = (query.filter(&run_id, &correlation)?, query.order, query.bytes);
     let show = app.show(query.raw, query.whole, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
@@ -107,7 +108,7 @@ pub(super) async fn records(
         None => ReadPoint::wait(&app, run_id.borrow(), &ask, as_of).await?,
     };
     let wanted = Wanted { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
-    large_response::build(&app, move |app| bytes.encode_page(wanted.page(app)?)).await
+    large_response::build(&app, move |app| bytes.encode_page(wanted.page(app)?)).await.map_err(Refusal)
 }
 
 /// A requested page of a run's records.
@@ -170,7 +171,7 @@ pub(super) async fn lookup(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<LookupQuery>,
-) -> Result<Json<Lookup>, Error> {
+) -> Result<Json<Lookup>, Refusal> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("invalid args: {why}"));
     let fingerprint = match (query.args, query.fingerprint) {
         (Some(args), None) => {
@@ -180,7 +181,7 @@ pub(super) async fn lookup(
             fingerprint
         }
         (None, Some(fingerprint)) => fingerprint,
-        _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
+        _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint").into()),
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
@@ -190,6 +191,7 @@ pub(super) async fn lookup(
             lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
         })
         .await
+        .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -204,7 +206,7 @@ pub(super) async fn call(
     app: App,
     Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(query): Query<CallQuery>,
-) -> Result<Json<Lookup>, Error> {
+) -> Result<Json<Lookup>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
@@ -215,6 +217,7 @@ pub(super) async fn call(
             })
         })
         .await
+        .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -236,7 +239,7 @@ pub(super) async fn recovery(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<RecoveryQuery>,
-) -> Result<Json<Recovery>, Error> {
+) -> Result<Json<Recovery>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let wanted = recovery::Query {
@@ -268,6 +271,7 @@ pub(super) async fn recovery(
                 .ok_or_else(|| no_run(run_id))
         })
         .await
+        .map_err(Refusal)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -288,22 +292,22 @@ pub(super) async fn outcome(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<OutcomeQuery>,
-) -> Result<Json<ReadBack>, Error> {
+) -> Result<Json<ReadBack>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let consistency = ask.consistency(Consistency::Latest)?;
     let also = also(&app, run_id.borrow(), query.also.as_deref())?;
     let Some(position) = query.position else {
         if !also.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "also= goes with position="));
+            return Err(Error::new(ErrorKind::Usage, "also= goes with position=").into());
         }
         let Some(record_id) = query.record_id.borrow() else {
-            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
+            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id").into());
         };
         let outcome = app.projector.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
         let outcome = outcome.filter(|_| app.caller.sees(run_id.borrow()));
         let message = || format!("run {run_id} has no record {record_id}");
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
-        return outcome.map(Json).ok_or_else(none);
+        return outcome.map(Json).ok_or_else(none).map_err(Refusal);
     };
     let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
     let outcome =
@@ -311,7 +315,7 @@ pub(super) async fn outcome(
     if app.caller.sees(run_id.borrow()) {
         Ok(Json(outcome))
     } else {
-        Err(app.projector.no_record_at(run_id.borrow(), &position, record_id))
+        Err(app.projector.no_record_at(run_id.borrow(), &position, record_id).into())
     }
 }
 
@@ -403,10 +407,12 @@ pub(super) async fn resolve(
     Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(patience): Query<Patience>,
     Text(body): Text,
-) -> Result<Json<answer::Outcome>, Error> {
+) -> Result<Json<answer::Outcome>, Refusal> {
     let body: ResolutionBody = parsed(&body, "a resolution")?;
     if body.decision == "done" && body.result.is_none() {
-        return Err(Error::new(ErrorKind::Usage, "a resolution with decision `done` needs a `result`; it may be null"));
+        return Err(
+            Error::new(ErrorKind::Usage, "a resolution with decision `done` needs a `result`; it may be null").into()
+        );
     }
     check_attribution("a resolution", &body.who, &body.why)?;
     let resolution = EffectResolution {
@@ -418,14 +424,19 @@ pub(super) async fn resolve(
     };
     if resolution.has_stray_result() {
         let message = "only a resolution with decision `done` has a `result`; leave it out";
-        return Err(Error::new(ErrorKind::Usage, message));
+        return Err(Error::new(ErrorKind::Usage, message).into());
     }
     let seen = Seen { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
     if !app.caller.sees(run_id.borrow()) {
-        return Err(resolve::resolve_of_absent(&app.projector, run_id.borrow(), &resolution, patience.deadline()).await);
+        return Err(resolve::resolve_of_absent(&app.projector, run_id.borrow(), &resolution, patience.deadline())
+            .await
+            .into());
     }
     let detail = object!({ "effect": resolution.request_record_id, "decision": resolution.decision,
         "revision": seen.revision, "force": seen.force, "who": resolution.who, "why": resolution.why });
     app.audit(Action::Resolve, Some(run_id.borrow()), detail).await?;
-    resolve::resolve(&app.appender, run_id.borrow(), resolution, seen, &app.caller, patience.deadline()).await.map(Json)
+    resolve::resolve(&app.appender, run_id.borrow(), resolution, seen, &app.caller, patience.deadline())
+        .await
+        .map(Json)
+        .map_err(Refusal)
 }

@@ -4,6 +4,7 @@ use super::{
     app::App,
     health::health,
     metrics::{Counted, set},
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -50,7 +51,7 @@ pub(super) fn count(app: &App, visible: &Visible) -> Counted {
 }
 
 /// Answers a scrape. A figure that cannot be read is absent.
-pub(super) async fn scrape(app: App) -> Result<Response, Error> {
+pub(super) async fn scrape(app: App) -> Result<Response, Refusal> {
     let metrics = &*app.metrics;
     metrics.ends.clear();
     metrics.lags.clear();

@@ -12,6 +12,7 @@ use super::{
     audit::Action,
     body::Text,
     parameters::{Ask, DEADLINE, NOT_BLANK, check_attribution},
+    problem::Refusal,
     strict_json::parsed,
 };
 use crate::index::{error::Error, query};
@@ -59,7 +60,7 @@ pub(super) struct SkipBody {
     why: String,
 }
 
-pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Error> {
+pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Refusal> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
     check_attribution("a skip", &who, &why)?;
     let who = attribution::who(app.caller.principal(), who);
@@ -77,7 +78,10 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
             plan.payload_type.as_ref().map_or("a record", OrOther::as_str),
             plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
         );
-        return Err(Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()));
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .at(&plan.position)
+            .about_record(plan.record_id.borrow())
+            .into());
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;

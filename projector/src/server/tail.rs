@@ -6,6 +6,7 @@ use super::{
     app::App,
     event_stream::{Ends, EventItem, Source, events, from},
     parameters::{Ask, DEADLINE},
+    problem::Refusal,
 };
 use crate::index::{
     error::Error,
@@ -61,7 +62,7 @@ pub(super) async fn stream_run(
     Path(run_id): Path<RunId>,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let show = app.show(query.raw, false, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;

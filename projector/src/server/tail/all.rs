@@ -12,6 +12,7 @@ use crate::{
         app::App,
         event_stream::{Ends, Source, events, from},
         parameters::Ask,
+        problem::Refusal,
     },
 };
 use axum::{
@@ -44,7 +45,7 @@ pub(crate) async fn stream_all(
     app: App,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let show = app.show(query.raw, false, None).await?;
     let partitions = app.projector.journal().partitions;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };

@@ -1,13 +1,13 @@
 //! Parses and checks the values of arguments.
 
 use crate::Error;
-use runlog_projector::server::auth::token_file::Scope;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,
     id::{Fingerprint, Illegal, Offset, PartitionId, RecordId, RunId},
     json::Json,
 };
+use runlog_server::auth::token_file::Scope;
 use std::{fmt, str::FromStr, time::Duration};
 
 /// A position in the log, `PARTITION:OFFSET`.

@@ -13,10 +13,8 @@ use std::{
 
 use anyhow::Context;
 use runlog_content::Store;
-use runlog_projector::{
-    Projector,
-    server::{Options, serve},
-};
+use runlog_projector::Projector;
+use runlog_server::{Options, serve};
 use tokio::net::TcpListener;
 
 /// The grace period of the server's shutdown; unused, because the server never shuts down.

@@ -3,7 +3,7 @@
 use super::Consent;
 use crate::value;
 use clap::{Args, Subcommand};
-use runlog_projector::server::auth::token_file::Scope;
+use runlog_server::auth::token_file::Scope;
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]

@@ -8,18 +8,16 @@ use crate::{
 };
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
-use runlog_projector::{
-    Projector, open,
-    server::{
-        Options,
-        access::AllowedHosts,
-        audit::Audit,
-        auth::Authentication,
-        serve,
-        tls::{Files, Tls},
-    },
-};
+use runlog_projector::{Projector, open};
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    audit::Audit,
+    auth::Authentication,
+    serve,
+    tls::{Files, Tls},
+};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,

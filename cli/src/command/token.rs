@@ -8,12 +8,12 @@ use crate::{
     output::Output,
     text::Cell,
 };
-use runlog_projector::server::auth::{
+use runlog_schemas::{answer::ErrorKind, datum::hex};
+use runlog_server::auth::{
     identities::Identity,
     receipts::KEY_BYTES,
     token_file::{self, Entry, SECRET_BYTES, Scope, TokenFile},
 };
-use runlog_schemas::{answer::ErrorKind, datum::hex};
 use serde::Serialize;
 use serde_json::json;
 use std::{

@@ -1,14 +1,12 @@
 //! The demo's journal: local log, projector and HTTP server in this process.
 
 use crate::Error;
-use runlog_projector::{
-    Config, Consistency, Projector, open,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, Consistency, Projector, open};
 use runlog_schemas::{
     answer::{ErrorKind, Verification},
     id::PartitionId,
 };
+use runlog_server::{access::AllowedHosts, serve};
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},

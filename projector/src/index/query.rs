@@ -349,12 +349,12 @@ pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCurs
 }
 
 /// The error for a cursor that belongs to another query.
-pub(crate) fn foreign_cursor() -> Error {
+pub fn foreign_cursor() -> Error {
     Error::new(ErrorKind::Usage, "the cursor is of another list; repeat the query that returned it, with this cursor")
 }
 
 /// Parses a number of digits only: the standard library's parsers accept a sign.
-pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+pub fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 

@@ -11,7 +11,6 @@ use runlog_projector::{
         failpoint::{self, Failpoints},
         store::Storage,
     },
-    server,
 };
 use std::{
     path::PathBuf,
@@ -102,7 +101,7 @@ impl Server {
         };
         let projector = Projector::start(config, self.link.clone()).await;
         let projector = Arc::new(projector.with_context(|| format!("server {} does not start", self.id))?);
-        let router = server::router(projector.clone());
+        let router = runlog_server::router(projector.clone());
         *locked(&self.running) = Some(Running { projector, router });
         let reads = tokio::spawn(self.clone().read());
         locked(&self.tasks).push(reads);

@@ -50,7 +50,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             let what = format!("there {:?}, followed {:?}", of(&there, &followed), of(&followed, &there));
             return Err(differs("the rows after all changes", what));
         }
-        let horizons = Horizons::read(*rows).map_err(|error| failed(&error))?;
+        let horizons = Horizons::read(|key| rows.get(key)).map_err(|error| failed(&error))?;
         let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };
         let shows = Shows { place, horizons: &horizons, proofs: None };
         let mut keys = BTreeSet::new();

@@ -9,7 +9,7 @@ use std::{
 use tracing_subscriber::EnvFilter;
 
 /// The log filter unless `RUST_LOG` is set. Requests are left out: agents send many, and the reported end is short.
-const LEVELS: &str = "info,runlog_projector::server::requests=warn,apache_avro=error,hyper_util=error,reqwest=error";
+const LEVELS: &str = "info,runlog_server::requests=warn,apache_avro=error,hyper_util=error,reqwest=error";
 /// The reported lines at the end of each file.
 const TAIL_LINES: usize = 40;
 /// The reported length of a line at most, bytes.

@@ -17,7 +17,7 @@ use std::{
 
 use futures_util::future::join_all;
 use runlog_producer::{Config, Journal, KafkaProperties, Runlog, Security, Tls, Token};
-use runlog_projector::server::auth::token_file::{Entry, Scope, TokenFile};
+use runlog_server::auth::token_file::{Entry, Scope, TokenFile};
 use runlog_tests::{
     certificates::{Authority, replace},
     kafka::{Broker, MECHANISM},

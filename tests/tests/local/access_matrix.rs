@@ -11,21 +11,19 @@ mod principals;
 mod whoami;
 
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
-use runlog_projector::{
-    Config, Projector,
-    server::{
-        Options,
-        access::AllowedHosts,
-        audit::Audit,
-        auth::{
-            Authentication,
-            limits::Limit,
-            token_file::{Entry, Scope, TokenFile},
-        },
-        operations,
-    },
-};
+use runlog_projector::{Config, Projector};
 use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    audit::Audit,
+    auth::{
+        Authentication,
+        limits::Limit,
+        token_file::{Entry, Scope, TokenFile},
+    },
+    operations,
+};
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{

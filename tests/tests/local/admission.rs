@@ -9,16 +9,13 @@ use runlog_log::{
     memory::{AppendFault, MemoryLog},
 };
 use runlog_producer::{Action, Journal, Runlog, SideEffect};
-use runlog_projector::{
-    Config, Projector,
-    index::APPENDS_MAX,
-    server::{access::AllowedHosts, append::Appender},
-};
+use runlog_projector::{Config, Projector, index::APPENDS_MAX};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     draft::Draft,
     id::RunId,
 };
+use runlog_server::{access::AllowedHosts, append::Appender};
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};

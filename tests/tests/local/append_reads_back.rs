@@ -5,13 +5,14 @@
 
 use runlog_log::{Ack, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
 use runlog_producer::{Journal, LoopState, Runlog, failpoint};
-use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_projector::{Config, Projector};
 use runlog_schemas::{
     answer::ErrorKind,
     id::{Epoch, RecordId, RunId, WriterId},
     payload::RunClaim,
     record::JournalRecord,
 };
+use runlog_server::access::AllowedHosts;
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{

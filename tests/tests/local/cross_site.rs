@@ -4,10 +4,8 @@
 
 use axum::http::header;
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, operations},
-};
+use runlog_projector::{Config, Projector};
+use runlog_server::{access::AllowedHosts, operations};
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, sync::Arc, time::Duration};

@@ -46,7 +46,7 @@ fn the_server_conforms_to_its_openapi_document() -> anyhow::Result<()> {
     let (well, report) = schemathesis(folder.path(), &server)?;
     ensure!(well, "{report}\nthe server complained of: {}", server.stderr());
     // A run without requests finds no failure.
-    let all = runlog_projector::server::operations().count();
+    let all = runlog_server::operations().count();
     ensure!(report.contains(&format!("Tested: {all}")), "{all} operations: {report}");
     // After all requests, appends and skips the indices match the log.
     ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "a rebuild gives the same index");

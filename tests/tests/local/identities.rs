@@ -6,17 +6,15 @@
 use ring::hmac;
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Security, Tls as ClientTls};
-use runlog_projector::{
-    Config, Projector,
-    server::{
-        Options,
-        access::AllowedHosts,
-        auth::{
-            Authentication,
-            token_file::{Entry, Scope},
-        },
-        tls::{Files, Tls},
+use runlog_projector::{Config, Projector};
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    auth::{
+        Authentication,
+        token_file::{Entry, Scope},
     },
+    tls::{Files, Tls},
 };
 use runlog_tests::{
     certificates::{Authority, Pair, replace},

@@ -11,7 +11,6 @@ use runlog_projector::{
         failpoint::{self, Failpoints},
         store::{Rows, dead_letters},
     },
-    server::append,
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -19,6 +18,7 @@ use runlog_schemas::{
     payload::Skip,
     schema::Version,
 };
+use runlog_server::append;
 use runlog_tests::agent::{Agent, entry, run_in};
 use std::{
     sync::{

@@ -5,7 +5,7 @@ use axum::{
     http::{Request, StatusCode},
 };
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
-use runlog_projector::{Config, Executor, Projector, server};
+use runlog_projector::{Config, Executor, Projector};
 use runlog_tests::agent::{Agent, entry, run_in};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -33,7 +33,7 @@ async fn partitions_that_catch_up_late_do_not_prolong_the_deadline_of_a_list() -
         sleep(Duration::from_millis(600)).await;
         while projector.step(100) > 0 {}
     };
-    let (Ok(answer), ()) = tokio::join!(server::router(projector.clone()).oneshot(request), late);
+    let (Ok(answer), ()) = tokio::join!(runlog_server::router(projector.clone()).oneshot(request), late);
     assert_eq!((answer.status(), start.elapsed().as_millis()), (StatusCode::SERVICE_UNAVAILABLE, 1000));
     Ok(())
 }

@@ -11,9 +11,9 @@ use runlog_projector::{
         flush, fold,
         store::{Budget, Store},
     },
-    server::append,
 };
 use runlog_schemas::{answer::ErrorKind, payload::Skip};
+use runlog_server::append;
 use runlog_tests::{
     agent::{Agent, entry, run_in},
     disk::killed,

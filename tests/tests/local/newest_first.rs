@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_projector::{Config, Projector};
+use runlog_server::access::AllowedHosts;
 use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::sync::Arc;

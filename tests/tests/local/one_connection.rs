@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::{MemoryLog, MemoryOptions};
-use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_projector::{Config, Projector};
+use runlog_server::access::AllowedHosts;
 use runlog_tests::served;
 use serde_json::{Value, json};
 use std::{net::SocketAddr, sync::Arc};

@@ -121,7 +121,7 @@ fn the_document_describes_exactly_the_routes_and_has_no_unused_part() -> anyhow:
         let methods = item.as_object().context("an item")?.keys().filter(|name| *name != "parameters");
         described.extend(methods.map(|method| (method.as_str(), path.as_str())));
     }
-    let served: BTreeSet<_> = runlog_projector::server::operations().collect();
+    let served: BTreeSet<_> = runlog_server::operations().collect();
     ensure!(served == described, "served {served:#?}, described {described:#?}");
 
     let (mut wanted, mut parts) = (BTreeSet::new(), BTreeSet::new());
@@ -231,7 +231,7 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
 }
 
 /// The file that the document's examples come from.
-const EXAMPLES: &str = "../projector/src/server/openapi/examples.json";
+const EXAMPLES: &str = "../projector/server/src/openapi/examples.json";
 
 /// A request and its answer for each operation: the first of a path's `questions` (for a lookup all), the paths that answer
 /// as text, and `deeds`.
@@ -310,7 +310,7 @@ fn every_operation_shows_a_request_and_the_answer_that_a_server_gives() -> anyho
         ensure!(kept == now, "kept {kept}, a server answers {now}");
     }
     ensure!(kept.len() == now.len(), "{} are kept of {}", kept.len(), now.len());
-    for (method, path) in runlog_projector::server::operations() {
+    for (method, path) in runlog_server::operations() {
         let operation = &document["paths"][path][method];
         let answer = &operation["responses"]["200"]["content"];
         for content in [Some(answer), operation["requestBody"].get("content")].into_iter().flatten() {

@@ -5,18 +5,16 @@
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_producer::{Action, Journal, Runlog, SideEffect, Token};
-use runlog_projector::{
-    Config, Projector,
-    server::{
-        Options,
-        access::AllowedHosts,
-        auth::{
-            Authentication,
-            token_file::{Entry, Scope, TokenFile},
-        },
+use runlog_projector::{Config, Projector};
+use runlog_schemas::answer::ErrorKind;
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    auth::{
+        Authentication,
+        token_file::{Entry, Scope, TokenFile},
     },
 };
-use runlog_schemas::answer::ErrorKind;
 use runlog_tests::{
     content::{objects, text},
     served,

@@ -5,8 +5,9 @@
 
 use runlog_log::{Log, memory::MemoryLog};
 use runlog_producer::{Config as Producing, Journal, Runlog};
-use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_projector::{Config, Projector};
 use runlog_schemas::answer::ErrorKind;
+use runlog_server::access::AllowedHosts;
 use runlog_tests::{http_proxy::HttpProxy, served, server::client};
 use serde_json::{Value, json};
 use std::sync::Arc;

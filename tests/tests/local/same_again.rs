@@ -7,7 +7,7 @@ use runlog_log::{
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_producer::{Config, HttpSender, Journal, NoResponse, RecordFilter, Runlog};
-use runlog_projector::{Executor, Projector, server};
+use runlog_projector::{Executor, Projector};
 use serde_json::json;
 use std::{
     cell::Cell,
@@ -45,7 +45,7 @@ type Transcript = Arc<Mutex<Vec<String>>>;
 
 /// A network that takes five milliseconds each way.
 fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
-    let router = server::router(projector);
+    let router = runlog_server::router(projector);
     HttpSender::new(runlog_tests::server::client().expect("without TLS no file is read"), move |request| {
         let (router, transcript) = (router.clone(), transcript.clone());
         Box::pin(async move {

@@ -5,20 +5,18 @@
 use futures_util::{StreamExt, future::join_all};
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Journal, Runlog, Tls as ClientTls};
-use runlog_projector::{
-    Config, Projector,
-    server::{
-        Options,
-        access::AllowedHosts,
-        auth::{
-            Authentication,
-            token_file::{Entry, Scope, TokenFile},
-        },
-        serve,
-        tls::{Files, Tls},
-    },
-};
+use runlog_projector::{Config, Projector};
 use runlog_schemas::answer::ErrorKind;
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    auth::{
+        Authentication,
+        token_file::{Entry, Scope, TokenFile},
+    },
+    serve,
+    tls::{Files, Tls},
+};
 use runlog_tests::{
     certificates::{Authority, Pair, replace},
     server::{Launch, client},

@@ -6,7 +6,7 @@ use runlog_log::{
     Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader,
     memory::{MemoryLog, MemoryOptions},
 };
-use runlog_projector::{Config, Consistency, Projector, server::append::Appender};
+use runlog_projector::{Config, Consistency, Projector};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     codec,
@@ -14,6 +14,7 @@ use runlog_schemas::{
     id::RunId,
     judge::Reason,
 };
+use runlog_server::append::Appender;
 use serde_json::{Value, json};
 use std::{
     path::Path,

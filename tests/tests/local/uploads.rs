@@ -4,15 +4,13 @@
 
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Journal, Runlog, Token};
-use runlog_projector::{
-    Config, Projector,
-    server::{
-        Options,
-        access::AllowedHosts,
-        auth::{
-            Authentication,
-            token_file::{Entry, Scope, TokenFile},
-        },
+use runlog_projector::{Config, Projector};
+use runlog_server::{
+    Options,
+    access::AllowedHosts,
+    auth::{
+        Authentication,
+        token_file::{Entry, Scope, TokenFile},
     },
 };
 use runlog_tests::{

@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use axum::{Router, body::Body, http::Request};
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_producer::{Answer, Error, HttpSender, Journal, Json, LoopState, NoResponse, Outcome, Run, Runlog};
-use runlog_projector::{Projector, server};
+use runlog_projector::Projector;
 use runlog_schemas::answer;
 use runlog_tests::{programs::here, server::client};
 use serde::de::DeserializeOwned;
@@ -60,7 +60,7 @@ impl Server {
         let ids = || uuid::Uuid::new_v4().to_string();
         let config = runlog_projector::Config::new(dir.path(), || 1_700_000_000_000, ids);
         let projector = Projector::start(config, Arc::new(log.clone())).await?;
-        Ok(Self { _dir: dir, log, router: server::router(Arc::new(projector)) })
+        Ok(Self { _dir: dir, log, router: runlog_server::router(Arc::new(projector)) })
     }
 
     async fn end(&self) -> anyhow::Result<u64> {

@@ -18,12 +18,8 @@ use std::{
 use anyhow::Context;
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content::Store;
-use runlog_projector::{
-    Config,
-    index::failpoint::Failpoints,
-    open,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, index::failpoint::Failpoints, open};
+use runlog_server::{access::AllowedHosts, serve};
 use runlog_tests::kill_fleet::{PARTITIONS, content, process_log};
 use serde_json::json;
 

@@ -2,8 +2,9 @@
 
 use super::{Site, entries, token_of};
 use runlog_log::{Log as _, PartitionId};
-use runlog_projector::{index::entry::entry, server::auth::token_file::TokenFile};
+use runlog_projector::index::entry::entry;
 use runlog_schemas::{codec::NoRegistry, draft::Draft};
+use runlog_server::auth::token_file::TokenFile;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]

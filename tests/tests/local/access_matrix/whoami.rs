@@ -1,7 +1,7 @@
 //! A credential's query about itself.
 
 use super::{ALL, Site, entries, token_of};
-use runlog_projector::server::auth::token_file::{Entry, Scope, TokenFile};
+use runlog_server::auth::token_file::{Entry, Scope, TokenFile};
 use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 

@@ -1,0 +1,206 @@
+//! The state of every handler, with the checks, waits and reads that all of them share.
+
+use super::{
+    append::Appender,
+    audit::{Action, Audit},
+    auth::{Caller, permissions::Scope},
+    expiry::Watched,
+    memory_limits::MemoryLimits,
+    metrics::Metrics,
+    options::Options,
+    parameters::Ask,
+    shutdown::Shutdown,
+};
+use axum::{extract::FromRequestParts, http::request::Parts};
+use futures_util::future::try_join_all;
+use runlog_projector::index::{
+    as_of::RunRows,
+    error::Error,
+    executor::NoResult,
+    principal::Proofs,
+    projector::{Consistency, Projector},
+    query::{TopicPartition, timeline::Show},
+    store::{Store, View},
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{PartitionId, RunId},
+};
+use serde_json::{Value, json};
+use std::{convert::Infallible, sync::Arc};
+
+/// The state of every handler. As an extractor it has the request's caller; the router's own state has the caller
+/// `Nobody`.
+#[derive(Clone, Debug)]
+pub(super) struct App {
+    pub(super) projector: Arc<Projector>,
+    pub(super) appender: Arc<Appender>,
+    pub(super) limits: Arc<MemoryLimits>,
+    pub(super) shutdown: Shutdown,
+    pub(super) metrics: Arc<Metrics>,
+    /// The caller whose request this answers.
+    pub(super) caller: Caller,
+    pub(super) options: Arc<Options>,
+}
+
+impl FromRequestParts<App> for App {
+    type Rejection = Infallible;
+
+    /// Makes the handler state for the request's caller.
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
+        Ok(Self { caller, ..app.clone() })
+    }
+}
+
+impl App {
+    pub(super) fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
+        let refusals = options.authentication.as_ref().map(|authentication| authentication.refusals.clone());
+        Self {
+            limits: Arc::new(MemoryLimits::new(projector.executor())),
+            shutdown,
+            metrics: Arc::new(Metrics::new(refusals.unwrap_or_default())),
+            caller: Caller::Nobody,
+            options: Arc::new(options),
+            appender: Arc::new(Appender::new(projector.clone())),
+            projector,
+        }
+    }
+
+    /// Waits for the consistency of a query about `run_id`. Returns the run's partition.
+    pub(super) async fn wait_for_run(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
+        let partition = self.projector.partition_of(run_id);
+        self.projector.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
+        Ok(partition)
+    }
+
+    /// The credentials and certificates that may expire.
+    pub(super) fn watched(&self) -> Watched {
+        let (authentication, tls) = (self.options.authentication.clone(), self.options.tls.clone());
+        Watched { authentication, tls, clock: self.projector.config().clock }
+    }
+
+    /// Why the server uses older certificates than their files contain.
+    pub(super) fn certificates_failure(&self) -> Option<String> {
+        self.options.tls.as_ref()?.failure()
+    }
+
+    /// Why the server uses older tokens than their file contains.
+    pub(super) fn tokens_failure(&self) -> Option<String> {
+        self.options.authentication.as_ref()?.failure()
+    }
+
+    /// The issuers whose keys are older than their file or URL has, and why.
+    pub(super) fn key_failures(&self) -> Vec<(String, String)> {
+        self.options.authentication.as_ref().map(|authentication| authentication.key_failures()).unwrap_or_default()
+    }
+
+    /// Proves and checks that a server authenticated the principal of a decision. Absent without a shared key.
+    pub(super) fn proofs(&self) -> Option<Proofs> {
+        self.caller.proofs(&self.projector.journal().journal_id)
+    }
+
+    /// Reads a run's current rows. For a caller that may not see the run it has none, as if the run did not exist.
+    pub(super) fn rows<'s>(&self, store: &'s Store, run_id: RunId<&str>) -> RunRows<'s> {
+        self.rows_in(store.view(), run_id)
+    }
+
+    /// Reads as [`Self::rows`] does, in an existing view.
+    pub(super) fn rows_in<'s>(&self, view: View<'s>, run_id: RunId<&str>) -> RunRows<'s> {
+        if self.caller.sees(run_id) { RunRows::Live(view) } else { RunRows::Absent }
+    }
+
+    /// Decides how records are shown, for one run or for all. Showing unmasked content is audited.
+    ///
+    /// Errors: `Forbidden` for content that the caller may not read; errors of the audit log.
+    pub(super) async fn show(&self, raw: bool, whole: bool, run_id: Option<RunId<&str>>) -> Result<Show, Error> {
+        if raw || whole {
+            self.caller.require(Scope::ReadContent)?;
+            self.audit(Action::ReadContent, run_id, json!({ "what": "records" })).await?;
+            return Ok(if whole { Show::Whole } else { Show::Raw });
+        }
+        Ok(if self.caller.has(Scope::ReadContent) { Show::Masked } else { Show::Hidden })
+    }
+
+    /// Waits for the consistency of a list of one run or of all runs. Returns the stopped partitions.
+    pub(super) async fn wait_for_run_or_all(
+        &self,
+        run_id: Option<RunId<&str>>,
+        ask: &Ask,
+    ) -> Result<Vec<PartitionId>, Error> {
+        let Some(run_id) = run_id else { return self.wait_for_all_runs(ask).await };
+        self.wait_for_run(run_id, ask).await?;
+        Ok(Vec::new())
+    }
+
+    /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
+    pub(super) async fn wait_for_all_runs(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
+        let consistency = ask.consistency(Consistency::Eventual)?;
+        let stopped = PartitionId::all(self.projector.journal().partitions).map(async |partition| {
+            match self.projector.wait(partition, consistency, ask.deadline()).await {
+                Ok(()) => Ok(None),
+                Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),
+                Err(error) => Err(error),
+            }
+        });
+        Ok(try_join_all(stopped).await?.into_iter().flatten().collect())
+    }
+
+    pub(super) fn topic_partition(&self, partition: PartitionId) -> TopicPartition<'_> {
+        TopicPartition { topic: self.projector.log().topic(), partition }
+    }
+
+    /// Queues a read of the indices and of content, and runs it off the network threads.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let app = self.clone();
+        self.projector.read(move || read(&app)).await.map_err(no_answer)?
+    }
+
+    /// Runs a read for a stream on one of few threads, since it may take much memory.
+    pub(super) async fn read_ahead<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (app, executor) = (self.clone(), self.projector.executor());
+        self.limits.stream_threads.run(executor, move || read(&app)).await.map_err(no_answer)?
+    }
+
+    /// Runs work off the network threads that may wait long for the log, or must not queue behind reads.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let app = self.clone();
+        self.projector.executor().run(move || read(&app)).await.map_err(no_answer)?
+    }
+
+    /// Records the caller's next action, if there is an audit log.
+    ///
+    /// Errors: `Unavailable` if the line cannot be written; the action must not happen then.
+    pub(super) async fn audit(&self, action: Action, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {
+        let Some(audit) = self.options.audit.clone() else { return Ok(()) };
+        let run_id = run_id.map(|run_id| run_id.to_owned());
+        self.blocking(move |app| audit.record(app.caller.principal(), action, run_id, detail)).await
+    }
+
+    /// Records a read of content, unless the caller may append: agents' reads of their own runs are not audited. One line
+    /// covers the reads of a minute.
+    pub(super) async fn audit_content(&self, run_id: RunId<&str>) -> Result<(), Error> {
+        let has_read = |audit: &Arc<Audit>| audit.has_read(self.caller.principal(), run_id);
+        if self.caller.has(Scope::Append) || self.options.audit.as_ref().is_some_and(has_read) {
+            return Ok(());
+        }
+        self.audit(Action::ReadContent, Some(run_id), json!({ "what": "answers" })).await
+    }
+}
+
+/// Maps a read without a result to an error.
+pub(super) fn no_answer(error: NoResult) -> Error {
+    match error.is_cancelled() {
+        true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
+        false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
+    }
+}

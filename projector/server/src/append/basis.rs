@@ -1,0 +1,289 @@
+//! Checks attempts and decisions that do not name the state of their effect, and decisions about effects whose process
+//! is alive. The check runs when they are numbered, at `latest`, while the run is locked.
+//!
+//! If the server writes schema version 3, it fills in the basis. The judge then refuses the record if another record of
+//! the effect came in between. Before version 3, a record that another server appended in between goes unnoticed.
+//!
+//! The check reads only facts: payloads can be encrypted or stored elsewhere.
+
+use super::{
+    decisions::{is_own_decision, vouches},
+    origin::Origin,
+};
+use crate::auth::permissions::Scope;
+use runlog_projector::index::{
+    error::Error,
+    project::Changes,
+    query,
+    store::{
+        self, Rows,
+        effects::{EffectRow, EvidenceRow, happened},
+        records::RecordRow,
+        runs::RunRow,
+    },
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    draft::Draft,
+    id::{ContentHash, RecordId, RunId},
+    judge::{Class, FirstJudgement, lifecycle::EffectKind},
+    payload::{Payload, PayloadType},
+    record::{Body, Facts, JournalRecord, RecordKind},
+};
+use std::{borrow::Cow, collections::HashMap};
+
+/// Whether a record is checked against the state of its effect before it is appended.
+pub(super) fn is_checked(record: &JournalRecord) -> bool {
+    is_decision(record) || lacks_basis(record)
+}
+
+/// Whether a record is an attempt or a decision without a basis.
+fn lacks_basis(record: &JournalRecord) -> bool {
+    record.body.facts.basis.is_none() && (is_attempt(record) || is_decision(record))
+}
+
+fn is_attempt(record: &JournalRecord) -> bool {
+    record.body.facts.payload_type == PayloadType::ToolCallAttempt
+}
+
+fn is_decision(record: &JournalRecord) -> bool {
+    record.body.record_kind == RecordKind::EffectResolution
+}
+
+/// The bases that were filled into records of a request.
+#[derive(Default)]
+pub(super) struct Bases(HashMap<RecordId, (Option<ContentHash>, Option<u32>)>);
+
+impl Bases {
+    /// Remembers the basis of a record.
+    pub(super) fn note(&mut self, record: &JournalRecord) {
+        let Body { record_id, facts, .. } = &record.body;
+        if facts.basis.is_some() {
+            self.0.insert(record_id.clone(), (facts.basis, facts.attempt));
+        }
+    }
+
+    /// Gives a draft the basis of the first record under its id, so that the draft stays a repeat. The first record is
+    /// in the request or in the log.
+    pub(super) fn as_first<'a, R: Rows>(
+        &self,
+        draft: &'a Draft,
+        run_id: RunId<&str>,
+        first: Option<&FirstJudgement>,
+        log: &R,
+    ) -> Result<Cow<'a, Draft>, Error> {
+        let Some(first) = first.filter(|_| lacks_basis(&draft.record)) else { return Ok(Cow::Borrowed(draft)) };
+        let (basis, attempt) = match self.0.get(&draft.record.body.record_id) {
+            Some(filled) => *filled,
+            None => {
+                let key = match first.refused {
+                    None => store::records::key(run_id, first.offset, first.index),
+                    Some(_) => store::deliveries::key(run_id, first.offset),
+                };
+                let row: Option<RecordRow> = log.get(&key)?;
+                let facts = row.map(|row| query::envelope(&row.framed.0).map(|first| first.facts)).transpose()?;
+                facts.map_or((None, None), |facts| (facts.basis, facts.attempt))
+            }
+        };
+        let mut draft = draft.clone();
+        (draft.record.body.facts.basis, draft.record.body.facts.attempt) = (basis, attempt);
+        Ok(Cow::Owned(draft))
+    }
+}
+
+/// Refuses decisions, and attempts without a basis, in a batch.
+pub(super) fn check_batch(batch: &JournalRecord) -> Result<(), Error> {
+    let Payload::Batch(records) = &batch.payload else { return Ok(()) };
+    let Some(member) = records.records.iter().find(|record| is_checked(record)) else { return Ok(()) };
+    let message =
+        "attempts and decisions are judged by the newest state of their effect: send each alone, not in a batch";
+    Err(Error::new(ErrorKind::Invalid, message).about_record(member.body.record_id.borrow()))
+}
+
+/// The inputs of a check, besides the effect.
+pub(super) struct Check<'a> {
+    /// The caller, and the basis that the author saw.
+    pub(super) origin: &'a Origin,
+    /// Whether the server fills in the basis.
+    pub(super) writes_basis: bool,
+    /// The run's state before the record.
+    pub(super) run: &'a RunRow,
+    /// The log's time, milliseconds since the Unix epoch.
+    pub(super) now: i64,
+}
+
+impl Check<'_> {
+    /// Checks an attempt or a decision, and fills the basis in if it has none.
+    ///
+    /// Errors, after which nothing was appended:
+    /// * `Conflict`: a decision about an effect whose process is alive, or a decision that does not name all evidence of
+    ///   the effect; the latter is `ReconcileRequired` if it is the writer's own.
+    /// * `Forbidden`: a writer's own decision on an effect that the writer cannot vouch for.
+    /// * `Invalid`: an attempt whose number is not the next; a decision at a revision that the effect does not have.
+    /// * `ReconcileRequired`: an attempt on a call that must be decided first.
+    /// * `Stale`: an attempt of an epoch whose claim this server has not read.
+    pub(super) fn check<R: Rows>(
+        &self,
+        record: &mut JournalRecord,
+        run_id: RunId<&str>,
+        changes: &Changes<'_, R>,
+    ) -> Result<(), Error> {
+        let Some(effect) = record.body.facts.answers.clone().filter(|_| is_checked(record)) else { return Ok(()) };
+        if is_decision(record) {
+            self.decision(record, run_id, effect.borrow(), changes)
+        } else {
+            self.attempt(record, run_id, effect.borrow(), changes)
+        }
+    }
+
+    fn attempt<R: Rows>(
+        &self,
+        record: &mut JournalRecord,
+        run_id: RunId<&str>,
+        call: RecordId<&str>,
+        changes: &Changes<'_, R>,
+    ) -> Result<(), Error> {
+        let (place, head) = (&record.place, &self.run.head);
+        if place.writer_epoch > head.epoch {
+            let epoch = place.writer_epoch;
+            // A deposed partition leader may have reported an old end of the log, so the claim can still exist.
+            let message = format!(
+                "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it, or retry; nothing was \
+                 appended"
+            );
+            return Err(Error::new(ErrorKind::Stale, message));
+        }
+        if !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
+            // The judge refuses it as fenced.
+            return Ok(());
+        }
+        let row = store::effects::pending_one(run_id, call, |key| changes.get(key))?;
+        // Only calls have attempts.
+        let Some(row) = row.filter(|row| row.kind == EffectKind::ToolCall) else { return Ok(()) };
+        let given = match &record.payload {
+            Payload::ToolCallAttempt(attempt) => Some(attempt.attempt),
+            _ => record.body.facts.attempt,
+        };
+        let next = check_attempt(&row, run_id, call, given)?;
+        if self.writes_basis {
+            (record.body.facts.attempt, record.body.facts.basis) = (Some(next), Some(row.newest));
+        }
+        Ok(())
+    }
+
+    fn decision<R: Rows>(
+        &self,
+        record: &mut JournalRecord,
+        run_id: RunId<&str>,
+        effect: RecordId<&str>,
+        changes: &Changes<'_, R>,
+    ) -> Result<(), Error> {
+        if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
+            vouches(run_id, &record.body, changes)?;
+        }
+        let row = store::effects::pending_one(run_id, effect, |key| changes.get(key))?;
+        let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
+        if facts.epoch.is_none() {
+            self.check_alive(&row, run_id, effect)?;
+        }
+        check_revision(&row, run_id, effect, facts)?;
+        if facts.basis.is_some() {
+            return Ok(());
+        }
+        self.check_decision(&row, run_id, effect, facts)?;
+        // The judge refuses a smaller revision as stale. With the current basis it would accept the decision.
+        let is_stale = facts.revision.is_some_and(|revision| revision < row.revision);
+        if self.writes_basis && !is_stale {
+            facts.basis = Some(row.newest);
+        }
+        Ok(())
+    }
+
+    /// Refuses a decision while the process that started the effect last may still record the result.
+    fn check_alive(&self, row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>) -> Result<(), Error> {
+        if self.origin.force || !self.run.runs_effects_of(row.last_started_in, self.now) {
+            return Ok(());
+        }
+        let message = format!(
+            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait \
+             until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
+            self.now.saturating_sub(self.run.wrote_at_millis).max(0)
+        );
+        Err(Error::active(message))
+    }
+
+    /// Checks a decision without a basis for changes that the judge cannot see. The judge itself refuses a revision
+    /// that is too small.
+    fn check_decision(
+        &self,
+        row: &EffectRow,
+        run_id: RunId<&str>,
+        effect: RecordId<&str>,
+        facts: &Facts,
+    ) -> Result<(), Error> {
+        let seen = self.origin.basis;
+        if seen.is_some_and(|seen| seen != row.newest) {
+            let message = format!("effect {effect} of run {run_id} has changed; read it again and decide anew");
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        if !row.is_newest_counted && seen.is_none() && facts.revision.is_some() {
+            let message = format!(
+                "effect {effect} of run {run_id} has another result under a known record id, which its revision does not count: \
+                 read it again, and decide with its `basis` (POST /v1/runs/{{run}}/effects/{{id}}/resolution)"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        let other = |evidence: &EvidenceRow, why| {
+            let id = &evidence.record_id;
+            let message = format!(
+                "effect {effect} of run {run_id} has other evidence {id}, and a decision {why}; nothing was appended"
+            );
+            // A decision without a revision is the writer's own. Somebody else must decide.
+            let kind = if facts.revision.is_some() { ErrorKind::Conflict } else { ErrorKind::ReconcileRequired };
+            Err(Error::new(kind, message))
+        };
+        let (all, by_id) = (row.adoptable(false), row.adoptable(true));
+        let is_hidden = |all: &&EvidenceRow| by_id.is_none_or(|by_id| by_id.content_hash != all.content_hash);
+        let Some(hidden) = all.filter(is_hidden).filter(|_| !self.writes_basis) else { return Ok(()) };
+        match facts.status.as_deref() {
+            Some("adopt") => {
+                other(hidden, "would adopt the first result under this id: decide `done` with the result that you saw")
+            }
+            Some("not_done") if happened(&hidden.status) && facts.evidence.as_ref() != Some(&hidden.record_id) => {
+                other(hidden, "must name it, since it says that the effect happened")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_revision(row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>, facts: &Facts) -> Result<(), Error> {
+    let Some(revision) = facts.revision.filter(|revision| *revision > row.revision) else { return Ok(()) };
+    let message = format!(
+        "effect {effect} of run {run_id} has revision {}, not {revision}: read it again and decide anew; nothing was appended",
+        row.revision
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// Returns the number of the next attempt. `given` is absent if the payload hides it.
+fn check_attempt(row: &EffectRow, run_id: RunId<&str>, call: RecordId<&str>, given: Option<u32>) -> Result<u32, Error> {
+    let (class, why) = row.class();
+    if class != Class::RetrySafe {
+        let message = format!(
+            "call {call} of run {run_id} must be decided before it runs again: {why}; nothing was appended (POST \
+             /v1/runs/{{run}}/effects/{{id}}/resolution)"
+        );
+        return Err(Error::new(ErrorKind::ReconcileRequired, message).about_record(call));
+    }
+    let next = row.attempts.checked_add(1);
+    next.filter(|next| given.is_none_or(|given| given == *next)).ok_or_else(|| {
+        let message = format!(
+            "attempt {} of call {call} of run {run_id}: it was started {} times; read its `attempts` and send the next \
+             number; nothing was appended",
+            given.unwrap_or(u32::MAX),
+            row.attempts
+        );
+        Error::new(ErrorKind::Invalid, message)
+    })
+}

@@ -1,0 +1,108 @@
+//! Which decisions a writer may make without the scope `resolve`, and what each must name.
+
+use crate::auth::permissions::Scope;
+use runlog_projector::index::{
+    error::Error,
+    project::Changes,
+    projector::{Consistency, Projector},
+    store::{self, Rows, runs::RunRow},
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{Epoch, OrEmpty, RecordId, RunId},
+    judge::Head,
+    payload::Payload,
+    record::{Body, Facts, JournalRecord, RecordKind},
+};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
+
+/// Refuses writers' own `not_done` on effects that may have happened without the writer's knowledge. The writer knows if its
+/// epoch is the run's, made every start of the effect since the last clearance, and no evidence came. The judge covers the
+/// time between this check and the judgement: a claim fences the decision, and evidence that the effect happened refuses it.
+///
+/// Errors: `Forbidden`, in the same words for every state of the effect: the caller may lack the scopes to read it.
+pub(crate) async fn can_vouch(
+    projector: &Arc<Projector>,
+    run_id: RunId<&str>,
+    decisions: &[&JournalRecord],
+    deadline: Duration,
+) -> Result<(), Error> {
+    if decisions.is_empty() {
+        return Ok(());
+    }
+    let partition = projector.partition_of(run_id);
+    projector.wait(partition, Consistency::Latest, deadline).await?;
+    let store = projector.store(partition);
+    let rows = Changes::new(&*store);
+    decisions.iter().try_for_each(|decision| vouches(run_id, &decision.body, &rows))
+}
+
+/// [`can_vouch`] for one decision, by the index as it is now.
+pub(super) fn vouches<R: Rows>(
+    run_id: RunId<&str>,
+    Body { record_id, facts, .. }: &Body,
+    rows: &Changes<'_, R>,
+) -> Result<(), Error> {
+    let (Some(effect), Some(epoch)) = (facts.answers.as_ref().map(RecordId::borrow), facts.epoch) else {
+        return Ok(());
+    };
+    let first = store::seen(run_id, record_id.borrow(), |key| rows.get(key))?;
+    if first.is_some_and(|first| !first.is_for_numbers()) {
+        // A repeat or a conflict changes nothing.
+        return Ok(());
+    }
+    let RunRow { head: Head { epoch: current, handle_since, .. }, .. } =
+        rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let can = match epoch.cmp(&current) {
+        // The judge refuses the decision as fenced.
+        Ordering::Less => true,
+        // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared. The handle knows the
+        // starts of all its epochs.
+        Ordering::Equal => {
+            let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
+            row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.first_started_in >= handle_since))
+        }
+        // The index does not have the claim yet, so another epoch can still start the effect.
+        Ordering::Greater => false,
+    };
+    if can {
+        return Ok(());
+    }
+    let message = format!(
+        "the decision on effect {effect} needs the scope {}: a writer may decide without it only if its handle made all starts of \
+         the effect and no result has arrived; nothing was appended",
+        Scope::Resolve.as_str()
+    );
+    Err(Error::new(ErrorKind::Forbidden, message))
+}
+
+/// Whether a record is a writer's own `not_done`, valid only in its epoch.
+fn is_own(facts: &Facts) -> bool {
+    facts.epoch.is_some() && facts.status.as_deref() == Some("not_done")
+}
+
+/// Whether a record is a writer's own `not_done`. If it names evidence or its payload is not readable, it needs
+/// `resolve` like any other decision.
+pub(crate) fn is_own_decision(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    let is_claimed = facts.epoch.is_some_and(|epoch| epoch > Epoch::ZERO);
+    is_own(facts) && is_claimed && facts.evidence.is_none() && matches!(record.payload, Payload::EffectResolution(_))
+}
+
+/// Whether a decision names the state that it was made at, so that the journal refuses it after a change. The state is
+/// a revision, a basis, or the epoch of a writer's own `not_done`. Other records need no state.
+pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    record.body.record_kind != RecordKind::EffectResolution
+        || facts.basis.is_some()
+        || facts.revision.is_some()
+        || is_own(facts)
+}
+
+pub(super) fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
+    format!(
+        "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \
+         the `revision` that it has there",
+        OrEmpty::from(effect)
+    )
+}

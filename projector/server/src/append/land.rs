@@ -1,0 +1,88 @@
+//! Appends planned records to the log, and waits for their outcomes.
+
+use super::{
+    origin::Origin,
+    outcomes::{AnswerAt, landed_at},
+    plan::Planned,
+};
+use runlog_log::Entry;
+use runlog_projector::index::{error::Error, projector::Projector};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome},
+    headers,
+    id::{Offset, PartitionId, RunId},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Appends the planned records that the log needs, and waits until `at`. Returns the expected and the actual
+/// outcome of each planned record.
+pub(super) async fn append_planned(
+    projector: &Arc<Projector>,
+    run_id: RunId<&str>,
+    planned: Vec<Planned>,
+    origin: &Origin,
+    at: AnswerAt,
+    deadline: Duration,
+) -> Result<Vec<(Outcome, Outcome)>, Error> {
+    let (started, partition) = (Instant::now(), projector.partition_of(run_id));
+    let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
+    for Planned { mut entry, outcome, wanted, repeats } in planned {
+        if wanted {
+            entry.headers.extend(headers::trace(origin.traceparent.as_deref()));
+            entries.push(entry);
+            ids.push(outcome.record_id.clone());
+        }
+        outcomes.push((outcome, wanted, repeats));
+    }
+    let left = || deadline.saturating_sub(started.elapsed());
+    let landed = if entries.is_empty() {
+        if let AnswerAt::Judged(consistency) = at {
+            projector.wait(partition, consistency, left()).await?;
+        }
+        Vec::new()
+    } else {
+        // The partition may have stopped since the request arrived.
+        projector.running(partition)?;
+        let offsets = append_entries(projector, partition, entries).await?;
+        landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
+    };
+    let mut landed = landed.into_iter();
+    let mut settled: Vec<(Outcome, Outcome)> = Vec::with_capacity(outcomes.len());
+    for (expected, wanted, repeats) in outcomes {
+        let mut outcome = if wanted {
+            landed.next().ok_or_else(|| Error::new(ErrorKind::Internal, "an appended record without an outcome"))?
+        } else {
+            expected.clone()
+        };
+        if let Some((first, index)) = repeats.and_then(|(nth, index)| Some((&settled.get(nth)?.1, index)))
+            && !wanted
+        {
+            // The plan could not know the position of the first record.
+            (outcome.position, outcome.reason) = (first.position.clone(), first.reason.clone());
+            outcome.position.index = index.max(outcome.position.index);
+        }
+        settled.push((expected, outcome));
+    }
+    Ok(settled)
+}
+
+/// Appends to a partition.
+///
+/// Errors: `Unavailable` also if the new offsets are below the applied offset: the end of the partition was
+/// truncated.
+pub(super) async fn append_entries(
+    projector: &Projector,
+    partition: PartitionId,
+    entries: Vec<Entry>,
+) -> Result<Vec<Offset>, Error> {
+    let applied = projector.progress(partition).applied;
+    let offsets = projector.log().append(partition, entries).await.map_err(Error::of_append)?;
+    let Some(first) = offsets.first().filter(|first| **first < applied) else { return Ok(offsets) };
+    let message = format!(
+        "the records were appended at offset {first} of partition {partition}, but the index has already applied all records \
+         below offset {applied}: the end of the partition was truncated, as by an unclean leader election, or the topic was \
+         deleted and created again; restart the server if this error repeats"
+    );
+    Err(Error::new(ErrorKind::Unavailable, message).at(&projector.position(partition, *first, 0)))
+}

@@ -1,0 +1,27 @@
+//! Why the keys of an issuer are not used.
+
+use super::jwks::Malformed;
+use crate::tls;
+use std::{io, path::PathBuf};
+
+/// The longest key set, bytes.
+pub(super) const SET_BYTES_MAX: usize = 1 << 20;
+
+/// Why keys are not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("cannot read {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("other users may change {} (mode {mode:o}); take that away with chmod go-w", path.display())]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("other users may replace {}; take that away with chmod o-w {}", path.display(), folder.display())]
+    Replaceable { path: PathBuf, folder: PathBuf },
+    #[error("cannot fetch {url}: {why}")]
+    Fetch { url: String, why: String },
+    #[error(transparent)]
+    Authorities(tls::Error),
+    #[error("{place} is longer than {SET_BYTES_MAX} bytes")]
+    TooLarge { place: String },
+    #[error("{place} cannot be used")]
+    Malformed { place: String, source: Malformed },
+}

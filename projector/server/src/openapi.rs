@@ -1,0 +1,240 @@
+//! Builds the OpenAPI document: paths from `openapi/`, answers and bodies from their Rust types, payloads from the Avro
+//! schema. Each operation has recorded example requests with their answers.
+
+use super::{
+    append::claims::ClaimBody, auth::Access, copies, extracts::generator, fleet, health, horizons, route::Route, runs,
+    skips,
+};
+use payloads::items;
+use runlog_projector::index::{changes::shown, store::facts::Family};
+use runlog_schemas::answer;
+use schemars::{
+    Schema,
+    generate::SchemaSettings,
+    transform::{RecursiveTransform, Transform},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+mod payloads;
+
+const WRITTEN: &str = concat!(
+    "{\"openapi\": \"3.1.0\",\n\"info\": ",
+    include_str!("openapi/info.json"),
+    ",\n\"paths\": ",
+    include_str!("openapi/paths.json"),
+    ",\n\"security\": [{\"bearer\": []}, {\"certificate\": []}, {}],\n\"components\": {\n\"securitySchemes\": {",
+    "\"bearer\": {\"type\": \"http\", \"scheme\": \"bearer\", \"description\": \"A token or a JWT, where the server was ",
+    "started with `--tokens`.\"}, \"certificate\": {\"type\": \"mutualTLS\", \"description\": \"A certificate that the token ",
+    "file names, where the server was started with `--tls-client-ca`.\"}},\n\"parameters\": ",
+    include_str!("openapi/parameters.json"),
+    ",\n\"responses\": ",
+    include_str!("openapi/responses.json"),
+    ",\n\"schemas\": ",
+    include_str!("openapi/schemas.json"),
+    "}}\n",
+);
+
+/// Requests and their answers, as the test `openapi_describes` recorded them.
+const EXAMPLES: &str = include_str!("openapi/examples.json");
+
+/// An example of [`EXAMPLES`].
+#[derive(Deserialize)]
+struct Example {
+    method: String,
+    /// The path in the document, with parameter names.
+    path: String,
+    /// The requested path and query.
+    url: String,
+    body: Option<Value>,
+    answer: Value,
+}
+
+/// Makes the document of these operations.
+pub(super) fn document(routes: &[Route]) -> Value {
+    let mut document: Value = serde_json::from_str(WRITTEN).expect("the compiled-in document is JSON");
+    let schemas = &mut document["components"]["schemas"];
+    for (name, schema) in answers().into_iter().chain(bodies()) {
+        if schemas.get(&name).is_none() {
+            schemas[name] = schema;
+        }
+    }
+    payloads::describe(schemas);
+    for Route { method, path, access, query, .. } in routes {
+        for name in query() {
+            take(&mut document, method, path, &name);
+        }
+        secure(&mut document["paths"][path][method], *access);
+    }
+    let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
+    for example in examples {
+        show(&mut document, example);
+    }
+    document
+}
+
+/// Describes the access that an operation needs on a server with tokens.
+fn secure(operation: &mut Value, access: Access) {
+    if access == Access::Open {
+        operation["security"] = json!([]);
+        return;
+    }
+    operation["responses"]["401"] = json!({ "$ref": "#/components/responses/Unauthenticated" });
+    let scopes = access.scopes();
+    if !scopes.is_empty() {
+        operation["responses"]["403"] = json!({ "$ref": "#/components/responses/Forbidden" });
+        operation["x-scopes"] = scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().into();
+    }
+}
+
+/// Adds a request and its answer to the operation.
+fn show(document: &mut Value, example: Example) {
+    let Example { method, path, url, body, answer } = example;
+    let operation = &mut document["paths"][path][&method];
+    let request = format!("{} {url}", method.to_uppercase());
+    if let (Some(body), Some(content)) = (body, operation.pointer_mut("/requestBody/content")) {
+        add(content, &request, body);
+    }
+    add(&mut operation["responses"]["200"]["content"], &request, answer);
+}
+
+/// Adds an example to each media type of a content. Its key is its number, from 1.
+fn add(content: &mut Value, request: &str, value: Value) {
+    for media in content.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        let number = 1 + media["examples"].as_object().map_or(0, Map::len);
+        media["examples"][number.to_string()] = json!({ "summary": request, "value": value });
+    }
+}
+
+/// Adds a reference to a shared parameter that an operation takes and does not describe itself. If two shared
+/// parameters have the name, the first is for lists and the second for runs.
+fn take(document: &mut Value, method: &str, path: &str, name: &str) {
+    let shared = document["components"]["parameters"].as_object().into_iter().flatten();
+    let mut shared = shared.filter(|(_, parameter)| parameter["name"] == name).map(|(key, _)| key.clone());
+    let (list, run) = (shared.next(), shared.next());
+    let operation = &mut document["paths"][path][method];
+    let described = |parameter: &Value| parameter["name"] == name;
+    if items(&operation["parameters"]).iter().any(described) {
+        return;
+    }
+    let Some(key) = (if path.contains("{run}") { run.or(list) } else { list }) else { return };
+    let parameter = json!({ "$ref": format!("#/components/parameters/{key}") });
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(parameter),
+        None => operation["parameters"] = json!([parameter]),
+    }
+}
+
+/// The answers' schemas by name.
+fn answers() -> Map<String, Value> {
+    let mut generator = generator(SchemaSettings::draft2020_12().for_serialize());
+    macro_rules! answers {
+        ($($answer:ty),* $(,)?) => {$(
+            generator.subschema_for::<$answer>();
+        )*};
+    }
+    answers![
+        answer::Anomalies,
+        answer::Appended,
+        answer::Change,
+        answer::Checkpoint,
+        answer::Checkpoints,
+        answer::Claim,
+        answer::Copied,
+        answer::DeadLetters,
+        answer::Doctor,
+        answer::Effects,
+        answer::Events,
+        answer::Facts,
+        answer::Horizons,
+        answer::Journal,
+        answer::Lines,
+        answer::Lookup,
+        answer::Outcomes,
+        answer::Overview,
+        answer::Problem,
+        answer::ReadBack,
+        answer::Recovery,
+        answer::RetentionPlan,
+        answer::Runs,
+        answer::SkipPlan,
+        answer::Standings,
+        answer::Uploaded,
+        answer::Verification,
+        answer::WhoAmI,
+        fleet::Shown,
+        health::Readiness,
+    ];
+    let family = <Family as schemars::JsonSchema>::json_schema(&mut generator);
+    let mut schemas = generator.take_definitions(true);
+    each(&mut schemas, answered);
+    schemas.insert("FactFamily".into(), family.into());
+    let indices: Vec<&str> = shown::names().collect();
+    let about = "An index, as `verify` names it; `horizons` has no changes to follow.";
+    schemas.insert("IndexName".into(), json!({ "type": "string", "description": about, "enum": indices }));
+    schemas
+}
+
+/// The schemas of request bodies, by name. Unlike an answer's, an optional member may be null.
+fn bodies() -> Map<String, Value> {
+    let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+    generator.subschema_for::<ClaimBody>();
+    generator.subschema_for::<copies::CopyBody>();
+    generator.subschema_for::<horizons::HorizonBody>();
+    generator.subschema_for::<runs::ResolutionBody>();
+    generator.subschema_for::<skips::SkipBody>();
+    let mut schemas = generator.take_definitions(true);
+    each(&mut schemas, of_json);
+    schemas
+}
+
+/// Changes every schema and its subschemas.
+fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
+    for schema in schemas.values_mut() {
+        if let Ok(schema) = schema.try_into() {
+            RecursiveTransform(change).transform(schema);
+        }
+    }
+}
+
+/// Removes keywords that describe Rust, not JSON, from a derived schema.
+fn of_json(schema: &mut Schema) {
+    schema.remove("default");
+    if schema.get("format").and_then(Value::as_str) != Some("date-time") {
+        schema.remove("format");
+    }
+    if let Some(Value::String(about)) = schema.get_mut("description") {
+        *about = about.replace('\n', " ").replace("[`", "`").replace("`]", "`");
+    }
+}
+
+/// Also makes an answer's members present or absent, never null, and removes defaults: these serve clients that read
+/// older servers' answers.
+fn answered(schema: &mut Schema) {
+    of_json(schema);
+    let required: Vec<String> =
+        schema.get("required").and_then(|names| serde_json::from_value(names.clone()).ok()).unwrap_or_default();
+    for (name, member) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        if !required.contains(name) {
+            never_null(member);
+        }
+    }
+}
+
+/// Removes null from the types that a schema allows.
+fn never_null(schema: &mut Value) {
+    let null = |one: &Value| *one == json!({ "type": "null" });
+    if let Some([name, other]) = schema["type"].as_array().map(Vec::as_slice)
+        && other == "null"
+    {
+        schema["type"] = name.clone();
+    } else if let Some([one, other]) = schema["anyOf"].as_array().map(Vec::as_slice)
+        && null(other)
+    {
+        let mut one = one.clone();
+        if let (Some(one), Some(schema)) = (one.as_object_mut(), schema.as_object()) {
+            one.extend(schema.clone().into_iter().filter(|(name, _)| name != "anyOf"));
+        }
+        *schema = one;
+    }
+}

@@ -1,0 +1,50 @@
+//! Pages of lists across partitions.
+
+use super::{app::App, parameters};
+use runlog_projector::index::{
+    error::Error,
+    query::{self, PartitionCursor, parse_partition_cursor},
+};
+use runlog_schemas::{datum::hex, id::PartitionId};
+
+/// The requested page of a list across partitions.
+pub(super) struct Pages {
+    limit: usize,
+    from: Option<PartitionCursor>,
+}
+
+impl Pages {
+    /// Parses `limit` and a cursor `P:…`.
+    pub(super) fn parse(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
+        Ok(Self { limit: parameters::limit(limit)?, from: parse_partition_cursor(cursor)? })
+    }
+}
+
+type Page<T> = (Vec<T>, Option<Vec<u8>>);
+
+/// Reads a page from partition `only`, or from all partitions in order.
+pub(super) fn across<T>(
+    app: &App,
+    Pages { limit, from }: Pages,
+    only: Option<PartitionId>,
+    mut page: impl FnMut(&App, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
+) -> Result<(Vec<T>, Option<String>), Error> {
+    let all = PartitionId::all(app.projector.journal().partitions);
+    let wanted = all.filter(|partition| only.is_none_or(|only| only == *partition));
+    let (first, mut cursor) = from.or_else(|| Some((wanted.clone().next()?, None))).unwrap_or_default();
+    if !wanted.clone().any(|partition| partition == first) {
+        return Err(query::foreign_cursor());
+    }
+    let mut items = Vec::new();
+    for partition in wanted.filter(|partition| *partition >= first) {
+        if items.len() == limit {
+            return Ok((items, Some(format!("{partition}:"))));
+        }
+        let (page_items, next) = page(app, partition, cursor.take().as_deref(), limit - items.len())?;
+        items.extend(page_items);
+        if let Some(next) = next {
+            return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
+        }
+    }
+    Ok((items, None))
+}

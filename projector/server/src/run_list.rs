@@ -1,0 +1,155 @@
+//! A page of runs, by id or newest first.
+
+use super::{
+    app::App,
+    parameters::{Ask, limit},
+    problem::Refusal,
+};
+use axum::{Json, extract::Query};
+use runlog_projector::index::{
+    error::Error,
+    projector::Consistency,
+    query::{
+        self, parse_cursor, parse_time,
+        runs::{Filter, NewestFirst},
+    },
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Run, RunStatus, Runs},
+    datum::hex,
+    id::{PartitionId, RunId},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::cmp::Reverse;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    status: Option<String>,
+    #[serde(default)]
+    prefix: String,
+    /// Sorts newest first, instead of by id.
+    #[serde(default)]
+    newest: bool,
+    /// RFC 3339, inclusive.
+    since: Option<String>,
+    #[serde(default)]
+    stuck: bool,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// Runs that a newest-first page scans, in all partitions together, since no index orders runs by time.
+const NEWEST_AMONG_MAX: usize = 1_000_000;
+
+/// The start of a page.
+enum After {
+    Id(Option<RunId>),
+    Newest(Option<NewestFirst>),
+}
+
+/// The first byte of a newest-first cursor. No UTF-8 text, such as a run id, contains it.
+const NEWEST: u8 = 0xff;
+
+impl After {
+    fn parse(newest: bool, cursor: Option<&str>) -> Result<Self, Error> {
+        let Some(bytes) = parse_cursor(cursor)? else {
+            return Ok(if newest { Self::Newest(None) } else { Self::Id(None) });
+        };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let after = match bytes.split_first() {
+            Some((&NEWEST, place)) if newest => text(place).and_then(|place| {
+                let (millis, run_id) = place.split_once(':')?;
+                Some(Self::Newest(Some((Reverse(millis.parse().ok()?), RunId::new(run_id.to_owned()).ok()?))))
+            }),
+            _ if newest => None,
+            _ => text(&bytes).and_then(|id| Some(Self::Id(Some(RunId::new(id).ok()?)))),
+        };
+        after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list"))
+    }
+}
+
+fn cursor_of((Reverse(millis), run_id): &NewestFirst) -> String {
+    let mut bytes = vec![NEWEST];
+    bytes.extend(format!("{millis}:{run_id}").into_bytes());
+    hex(&bytes)
+}
+
+pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Refusal> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let limit = limit(query.limit)?;
+    let consistency = ask.consistency(Consistency::Eventual)?;
+    let status = query.status.map(|status| {
+        status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))
+    });
+    let since_millis = query.since.as_deref().map(parse_time).transpose()?;
+    let filter = Filter {
+        prefix: query.prefix,
+        status: status.transpose()?,
+        since_millis,
+        stuck: query.stuck,
+        visible: app.caller.visible(),
+    };
+    let after = After::parse(query.newest, query.cursor.as_deref())?;
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        app.projector.wait(partition, consistency, ask.deadline()).await?;
+    }
+    app.read(move |app| {
+        match after {
+            After::Id(after) => by_id(app, &filter, after.as_ref(), limit),
+            After::Newest(after) => newest(app, &filter, after.as_ref(), limit),
+        }
+        .map(Json)
+    })
+    .await
+    .map_err(Refusal)
+}
+
+/// Reads a page by id. Blocking, as is [`Self::newest`].
+fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
+    let (mut runs, now) = (Vec::new(), app.projector.log_now());
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        // One run more than requested shows whether there is another page.
+        let after = after.map(RunId::borrow);
+        runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
+    }
+    runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next_cursor = runs.last().filter(|_| more).map(|run| hex(run.run_id.as_bytes()));
+    Ok(Runs { runs, next_cursor })
+}
+
+/// Reads a page newest first. A run that gets new records between two pages moves to the first page.
+fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
+    let (mut runs, now, mut steps) = (Vec::new(), app.projector.log_now(), NEWEST_AMONG_MAX);
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
+    }
+    runs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next_cursor = runs.last().filter(|_| more).map(|(at, _)| cursor_of(at));
+    Ok(Runs { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_belongs_to_one_order() {
+        let at = (Reverse(17), RunId::new("a:b".to_owned()).unwrap());
+        let newest = cursor_of(&at);
+        assert!(matches!(After::parse(true, Some(&newest)), Ok(After::Newest(Some(found))) if found == at));
+        assert!(After::parse(false, Some(&newest)).is_err());
+        let by_id = hex(b"17:a");
+        assert!(matches!(After::parse(false, Some(&by_id)), Ok(After::Id(Some(_)))));
+        assert!(After::parse(true, Some(&by_id)).is_err());
+    }
+}

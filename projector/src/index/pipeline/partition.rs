@@ -30,6 +30,47 @@ pub(super) struct Capacity {
     pub(super) bytes: usize,
 }
 
+/// Whether the reader delivers records.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    Live,
+    /// The reader has released the partition until its queue is drained.
+    Paused,
+    /// The reader rereads from `next` at this time. Until then deliveries are dropped.
+    RetryAt(Instant),
+    /// It is not read again before a restart.
+    Closed,
+}
+
+/// What a worker does with the partition.
+#[derive(Clone, Copy, Debug)]
+enum WorkState {
+    Idle,
+    /// It is in the pool's queue.
+    Queued,
+    /// A job has the fold.
+    Working(Working),
+}
+
+/// A job in progress.
+#[derive(Clone, Copy, Debug)]
+struct Working {
+    since: Instant,
+    kind: JobKind,
+    /// The job has exceeded [`STALLED_AFTER`], which is reported.
+    stalled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobKind {
+    /// Writes the index.
+    Writes,
+    /// Builds the index in bulk.
+    Builds,
+    /// Compares the last applied record with the log's.
+    Checks,
+}
+
 /// One partition.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -47,36 +88,23 @@ pub(super) struct Partition {
     /// The reason for a stop. Unless the partition is closed, its jobs search later records for the skip that voids this
     /// record.
     stopped: Option<Stop>,
-    /// The time of the reread from `next`. Until then deliveries are dropped.
-    retry_at: Option<Instant>,
-    /// It is not read again before a restart.
-    closed: bool,
+    reading: Reading,
     /// The reader must release it.
     release: bool,
-    /// The reader has released it until its queue is drained.
-    paused: bool,
     /// The next job compares the last applied record with the log's.
     check: bool,
     /// A job must build its index in bulk up to this offset (exclusive).
     build: Option<Offset>,
-    /// A job builds the index in bulk.
-    building: bool,
     /// A job must check whether a flush is due.
     flush: bool,
-    /// It is in the pool's queue or in a job.
-    scheduled: bool,
-    /// When the current job began.
-    working_since: Option<Instant>,
-    /// The job writes the index.
-    writing: bool,
-    /// The job has exceeded [`STALLED_AFTER`], which is reported.
-    stalled: bool,
+    work: WorkState,
 }
 
 impl Partition {
     /// A partition at its fold's position. With a stop it is not read.
     pub(super) fn new(fold: Fold, stopped: Option<Stop>, build: Option<Offset>, capacity: Capacity) -> Self {
-        let (id, next, closed) = (fold.partition, fold.next, stopped.is_some());
+        let (id, next) = (fold.partition, fold.next);
+        let reading = if stopped.is_some() { Reading::Closed } else { Reading::Live };
         Self {
             id,
             fold: Some(fold),
@@ -86,18 +114,12 @@ impl Partition {
             capacity,
             read: next,
             stopped,
-            retry_at: None,
-            closed,
+            reading,
             release: false,
-            paused: false,
             check: false,
             build,
-            building: false,
             flush: false,
-            scheduled: false,
-            working_since: None,
-            writing: false,
-            stalled: false,
+            work: WorkState::Idle,
         }
     }
 
@@ -112,7 +134,7 @@ impl Partition {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        matches!(self.reading, Reading::Closed)
     }
 
     /// Whether it cannot continue by itself.
@@ -122,27 +144,43 @@ impl Partition {
 
     /// The time of the reread from `next`, if one is planned.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        match self.reading {
+            Reading::RetryAt(at) => Some(at),
+            Reading::Live | Reading::Paused | Reading::Closed => None,
+        }
     }
 
     /// Whether it has work, now or in a queue.
     pub(super) fn is_busy(&self) -> bool {
-        self.scheduled
+        !matches!(self.work, WorkState::Idle)
     }
 
     /// Whether its job has taken longer than `wait`.
     pub(super) fn is_slow(&self, wait: Duration) -> bool {
-        self.working_since.is_some_and(|since| since.elapsed() >= wait)
+        self.working().is_some_and(|job| job.since.elapsed() >= wait)
+    }
+
+    fn working(&self) -> Option<Working> {
+        match self.work {
+            WorkState::Working(job) => Some(job),
+            WorkState::Idle | WorkState::Queued => None,
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        matches!(self.reading, Reading::Paused)
     }
 
     fn waits_to_be_read(&self) -> bool {
-        self.retry_at.is_some() || self.check || self.closed || self.build.is_some() || self.building
+        let is_building = || self.working().is_some_and(|job| job.kind == JobKind::Builds);
+        let is_read = matches!(self.reading, Reading::Live | Reading::Paused);
+        !is_read || self.check || self.build.is_some() || is_building()
     }
 
     /// Queues delivered records and updates the reader's position. Returns whether the caller must queue the partition for a
     /// worker.
     pub(super) fn deliver(&mut self, shared: &Shared, records: Vec<Delivery>, position: Option<Offset>) -> bool {
-        if self.waits_to_be_read() || self.paused {
+        if self.waits_to_be_read() || self.is_paused() {
             return false;
         }
         self.read = self.read.max(position.unwrap_or(self.read));
@@ -157,18 +195,20 @@ impl Partition {
     /// Marks the partition as scheduled if it has work. Returns whether the caller must queue it for a worker: it is queued
     /// once.
     pub(super) fn schedule(&mut self) -> bool {
-        let wanted = !self.scheduled && self.has_work();
-        self.scheduled |= wanted;
+        let wanted = !self.is_busy() && self.has_work();
+        if wanted {
+            self.work = WorkState::Queued;
+        }
         wanted
     }
 
     fn has_work(&self) -> bool {
-        self.check || self.flush || self.build.is_some() || (!self.records.is_empty() && self.retry_at.is_none())
+        self.check || self.flush || self.build.is_some() || (!self.records.is_empty() && self.retry_at().is_none())
     }
 
     /// Whether the queue has reached its capacity.
     pub(super) fn is_full(&self) -> bool {
-        !self.paused && (self.records.len() >= self.capacity.records || self.bytes >= self.capacity.bytes)
+        !self.is_paused() && (self.records.len() >= self.capacity.records || self.bytes >= self.capacity.bytes)
     }
 
     /// Stops delivery. Drops the records above the capacity (it keeps at least one), which the reader delivers again later.
@@ -184,35 +224,39 @@ impl Partition {
         }
         self.records.truncate(count);
         self.bytes = self.records.iter().map(bytes_of).sum();
-        self.paused = true;
+        if matches!(self.reading, Reading::Live) {
+            self.reading = Reading::Paused;
+        }
     }
 
     /// Whether a paused partition may be read again: its queue is at most half full.
     pub(super) fn is_drained(&self) -> bool {
         let Capacity { records, bytes } = self.capacity;
-        self.paused && !self.waits_to_be_read() && self.records.len() <= records / 2 && self.bytes <= bytes / 2
+        self.is_paused() && !self.waits_to_be_read() && self.records.len() <= records / 2 && self.bytes <= bytes / 2
     }
 
     /// Accepts deliveries again, from [`Self::read_position`] on.
     pub(super) fn resume(&mut self) {
-        self.paused = false;
+        if self.is_paused() {
+            self.reading = Reading::Live;
+        }
     }
 
     /// Returns the offset for the reader's seek, `next`, if a retry is due and no job has the fold. Drops the queue.
     pub(super) fn take_reread_offset(&mut self, now: Instant) -> Option<Offset> {
-        let due = self.fold.is_some() && !self.closed && self.retry_at.is_some_and(|at| at <= now);
+        let due = self.fold.is_some() && self.retry_at().is_some_and(|at| at <= now);
         if !due {
             return None;
         }
         self.drop_records();
-        (self.retry_at, self.paused, self.read) = (None, false, self.next);
+        (self.reading, self.read) = (Reading::Live, self.next);
         Some(self.next)
     }
 
     /// Schedules a reread from its committed offset after `pause`.
     pub(super) fn retry_after(&mut self, pause: Duration) {
-        if !self.closed {
-            self.retry_at = Some(Instant::now() + pause);
+        if !self.is_closed() {
+            self.reading = Reading::RetryAt(Instant::now() + pause);
             self.drop_records();
         }
     }
@@ -240,8 +284,8 @@ impl Partition {
         tracing::error!(partition = %self.id, offset = %stop.offset, kind = stop.kind.as_str(), "{}", stop.error);
         shared.report(self.id, self.next, Some(stop.clone()));
         self.drop_records();
-        (self.stopped, self.closed, self.release) = (Some(stop), true, true);
-        (self.retry_at, self.check, self.build) = (None, false, None);
+        (self.stopped, self.reading, self.release) = (Some(stop), Reading::Closed, true);
+        (self.check, self.build) = (false, None);
     }
 
     /// Whether the reader must release it; true once.
@@ -258,23 +302,21 @@ impl Partition {
     pub(super) fn take_job(&mut self) -> Option<Job> {
         let fold = if self.has_work() { self.fold.take() } else { None };
         let Some(fold) = fold else {
-            self.scheduled = false;
+            self.work = WorkState::Idle;
             return None;
         };
-        self.working_since = Some(Instant::now());
-        let work = if std::mem::take(&mut self.check) {
-            Work::Check
+        let (work, kind) = if std::mem::take(&mut self.check) {
+            (Work::Check, JobKind::Checks)
         } else if let Some(to) = self.build.take() {
-            self.building = true;
-            Work::Build(to)
-        } else if self.retry_at.is_none() && !self.records.is_empty() {
-            Work::Records(self.take_records())
+            (Work::Build(to), JobKind::Builds)
+        } else if self.retry_at().is_none() && !self.records.is_empty() {
+            (Work::Records(self.take_records()), JobKind::Writes)
         } else {
-            Work::Flush
+            (Work::Flush, JobKind::Writes)
         };
         // Every job that continues makes the flush check.
         self.flush = false;
-        self.writing = matches!(work, Work::Records(_) | Work::Flush);
+        self.work = WorkState::Working(Working { since: Instant::now(), kind, stalled: false });
         Some(Job { fold, stopped: self.stopped.clone(), work })
     }
 
@@ -296,10 +338,10 @@ impl Partition {
         let JobResult { fold, stopped, next } = result;
         self.next = fold.next;
         self.fold = Some(fold);
-        (self.working_since, self.building) = (None, false);
-        let was_stalled = std::mem::take(&mut self.stalled);
+        let was_stalled = self.working().is_some_and(|job| job.stalled);
+        self.work = WorkState::Idle;
         let mut reported = false;
-        if !self.closed {
+        if !self.is_closed() {
             if was_stalled {
                 tracing::warn!(partition = %self.id, next = %self.next, "the index's write returned, the partition continues");
             }
@@ -322,14 +364,13 @@ impl Partition {
                     reported = true;
                 }
             }
-            if let Some(stop) = self.stopped.as_ref().filter(|_| (reported || was_stalled) && !self.closed) {
+            if let Some(stop) = self.stopped.as_ref().filter(|_| (reported || was_stalled) && !self.is_closed()) {
                 tracing::error!(partition = %self.id, offset = %stop.offset, kind = stop.kind.as_str(), "{}", stop.error);
                 shared.report(self.id, self.next, Some(stop.clone()));
             }
             self.report_progress(shared);
         }
-        self.scheduled = self.has_work();
-        AfterJob { again: self.scheduled, reported }
+        AfterJob { again: self.schedule(), reported }
     }
 
     /// Reports the applied offset, unless the partition is stopped or must be read again.
@@ -346,10 +387,12 @@ impl Partition {
 
     /// Reports a job that has taken [`STALLED_AFTER`], once. The partition stays stalled until the job ends.
     pub(super) fn report_stall(&mut self, shared: &Shared) {
-        if self.stalled || self.closed || !self.writing || !self.is_slow(STALLED_AFTER) {
+        let WorkState::Working(job) = &mut self.work else { return };
+        let is_slow = job.since.elapsed() >= STALLED_AFTER;
+        if job.stalled || job.kind != JobKind::Writes || !is_slow || matches!(self.reading, Reading::Closed) {
             return;
         }
-        self.stalled = true;
+        job.stalled = true;
         let error = format!(
             "applying records of partition {} from offset {} on has taken more than {}: a write of the index in {} does not \
              return",

@@ -64,7 +64,12 @@ pub(super) fn document(routes: &[Route]) -> Value {
         for name in query() {
             take(&mut document, method, path, &name);
         }
-        secure(&mut document["paths"][path][method], *access);
+        let item = &mut document["paths"][path];
+        if path.contains("{run}") && item.get("parameters").is_none() {
+            item["parameters"] = json!([{ "$ref": "#/components/parameters/run" }]);
+        }
+        describe_errors(&mut item[method], path);
+        secure(&mut item[method], *access);
     }
     let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
     for example in examples {
@@ -73,16 +78,42 @@ pub(super) fn document(routes: &[Route]) -> Value {
     document
 }
 
+/// The operations that read no index.
+const WITHOUT_INDEX: [&str; 2] = ["/v1/journal", "/v1/whoami"];
+/// The operations that also answer if the log does not.
+const WITHOUT_LOG: [&str; 2] = ["/v1/overview", "/v1/doctor"];
+
+/// Adds the errors that operations have in common; `paths.json` has the others.
+fn describe_errors(operation: &mut Value, path: &str) {
+    if !path.starts_with("/v1/") {
+        return;
+    }
+    refer(operation, "400", "BadRequest");
+    if WITHOUT_INDEX.contains(&path) {
+        return;
+    }
+    refer(operation, "429", "Overloaded");
+    refer(operation, "500", "Internal");
+    if !WITHOUT_LOG.contains(&path) {
+        refer(operation, "503", "Unavailable");
+    }
+}
+
+/// Adds a shared response to an operation.
+fn refer(operation: &mut Value, status: &str, response: &str) {
+    operation["responses"][status] = json!({ "$ref": format!("#/components/responses/{response}") });
+}
+
 /// Describes the access that an operation needs on a server with tokens.
 fn secure(operation: &mut Value, access: Access) {
     if access == Access::Open {
         operation["security"] = json!([]);
         return;
     }
-    operation["responses"]["401"] = json!({ "$ref": "#/components/responses/Unauthenticated" });
+    refer(operation, "401", "Unauthenticated");
     let scopes = access.scopes();
     if !scopes.is_empty() {
-        operation["responses"]["403"] = json!({ "$ref": "#/components/responses/Forbidden" });
+        refer(operation, "403", "Forbidden");
         operation["x-scopes"] = scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().into();
     }
 }

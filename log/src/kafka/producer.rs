@@ -5,20 +5,15 @@
 //! that lost all brokers (see `contact`) is replaced in the same way, after a purge of its queue.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLock},
     thread,
     time::Duration,
 };
 
 use rdkafka::{
-    ClientContext, Message,
-    config::RDKafkaLogLevel,
     error::{KafkaError, RDKafkaErrorCode},
-    message::{DeliveryResult, Header, OwnedHeaders},
-    producer::{BaseRecord, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
+    message::{Header, OwnedHeaders},
+    producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer},
 };
 use tokio::sync::oneshot;
 
@@ -30,18 +25,13 @@ use super::{
     health::Health,
     identity::Identity,
 };
-use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
+use crate::{Entry, Error, Kind, PartitionId};
+use delivery::{Batch, DeliveryContext, InFlight, Outcome, RecordOpaque};
 
-/// The records and bytes that may be in flight; further appends are refused. librdkafka's own limits are far higher, so that
-/// it never refuses a part of a batch.
-const ENTRIES_MAX: usize = 100_000;
-const BYTES_MAX: usize = 64 << 20;
-const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYTES_MAX);
+mod delivery;
 
 /// Time limit of the flush at the close.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
-
-type Outcome = Result<Vec<Offset>, Error>;
 
 type Client = ThreadedProducer<DeliveryContext>;
 
@@ -171,7 +161,7 @@ impl Producer {
     /// Fails while records of the old client are unanswered: they could land after records of a new client. Purged records
     /// are answered at once. They can no longer land: their connections were closed seconds ago.
     fn check_answered(&self, partition: PartitionId) -> Result<(), Error> {
-        if self.in_flight.entries.load(Ordering::Acquire) == 0 {
+        if self.in_flight.is_empty() {
             return Ok(());
         }
         let what = "the producer failed; its replacement waits until the records in flight are answered";
@@ -243,172 +233,6 @@ fn record<'a>(
     record.headers(headers)
 }
 
-/// The opaque value of a record in librdkafka: the target of its delivery report.
-struct RecordOpaque {
-    batch: Arc<Batch>,
-    partition: PartitionId,
-    index: usize,
-    bytes: usize,
-}
-
-/// The records and bytes in flight.
-#[derive(Default)]
-struct InFlight {
-    entries: AtomicUsize,
-    bytes: AtomicUsize,
-}
-
-impl InFlight {
-    /// Adds a batch unless it would exceed the limits. Returns whether it was added.
-    fn reserve(&self, entries: usize, bytes: usize) -> bool {
-        let fits = self.entries.fetch_add(entries, Ordering::Relaxed) + entries <= ENTRIES_MAX;
-        let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX && fits;
-        if !fits {
-            self.release(entries, bytes);
-        }
-        fits
-    }
-
-    fn release(&self, entries: usize, bytes: usize) {
-        self.entries.fetch_sub(entries, Ordering::Release);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Collects the delivery reports of a batch's records.
-struct Batch(Mutex<DeliveryReports>);
-
-struct DeliveryReports {
-    offsets: Vec<Offset>,
-    pending: usize,
-    landed: bool,
-    failure: Option<Error>,
-    ack: Option<oneshot::Sender<Outcome>>,
-}
-
-impl Batch {
-    fn new(entries: usize) -> (Self, oneshot::Receiver<Outcome>) {
-        let (ack, acked) = oneshot::channel();
-        let reports = DeliveryReports {
-            offsets: vec![Offset::ZERO; entries],
-            pending: entries,
-            landed: false,
-            failure: None,
-            ack: Some(ack),
-        };
-        (Self(Mutex::new(reports)), acked)
-    }
-
-    fn answer(&self, index: usize, answer: Result<Offset, Error>) {
-        let mut reports = self.0.lock().expect("a delivery panicked");
-        match answer {
-            Ok(offset) => {
-                reports.offsets[index] = offset;
-                reports.landed = true;
-            }
-            Err(error) => reports.record_failure(error),
-        }
-        reports.pending -= 1;
-        reports.resolve();
-    }
-
-    /// Records that the last `count` records were not enqueued.
-    fn abandon(&self, count: usize, error: Error) {
-        let mut reports = self.0.lock().expect("a delivery panicked");
-        reports.record_failure(error);
-        reports.pending -= count;
-        reports.resolve();
-    }
-}
-
-impl DeliveryReports {
-    /// Keeps the first failure. A later failure of kind `Unknown` replaces it: then the outcome of the batch is unknown too.
-    fn record_failure(&mut self, error: Error) {
-        let first_is_certain = self.failure.as_ref().is_some_and(|first| !may_have_landed(first));
-        if self.failure.is_none() || (first_is_certain && may_have_landed(&error)) {
-            self.failure = Some(error);
-        }
-    }
-
-    fn resolve(&mut self) {
-        if self.pending > 0 {
-            return;
-        }
-        let Some(ack) = self.ack.take() else { return };
-        let outcome = match self.failure.take() {
-            None => Ok(std::mem::take(&mut self.offsets)),
-            Some(error) if self.landed => Err(error.with_kind(Kind::Unknown)),
-            Some(error) => Err(error),
-        };
-        // The send fails if the caller has dropped the acknowledgement.
-        let _ = ack.send(outcome);
-    }
-}
-
-/// Whether the record may have landed.
-fn may_have_landed(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Unknown)
-}
-
-/// Receives librdkafka's delivery reports, on the producer's own thread.
-struct DeliveryContext {
-    topic: String,
-    identity: Identity,
-    contact: Contact,
-    refusals: Refusals,
-    in_flight: Arc<InFlight>,
-}
-
-impl DeliveryContext {
-    /// Returns the outcome of one record. Every error is of kind `Unknown`: librdkafka reports the error of its last try, and
-    /// an earlier try, whose acknowledgement was lost, may have landed.
-    fn answer(&self, partition: PartitionId, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
-        match result {
-            Ok(message) => Offset::from_signed(message.offset()).map_err(|why| {
-                let what = "the record landed, but its offset is unknown";
-                Error::new(Kind::Unknown, &self.topic, what).in_partition(partition).because(why)
-            }),
-            Err((error, _)) => {
-                let what = match error.rdkafka_error_code() {
-                    Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge) => {
-                        "the brokers refuse a record of this size, and an earlier try may have landed"
-                    }
-                    Some(RDKafkaErrorCode::InvalidRecord) => {
-                        "the brokers refuse the record, and an earlier try may have landed"
-                    }
-                    Some(code) if context::is_forbidden(code) => {
-                        "the brokers do not allow appends, and an earlier try may have landed"
-                    }
-                    Some(RDKafkaErrorCode::MessageTimedOut) => {
-                        "the append was not acknowledged in time and may have landed"
-                    }
-                    _ => "the append failed and may have landed",
-                };
-                Err(Error::new(Kind::Unknown, &self.topic, what).in_partition(partition).because(error.clone()))
-            }
-        }
-    }
-}
-
-impl ClientContext for DeliveryContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        context::log(Some(&self.identity), &self.contact, level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        context::log_error(&self.refusals, &error, reason);
-    }
-}
-
-impl ProducerContext for DeliveryContext {
-    type DeliveryOpaque = Box<RecordOpaque>;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, opaque: Box<RecordOpaque>) {
-        self.in_flight.release(1, opaque.bytes);
-        opaque.batch.answer(opaque.index, self.answer(opaque.partition, result));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,10 +273,6 @@ mod tests {
             let error = append(&log).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Unknown, "{refusal:?}: {error}");
         }
-    }
-
-    fn error(kind: Kind) -> Error {
-        Error::new(kind, "t", "it failed")
     }
 
     #[tokio::test]
@@ -502,33 +322,5 @@ mod tests {
         brokers.broker_up(1).unwrap();
         append(&log).await.expect("a new producer");
         assert_eq!(log.clients().replaced.get(&crate::Client::Producer), Some(&1));
-    }
-
-    #[tokio::test]
-    async fn a_batch_of_which_any_record_may_have_landed_is_unknown() {
-        for first in [Kind::Invalid, Kind::Retry, Kind::Fatal] {
-            let (batch, acked) = Batch::new(2);
-            batch.answer(0, Err(error(first)));
-            batch.answer(1, Err(error(Kind::Unknown)));
-            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?}, then unknown");
-
-            let (batch, acked) = Batch::new(3);
-            batch.abandon(2, error(first));
-            batch.answer(0, Err(error(Kind::Unknown)));
-            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?} of the rest");
-
-            let (batch, acked) = Batch::new(2);
-            batch.answer(0, Err(error(first)));
-            batch.answer(1, Ok(Offset::ZERO));
-            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?}, and one landed");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_batch_of_which_nothing_can_have_landed_says_why() {
-        let (batch, acked) = Batch::new(2);
-        batch.answer(0, Err(error(Kind::Invalid)));
-        batch.answer(1, Err(error(Kind::Retry)));
-        assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Invalid);
     }
 }

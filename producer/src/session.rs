@@ -22,7 +22,7 @@ use read_back::AckedRecord;
 use reopen::Reopened;
 use replay::Replay;
 use runlog_schemas::{
-    answer::{Done, ErrorKind, Position, Recovery},
+    answer::{Done, ErrorKind, Feature, Position, Recovery},
     id::{Epoch, RecordId, RunId},
     judge::RunStatus,
     payload::{CheckpointPrune, Payload},
@@ -121,7 +121,7 @@ impl Session {
         } else {
             (config.failpoints)(failpoint::HEAD_READ);
             let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-            let secret = transport.writes_commitments().then(|| config.secret());
+            let secret = transport.has(Feature::Commitments).then(|| config.secret());
             let claim = Claim::after(epoch, None, secret, &config, run_id)?;
             claim.send(&transport, &config, run_id).await?;
             Some(claim)

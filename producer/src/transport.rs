@@ -125,38 +125,9 @@ impl Transport {
         stowed.map_err(|error| error.about_record(id.borrow()))
     }
 
-    /// Whether records may use schema version 3, in which they name the state of their effect.
-    pub(crate) fn names_basis(&self) -> bool {
-        match &self.backend {
-            Backend::Http(http) => http.has(Feature::Bases),
-            #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => kafka.http.has(Feature::Bases),
-            #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.has(Feature::Bases),
-        }
-    }
-
-    /// Whether claims may have a commitment, by which the journal recognises the handle's next claim.
-    pub(crate) fn writes_commitments(&self) -> bool {
-        match &self.backend {
-            Backend::Http(http) => http.has(Feature::Commitments),
-            #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => kafka.http.has(Feature::Commitments),
-            #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.has(Feature::Commitments),
-        }
-    }
-
-    /// Whether a read-back can request outcomes of earlier records: `also` of [`Transport::append`] and
-    /// [`Transport::read_back`].
-    pub(crate) fn tells_earlier_outcomes(&self) -> bool {
-        match &self.backend {
-            Backend::Http(http) => http.has(Feature::AnswerAtAck),
-            #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => kafka.http.has(Feature::AnswerAtAck),
-            #[cfg(feature = "embedded")]
-            Backend::Local(_) => true,
-        }
+    /// Whether the journal's server had a feature when this connected.
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        query!(self, backend => backend.has(feature))
     }
 
     /// Appends records of one run in order, and waits until all are acknowledged. A server also waits for the event in

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{ErrorKind, OrOther, Outcome, Position, ReadBack, Writer},
+    answer::{ErrorKind, Outcome, Position, ReadBack, Writer},
     id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, Secret, WriterId, WriterSeq},
     judge::Reason,
     payload::{Payload, PayloadType},
@@ -474,11 +474,7 @@ impl RunAppender {
                 outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
             }
         };
-        let reason = outcome.reason.as_ref().map(OrOther::known);
-        let is_kept = |reason: &Reason| {
-            matches!(reason, Reason::Fenced | Reason::Ended | Reason::Transition | Reason::NotStartedHere)
-        };
-        Ok(reason.is_none_or(|reason| reason.is_some_and(is_kept)))
+        Ok(outcome.reason.is_none_or(|reason| reason.known().is_some_and(|reason| reason.settles_result())))
     }
 
     pub(crate) fn stop(&mut self, error: Error) -> Error {

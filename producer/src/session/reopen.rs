@@ -270,10 +270,11 @@ fn landed_intent(replay: &mut Replay, sent: &JournalRecord) -> NeverStarted {
 async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     while let Some(held) = state.next_released() {
         let mut record_id = held.record_id.clone();
+        // An operator decided how the call ended, or must decide: the result is evidence.
+        let is_settled = |reason: Reason| reason.settles_result() && !reason.may_be_resent();
         let send = match landed(state, &record_id, (head, &mut *done)).await? {
             Landed::Applied => false,
-            // An operator decided how the call ended, or must decide: the result is evidence.
-            Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended | Reason::NotStartedHere)) => false,
+            Landed::Refused(OrOther::Known(reason)) if is_settled(reason) => false,
             // The result was refused because of its number, and can be applied as another record.
             Landed::Refused(_) => {
                 let fresh = state.appender.config.record_id()?;

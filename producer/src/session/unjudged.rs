@@ -20,7 +20,7 @@ use crate::{
     transport::{Transport, request::AppendUntil},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, Position},
+    answer::{ErrorKind, Feature, Outcome, Position},
     id::{RecordId, RunId},
     payload::Payload,
 };
@@ -229,7 +229,7 @@ impl RunAppender {
         payload: Payload,
     ) -> Result<AckedRecord, Error> {
         let acked = self.append_until(record_id, payload, AppendUntil::Acknowledged).await?;
-        if !acked.applied && self.transport.tells_earlier_outcomes() {
+        if !acked.applied && self.transport.has(Feature::AnswerAtAck) {
             self.unjudged.add(call.clone(), &acked);
         }
         Ok(acked)

@@ -22,7 +22,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use runlog_schemas::{
-    answer::{ErrorKind, Pending, ReadBack},
+    answer::{ErrorKind, Feature, Pending, ReadBack},
     id::{ContentHash, Epoch, Fingerprint, RecordId},
     payload::{Payload, ToolCallAttempt, ToolCallRequested},
     record::Unresolved,
@@ -85,7 +85,7 @@ impl Tool<'_> {
             }
         }
         let record_id = session.config.record_id()?;
-        let names_basis = session.transport.names_basis();
+        let names_basis = session.transport.has(Feature::Bases);
         let ToIntend { payload, call, attempt, taken, basis } =
             match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
                 Decision::Conflict(id) => return Err(self.conflict(&id)),
@@ -332,7 +332,7 @@ impl Tool<'_> {
             let why = "no new effect runs before it is resolved";
             return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
         }
-        let retry_safe = self.key.is_some() || (self.repeatable && session.transport.names_basis());
+        let retry_safe = self.key.is_some() || (self.repeatable && session.transport.has(Feature::Bases));
         let pending = PendingCall { retry_safe, reason: "running in this process".into(), attempts: 1 };
         let call = RecordedCall { id, fingerprint, pending: Some(pending) };
         Ok(ToIntend { payload: request.into(), call, attempt: 1, taken: None, basis: None })

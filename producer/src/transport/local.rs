@@ -45,7 +45,7 @@ impl Local {
         Self { projector, deadline }
     }
 
-    pub(crate) fn has(&self, feature: Feature) -> bool {
+    pub(super) fn has(&self, feature: Feature) -> bool {
         self.projector.has(feature)
     }
 

@@ -5,7 +5,7 @@ use crate::{
     error::{Error, SideEffect},
     read::{self, Page},
     run::Run,
-    session::OpenOptions,
+    session::open::OpenOptions,
     transport::{
         Transport,
         request::{RecordFilter, RecoveryQuery},

@@ -21,9 +21,11 @@
 //!   connection                      Runlog: opens and reads runs
 //!   run   tool_call   writer  read  what an agent uses: Run, Tool (the gate), Writer (records of another protocol)
 //!   session                         one operation at a time
-//!     reopen  state                   continue after a failed append
-//!     appender  checkpoint  outbox    number and send, build on the last checkpoint, results still to be recorded
-//!     claim  read_back  replay        who writes, what was applied, which recorded call answers a call
+//!     open  reopen  state             claim a run, continue after a failed append, settle what earlier operations left
+//!     appender  intents  checkpoint   number and send, several intents together, build on the last checkpoint
+//!     in_flight  shared  client       calls in flight, the state that they share with operations, outcomes
+//!     claim  numbering  outcome       who writes, the next numbers, what was applied
+//!     outbox  unjudged  replay        results to be recorded or judged, which recorded call answers a call
 //!   transport                       http, kafka, local
 //!   config  redact  metrics  security  client_cert  http_sender  error
 //! ```
@@ -61,7 +63,7 @@ pub use runlog_schemas::{
     subject::Subject,
 };
 pub use security::{Security, Tls, tls_failure};
-pub use session::{OpenOptions, checkpoint::LoopState, reopen::Reopened};
+pub use session::{checkpoint::LoopState, open::OpenOptions, reopen::Reopened};
 pub use token::Token;
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};
 pub use transport::request::RecordFilter;

@@ -4,10 +4,13 @@ use crate::{
     config::Config,
     error::{Action, Error},
     session::{
-        OpenOptions, Session,
+        Session,
         checkpoint::LoopState,
-        read_back::{refused, took_effect},
+        client::RunClient,
+        open::{self, OpenOptions},
+        outcome::{refused, took_effect},
         reopen::Reopened,
+        shared::Busy,
     },
     tool_call::Tool,
     transport::Transport,
@@ -22,10 +25,7 @@ use runlog_schemas::{
     },
     record::{JournalRecord, RecordKind},
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +56,13 @@ impl Run {
         run_id: RunId<&str>,
         options: OpenOptions,
     ) -> Result<Self, Error> {
-        let (session, recovery) = Session::open(transport, config, run_id, options).await?;
+        let (session, recovery) = open::open(RunClient::new(transport, config, run_id), options).await?;
         Ok(Self { session: Arc::new(session), recovery })
     }
 
     /// The run's id.
     pub fn id(&self) -> &RunId {
-        &self.session.run_id
+        &self.session.client.run_id
     }
 
     /// The run's state after the claim: the checkpoint to resume at, completed calls, and calls that may have happened.
@@ -71,7 +71,7 @@ impl Run {
     /// same call. A process that makes calls without reading it starts at the beginning of the run, as with
     /// [`OpenOptions::from_start`](crate::OpenOptions::from_start): the journal answers those calls.
     pub fn recovery(&self) -> &Recovery {
-        self.session.recovery_read.store(true, Ordering::Relaxed);
+        self.session.client.shared.lock().resumes_at_checkpoint = true;
         &self.recovery
     }
 
@@ -85,14 +85,14 @@ impl Run {
     }
 
     /// Records a message of the conversation.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn turn<C: serde::Serialize + ?Sized>(&self, kind: &str, content: &C) -> Result<Position, Error> {
         let content = Json::of(content).map_err(|error| {
             let message = format!("the content of a turn of run {} does not serialise: {error}", self.id());
             self.invalid(message)
         })?;
-        let content = self.session.config.redacted(None, &content);
-        let record_id = self.session.config.record_id()?;
+        let content = self.session.client.config.redacted(None, &content);
+        let record_id = self.session.client.config.record_id()?;
         let turn = ConversationTurn {
             message_id: record_id.as_str().to_owned(),
             parent_id: None,
@@ -125,11 +125,11 @@ impl Run {
     /// [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX) or
     /// [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX). `Conflict`: the run has ended, and its last
     /// checkpoint has other messages or another state. If that checkpoint is equal, its position is returned.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub fn checkpoint<'a>(&'a self, state: &'a LoopState) -> impl Future<Output = Result<Position, Error>> + Send + 'a {
         // Starts when it is called, not when it is polled: calls may be answered in between.
-        let in_flight = self.session.activity.begin();
-        async move { self.session.time_limited(self.session.checkpoint(state, in_flight)).await }
+        let busy = Busy::begin(&self.session.client.shared);
+        async move { self.session.time_limited(self.session.checkpoint(state, busy)).await }
     }
 
     /// Hides the checkpoints of this run that cover less than `covered_before` (exclusive) from answers. With
@@ -137,7 +137,7 @@ impl Run {
     /// refers to stay available.
     ///
     /// The next checkpoint is written with all its messages.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn prune_checkpoints(
         &self,
         covered_before: JournalSeq,
@@ -152,7 +152,7 @@ impl Run {
     ///
     /// If the run has already ended with the same status and without a reason, returns the position of its end. `Conflict` if
     /// the run ended differently.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
         let status = match outcome {
             Outcome::Completed => "completed",
@@ -165,8 +165,8 @@ impl Run {
     /// Builds a record of this run with a new id and Runlog's defaults around `payload`. Its `body` may be changed before it is
     /// appended: subject, correlation, tags, the event index projection.
     pub fn draft(&self, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
-        let config = &self.session.config;
-        Ok(JournalRecord::new(self.session.run_id.borrow(), config.record_id()?, &config.agent_id, payload.into()))
+        let config = &self.session.client.config;
+        Ok(JournalRecord::new(self.session.client.id(), config.record_id()?, &config.agent_id, payload.into()))
     }
 
     /// Appends a record under the handle's next numbers, and waits until it is applied. If any process wrote the same id and
@@ -175,7 +175,7 @@ impl Run {
     /// Errors: `Invalid` for a record of another run, or of a kind that another method writes; `TooLarge`. In these cases no
     /// number was used, and the handle stays ready. `Conflict` or `Fenced` if the record was refused. After any other error, or
     /// a cancellation, [`Run::reopen`] finds the record or sends it again.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn record(&self, record: JournalRecord) -> Result<Position, Error> {
         let record = self.check_record(record)?;
         self.session.time_limited(self.session.append_record(record)).await
@@ -190,7 +190,7 @@ impl Run {
     ///
     /// Errors and cancellation as with [`Run::record`]: after an unknown append [`Run::reopen`] finds all of them, or sends all
     /// of them again.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn batch(&self, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
         if !(1..=BATCH_RECORDS_MAX).contains(&count) {
@@ -222,7 +222,7 @@ impl Run {
         if let Some(how) = written_by_other(&record) {
             return Err(self.invalid_record(id, &format!("is a {}, which is {how}", record.payload.payload_type())));
         }
-        self.session.config.redact_record(&mut record)?;
+        self.session.client.config.redact_record(&mut record)?;
         Ok(record)
     }
 
@@ -237,7 +237,7 @@ impl Run {
     /// `Forbidden`, `Invalid`, `MissingContent`, `TooLarge` or `Usage` for a record that is not in the log and that the server
     /// never accepts: the record is dropped, unless it is a result; call `reopen` again. After `Unavailable`, `Stale`,
     /// `PartitionStopped` or a cancellation call it again: held results are kept, and the run may have been claimed.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {
         self.session.time_limited(self.session.reopen()).await
     }
@@ -250,22 +250,22 @@ impl Run {
     /// Errors: as [`Run::reopen`] if the handle is stopped; `ClaimLost` if another process writes the run; `Conflict` or
     /// `Fenced` if the last record was refused; `Stale` after `Config::read_back`. It may be called again; a cancellation
     /// changes nothing.
-    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn flush(&self) -> Result<(), Error> {
         self.session.time_limited(self.session.flush()).await
     }
 
     /// The number of results that are not recorded yet, and their bytes.
     pub fn held(&self) -> (usize, usize) {
-        self.session.outbox.lock().count_and_bytes()
+        self.session.client.shared.lock().outbox.count_and_bytes()
     }
 
     /// Waits for the outcome of a record, at a position that this handle returned.
     ///
     /// Errors: `Conflict` or `Fenced` if the record was refused.
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
-        let run_id = self.session.run_id.borrow();
-        let outcome = self.session.transport.read_back(run_id, position, None, &[], deadline).await?.outcome;
+        let run_id = self.session.client.id();
+        let outcome = self.session.client.transport.read_back(run_id, position, None, &[], deadline).await?.outcome;
         if took_effect(&outcome) { Ok(()) } else { Err(refused(run_id, None, &outcome)) }
     }
 }

@@ -8,70 +8,52 @@
 //! ```
 
 use crate::{
-    config::{Config, failpoint},
     error::{Action, Error, SideEffect},
-    transport::{Transport, in_flight::SharedPermit, request::RecoveryQuery, run_without_records},
+    read::{self, Read},
+    transport::{in_flight::SharedPermit, request::RecordFilter},
 };
-use activity::{Activity, InFlight};
 use appender::RunAppender;
 use checkpoint::{CheckpointBase, LoopState};
-use claim::{Claim, not_writer};
+use client::RunClient;
 use intents::{Admitted, Intent, Intents, Reply};
-use outbox::SharedOutbox;
-use read_back::AckedRecord;
 use reopen::Reopened;
 use replay::Replay;
 use runlog_schemas::{
-    answer::{Done, ErrorKind, Feature, Position, Recovery},
-    id::{Epoch, RecordId, RunId},
-    judge::RunStatus,
-    payload::{CheckpointPrune, Payload},
+    answer::{Done, ErrorKind, Position, Recovery},
+    id::RecordId,
+    payload::{CheckpointPrune, Payload, RunLifecycle},
     record::JournalRecord,
 };
-use state::{SessionState, ends_run};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use shared::Busy;
+use state::SessionState;
+use std::sync::Arc;
 use tokio::{
     sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore, oneshot::error::TryRecvError},
     time::timeout,
 };
-use unjudged::Unjudged;
 use writer_state::WriterState;
 
-pub(crate) mod activity;
 pub(crate) mod appender;
-pub(crate) mod build;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
-mod end;
+pub(crate) mod client;
+pub(crate) mod in_flight;
 pub(crate) mod intents;
 pub(crate) mod numbering;
-pub(crate) mod outbox;
-pub(crate) mod places;
-pub(crate) mod read_back;
+pub(crate) mod open;
+mod outbox;
+pub(crate) mod outcome;
 pub(crate) mod reopen;
 pub(crate) mod replay;
 pub(crate) mod sent_at;
+pub(crate) mod shared;
 pub(crate) mod state;
-pub(crate) mod unjudged;
+pub(crate) mod taken_call;
+mod unjudged;
 pub(crate) mod writer_state;
 
-/// The options for opening a run.
-#[derive(Clone, Debug, Default)]
-pub struct OpenOptions {
-    /// Resumes at the start instead of at the latest checkpoint: the journal answers every recorded call again.
-    pub from_start: bool,
-    /// Runs new effects even while an older effect is `reconcile_required`.
-    pub allow_unresolved: bool,
-    /// Fails if a record was appended to the run within this time; see
-    /// [`Runlog::open_unless_active`](crate::Runlog::open_unless_active). Default `None`: takes the run over from any writer.
-    pub unless_active: Option<Duration>,
-}
+/// Records that are searched for a run's end. A run has one end, and few records of that kind.
+const ENDS_MAX: usize = 100;
 
 /// Releases a permit when it is dropped.
 struct GiveBack(SharedPermit);
@@ -85,112 +67,44 @@ impl Drop for GiveBack {
 /// A run that this process has claimed.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) transport: Arc<Transport>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) run_id: RunId,
+    pub(crate) client: RunClient,
     pub(crate) allow_unresolved: bool,
     state: Mutex<SessionState>,
-    pub(crate) outbox: SharedOutbox,
-    pub(crate) activity: Activity,
-    /// Whether the process resumes at the checkpoint.
-    pub(crate) recovery_read: AtomicBool,
     /// A permit for each call that may be in flight.
     call_slots: Arc<Semaphore>,
 }
 
 impl Session {
-    /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns the run's recovery after the claim.
-    pub(crate) async fn open(
-        transport: Arc<Transport>,
-        config: Arc<Config>,
-        run_id: RunId<&str>,
-        options: OpenOptions,
-    ) -> Result<(Self, Recovery), Error> {
-        let seen = match options.unless_active {
-            Some(within) => claim::check_inactive(&transport, run_id, within).await?,
-            None => None,
-        };
-        let before = transport.recovery(run_id, RecoveryQuery { from_start: true, content: false }, None).await?;
-        if options.unless_active.is_some() {
-            claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
-        }
-        let whole = RecoveryQuery { from_start: options.from_start, content: true };
-        // A run that has ended is not claimed.
-        let claim = if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
-            None
-        } else {
-            (config.failpoints)(failpoint::HEAD_READ);
-            let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-            let secret = transport.has(Feature::Commitments).then(|| config.secret());
-            let claim = Claim::after(epoch, None, secret, &config, run_id)?;
-            claim.send(&transport, &config, run_id).await?;
-            Some(claim)
-        };
-        let read = async |query| {
-            let now = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
-            match &claim {
-                Some(claim) if !claim.is_held_in(&now) => Err(not_writer(run_id, claim.epoch(), now.epoch)),
-                // Otherwise this handle would act as the run's last writer without a claim.
-                None if now.status == RunStatus::Open => Err(claim::before_its_end(run_id)),
-                _ => Ok(now),
-            }
-        };
-        let recovery = read(whole).await?;
-        // Calls that the checkpoint covers are needed too: a key identifies its call forever, and a process may start
-        // at the run's beginning.
-        let ended = match &recovery.checkpoint {
-            Some(_) => read(RecoveryQuery { from_start: true, content: false }).await?.completed,
-            None => Vec::new(),
-        };
-        let is_new = claim.is_some() && recovery.next_journal_seq == 1.into();
-        // The run may have ended between the read and the claim.
-        let state = match &recovery.status {
-            status if *status == RunStatus::Open => WriterState::Ready,
-            status => WriterState::Ended(claim::ended(run_id, status.as_str())),
-        };
-        let mut appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
-        (appender.has_claimed, appender.secret) = (claim.is_some(), claim.as_ref().and_then(Claim::secret));
-        let session = Self::new(appender, &options, &recovery, &ended);
-        if is_new {
-            session.lifecycle("started").await?;
-        }
-        Ok((session, recovery))
-    }
-
-    fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery, ended: &[Done]) -> Self {
-        let outbox = SharedOutbox::new(appender.config.held_bytes_max);
-        let calls_max = appender.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
+    /// A session of a run that was claimed, or has ended. The checkpoint of `recovery` may cover calls in `ended`.
+    fn new(appender: RunAppender, allow_unresolved: bool, recovery: &Recovery, ended: &[Done]) -> Self {
+        let client = appender.client.clone();
+        let calls_max = client.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
-            transport: appender.transport.clone(),
-            config: appender.config.clone(),
-            run_id: appender.run_id.clone(),
-            allow_unresolved: options.allow_unresolved,
-            outbox: outbox.clone(),
-            activity: Activity::default(),
-            recovery_read: AtomicBool::new(false),
+            client,
+            allow_unresolved,
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
                 replay: Replay::new(recovery, ended),
                 checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
-                outbox,
                 intents: Intents::default(),
             }),
         }
     }
 
-    /// Runs an operation for at most [`Config::operation`], then cancels it.
+    /// Runs an operation for at most [`Config::operation`](crate::Config::operation), then cancels it.
     pub(crate) fn time_limited<'a, T: 'a>(
         &'a self,
         operation: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, operation)
+        self.client.config.time_limited(self.client.id(), SideEffect::Unknown, operation)
     }
 
     /// Waits for earlier operations. Fails after the deadline, without any effect.
     pub(crate) async fn lock(&self) -> Result<MutexGuard<'_, SessionState>, Error> {
-        let mut state = lock(&self.state, &self.config, &self.run_id).await?;
-        if self.recovery_read.load(Ordering::Relaxed) {
+        let mut state = self.client.lock(&self.state).await?;
+        let resumes_at_checkpoint = self.client.shared.lock().resumes_at_checkpoint;
+        if resumes_at_checkpoint {
             state.replay.resume_at_checkpoint();
         }
         Ok(state)
@@ -206,13 +120,13 @@ impl Session {
         let ready = self.make_ready(&mut state).await;
         state.ended_or(ready)?;
         drop(state);
-        let deadline = self.config.deadline;
+        let RunClient { config, run_id, .. } = &self.client;
+        let deadline = config.deadline;
         let full = || {
             let message = format!(
-                "timed out after {} waiting for one of the {} calls in flight on run {} to end",
+                "timed out after {} waiting for one of the {} calls in flight on run {run_id} to end",
                 humantime::format_duration(deadline),
-                self.config.calls_max,
-                self.run_id
+                config.calls_max
             );
             Error::new(ErrorKind::Unavailable, Action::Retry, message)
         };
@@ -245,7 +159,8 @@ impl Session {
     /// first.
     pub(crate) async fn make_ready_for_intent(&self, state: &mut SessionState) -> Result<(), Error> {
         let cancelled = state.intents.forget_cancelled();
-        if cancelled || self.outbox.lock().is_due() || state.appender.check_ready().is_err() {
+        let is_due = cancelled || state.shared().outbox.is_due();
+        if is_due || state.appender.check_ready().is_err() {
             return self.make_ready(state).await;
         }
         state.appender.check_results()?;
@@ -261,7 +176,7 @@ impl Session {
         mut reply: Reply,
     ) -> Result<Admitted, Error> {
         let given_up = || {
-            let message = format!("run {}: an intent was given up without an answer", self.run_id);
+            let message = format!("run {}: an intent was given up without an answer", self.client.run_id);
             Error::new(ErrorKind::Internal, Action::Operator, message).with_side_effect(SideEffect::Unknown)
         };
         // Releases the permit if the call is cancelled.
@@ -295,12 +210,12 @@ impl Session {
     /// Waits for a permit for an intent. First drains the handle's own intents, so that it holds no permits while it
     /// waits for other handles.
     pub(crate) async fn permit(&self, state: &mut SessionState, record: &JournalRecord) -> Result<SharedPermit, Error> {
-        let permit = match self.transport.try_permit(record) {
+        let permit = match self.client.transport.try_permit(record) {
             Some(permit) => permit,
             None => {
                 state.drain_intents().await;
                 state.appender.check_results()?;
-                self.transport.permit(record).await?
+                self.client.transport.permit(record).await?
             }
         };
         Ok(SharedPermit::new(permit))
@@ -317,43 +232,34 @@ impl Session {
     pub(crate) async fn append_record(&self, record: JournalRecord) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let status = ends_run(&record);
-        let acked = state.appender.append_record(record).await?;
-        if let Some(status) = status {
-            state.end(status.as_str());
-        }
-        Ok(acked.position)
+        Ok(state.append_record(record).await?.position)
     }
 
     /// Appends a batch and waits for its outcome. Returns the positions of its records `ids`, in order.
     pub(crate) async fn append_batch(&self, batch: JournalRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let status = ends_run(&batch);
-        let acked = state.appender.append_record(batch).await?;
-        if let Some(status) = status {
-            state.end(status.as_str());
-        }
+        let acked = state.append_record(batch).await?;
         state.appender.positions(&acked, ids).await
     }
 
-    /// Appends a checkpoint of a state that is as old as `in_flight`. A run that has ended accepts only its last one again.
-    pub(crate) async fn checkpoint(&self, loop_state: &LoopState, in_flight: InFlight) -> Result<Position, Error> {
+    /// Appends a checkpoint of a state that is as old as `busy`. A run that has ended accepts only its last one again.
+    pub(crate) async fn checkpoint(&self, loop_state: &LoopState, busy: Busy) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         let ready = self.make_ready(&mut state).await;
         if let Some(ended) = state.ended_or(ready)? {
-            return state.checkpoint_base.position_of(&self.config, loop_state).cloned().ok_or(ended);
+            return state.checkpoint_base.position_of(&self.client.config, loop_state).cloned().ok_or(ended);
         }
         self.confirm_base(&mut state).await?;
         let SessionState { appender, replay, checkpoint_base, .. } = &mut *state;
-        let id = self.config.record_id()?;
-        let numbers = (appender.next_checkpoint_seq, appender.next_journal_seq);
-        let unanswered = replay.unanswered(in_flight.period());
-        let run_id = self.run_id.borrow();
+        let RunClient { config, run_id, .. } = &self.client;
+        let id = config.record_id()?;
+        let numbers = (appender.numbers.checkpoint_seq, appender.numbers.journal_seq);
+        let unanswered = replay.unanswered(busy.period());
         let (checkpoint, mut next) =
-            checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;
+            checkpoint_base.next_checkpoint(config, run_id.borrow(), &id, numbers, unanswered, loop_state)?;
         let acked = appender.append(id, checkpoint.into()).await?;
-        appender.next_checkpoint_seq = appender.next_checkpoint_seq.saturating_add(1);
+        appender.numbers.checkpoint_seq = appender.numbers.checkpoint_seq.saturating_add(1);
         next.position = Some(acked.position.clone());
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;
@@ -366,7 +272,7 @@ impl Session {
     /// checkpoint is written whole.
     async fn confirm_base(&self, state: &mut SessionState) -> Result<(), Error> {
         let Some(acked) = state.checkpoint_base.unconfirmed.clone() else { return Ok(()) };
-        let Err(error) = self.read_back(&acked, &state.appender.unjudged).await else {
+        let Err(error) = self.client.read_back(&acked).await else {
             state.checkpoint_base.unconfirmed = None;
             return Ok(());
         };
@@ -375,7 +281,7 @@ impl Session {
             ErrorKind::Fenced => Err(state.appender.lose(error)),
             ErrorKind::Conflict => {
                 // If its numbers are wrong, the next record's numbers are wrong, too.
-                tracing::warn!(run = self.run_id.as_str(), %error, "the last checkpoint was refused; the next one is whole");
+                tracing::warn!(run = self.client.run_id.as_str(), %error, "the last checkpoint was refused; the next one is whole");
                 state.appender.stop_for_checkpoint(error);
                 self.make_ready(state).await
             }
@@ -383,15 +289,10 @@ impl Session {
         }
     }
 
-    async fn read_back(&self, acked: &AckedRecord, unjudged: &Unjudged) -> Result<(), Error> {
-        let answer = read_back::read_back(&self.transport, &self.config, self.run_id.borrow(), acked, unjudged);
-        answer.await.map(drop)
-    }
-
     pub(crate) async fn prune_checkpoints(&self, prune: CheckpointPrune) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let acked = state.appender.append(self.config.record_id()?, prune.into()).await?;
+        let acked = state.appender.append(self.client.config.record_id()?, prune.into()).await?;
         state.checkpoint_base = CheckpointBase::default();
         Ok(acked.position)
     }
@@ -409,14 +310,15 @@ impl Session {
                 }
                 settled => settled?,
             }
-            state.appender.ask_for_results().await?;
+            self.client.ask_for_results().await?;
         }
         // Last: a refusal is reported once, so nothing may fail or be cancelled between taking it and returning it.
-        while let Some(refused) = state.appender.unjudged.take_refused() {
+        loop {
+            let refused = self.client.shared.lock().results.take_refused();
+            let Some(refused) = refused else { return Ok(done) };
             state.appender.mark_reported(&refused.record_id);
             done.refused_results.push((refused.call, refused.outcome.and_then(|outcome| outcome.reason)));
         }
-        Ok(done)
     }
 
     pub(crate) async fn flush(&self) -> Result<(), Error> {
@@ -426,27 +328,59 @@ impl Session {
         let Some(last) = appender.last_acked.clone() else { return appender.check_writer().await };
         let answer = appender.read_back(&last).await?;
         appender.confirm_results().await?;
-        if !appender.is_writer_since(appender.epoch, &answer) {
+        if !appender.is_writer_since(appender.numbers.epoch, &answer) {
             return Err(appender.not_writer_in(answer.epoch));
         }
         let base = &mut state.checkpoint_base;
         base.unconfirmed = base.unconfirmed.take().filter(|acked| acked.record_id != last.record_id);
         Ok(())
     }
-}
 
-/// Locks the state of a handle, after its earlier operations.
-///
-/// Errors: `Unavailable` after [`Config::deadline`].
-pub(crate) async fn lock<'a, T>(
-    state: &'a Mutex<T>,
-    config: &Config,
-    run_id: &RunId,
-) -> Result<MutexGuard<'a, T>, Error> {
-    let deadline = config.deadline;
-    timeout(deadline, state.lock()).await.map_err(|_| {
-        let waited = humantime::format_duration(deadline);
-        let message = format!("timed out after {waited} waiting for an earlier operation on run {run_id}");
-        Error::new(ErrorKind::Unavailable, Action::Retry, message)
-    })
+    /// Appends a `run_lifecycle` record and waits until it is applied. Any status but `started` ends the run.
+    pub(crate) async fn lifecycle(&self, status: &str) -> Result<Position, Error> {
+        let lifecycle = RunLifecycle { status: status.to_owned(), reason: String::new() };
+        let mut state = self.lock().await?;
+        let ready = self.make_ready(&mut state).await;
+        if let Some(ended) = state.ended_or(ready)? {
+            return self.same_end(&lifecycle, ended).await;
+        }
+        let record = self.client.build_record(self.client.config.record_id()?, lifecycle.into(), None).await?;
+        let acked = state.appender.send(record.clone()).await?;
+        // Stays set until the run's end is known to be applied or not. If this is cancelled, the handle is stopped.
+        state.appender.unacknowledged = Some(record);
+        let applied = state.appender.read_back(&acked).await;
+        if applied.is_ok()
+            && let Err(error) = self.client.ask_for_results().await
+        {
+            // Stops the handle until the outcome is known, as after a cancellation.
+            return Err(state.appender.stop(error).with_side_effect(SideEffect::Unknown));
+        }
+        if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
+            state.appender.unacknowledged = None;
+        }
+        applied?;
+        state.appender.check_results().map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
+        if status != "started" {
+            state.end(status);
+        }
+        Ok(acked.position)
+    }
+
+    /// Returns the position of the record that ended the run in the same way. Otherwise returns an error that begins
+    /// with `ended`.
+    async fn same_end(&self, wanted: &RunLifecycle, ended: Error) -> Result<Position, Error> {
+        let (family, kind) = (Some("run".to_owned()), Some(wanted.status.clone()));
+        let filter = RecordFilter { family, kind, ..RecordFilter::default() };
+        let ends = self.client.transport.records(self.client.id(), &filter, None, ENDS_MAX).await?;
+        let same = |read: &Read| match &read.record {
+            Ok(record) => matches!(&record.payload, Payload::RunLifecycle(found) if found == wanted),
+            // Retention removed the reason.
+            Err(removed) => removed.kind() == ErrorKind::NotFound,
+        };
+        let position =
+            ends.map(read::page).unwrap_or_default().records.into_iter().find(same).map(|read| read.position);
+        position.ok_or_else(|| {
+            ended.map_message(|ended| format!("{ended}; it did not end as {} without a reason", wanted.status))
+        })
+    }
 }

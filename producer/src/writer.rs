@@ -13,11 +13,12 @@ use crate::{
     config::Config,
     error::{Action, Error, SideEffect},
     session::{
-        self,
         appender::RunAppender,
         checkpoint::{CheckpointBase, LoopState},
-        numbering,
-        read_back::AckedRecord,
+        claim::Claims,
+        client::RunClient,
+        numbering::members,
+        outcome::AckedRecord,
         writer_state::WriterState,
     },
     transport::Transport,
@@ -40,9 +41,7 @@ use tokio::sync::{Mutex, MutexGuard};
 /// The methods take `&self` and may be called concurrently; records are in the log in the order of the calls.
 #[derive(Debug)]
 pub struct Writer {
-    transport: Arc<Transport>,
-    config: Arc<Config>,
-    run_id: RunId,
+    client: RunClient,
     inner: Mutex<WriterInner>,
     /// The epoch of the last applied claim; readable while `inner` is locked.
     epoch: std::sync::Mutex<Epoch>,
@@ -51,7 +50,6 @@ pub struct Writer {
 #[derive(Debug)]
 struct WriterInner {
     appender: RunAppender,
-    next_checkpoint_seq: u64,
     /// The base of the next checkpoint. `None` until it is read from the journal.
     checkpoint_base: Option<CheckpointBase>,
 }
@@ -71,12 +69,13 @@ pub struct RecordMetadata {
 impl Writer {
     /// Opens a writer; see [`Runlog::writer`](crate::Runlog::writer).
     pub(crate) async fn open(transport: Arc<Transport>, config: Arc<Config>, run_id: RunId) -> Result<Self, Error> {
-        let head = transport.run(run_id.borrow()).await?;
+        let client = RunClient::new(transport, config, run_id.borrow());
+        let head = client.transport.run(client.id()).await?;
         let start = Error::new(ErrorKind::Unavailable, Action::Reopen, format!("run {run_id} is not claimed yet"));
         let start = WriterState::Stopped { error: start, checkpoint: false };
-        let appender = RunAppender::new(transport.clone(), config.clone(), run_id.borrow(), head.as_ref(), start);
-        let inner = WriterInner { appender, next_checkpoint_seq: 1, checkpoint_base: None };
-        let writer = Self { transport, config, run_id, inner: Mutex::new(inner), epoch: std::sync::Mutex::default() };
+        let appender = RunAppender::new(client.clone(), head.as_ref(), Claims::default(), start);
+        let inner = WriterInner { appender, checkpoint_base: None };
+        let writer = Self { client, inner: Mutex::new(inner), epoch: std::sync::Mutex::default() };
         let mut inner = writer.lock().await?;
         writer.take_over(&mut inner).await?;
         drop(inner);
@@ -85,7 +84,7 @@ impl Writer {
 
     /// The run's id.
     pub fn id(&self) -> &RunId {
-        &self.run_id
+        &self.client.run_id
     }
 
     /// The current epoch. It increases when a write claims the run again after a failed one; earlier records keep their epoch.
@@ -97,8 +96,8 @@ impl Writer {
     /// Builds a record of this run with Runlog's defaults around `payload`, to be changed and written. Without a `record_id` it
     /// has a new one.
     pub fn draft(&self, record_id: Option<RecordId>, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
-        let record_id = record_id.map_or_else(|| self.config.record_id(), Ok)?;
-        Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
+        let record_id = record_id.map_or_else(|| self.client.config.record_id(), Ok)?;
+        Ok(JournalRecord::new(self.client.id(), record_id, &self.client.config.agent_id, payload.into()))
     }
 
     /// The `journal_seq` of the next numbered record, and the `checkpoint_seq` of the next loop checkpoint. A concurrent write of
@@ -109,9 +108,9 @@ impl Writer {
         let ask = async {
             let mut inner = self.lock().await?;
             self.settle(&mut inner).await?;
-            Ok((inner.appender.next_journal_seq, inner.next_checkpoint_seq))
+            Ok((inner.appender.numbers.journal_seq, inner.appender.numbers.checkpoint_seq))
         };
-        self.config.time_limited(self.run_id.borrow(), SideEffect::None, ask).await
+        self.client.config.time_limited(self.client.id(), SideEffect::None, ask).await
     }
 
     /// Numbers and writes a record, and waits until it is applied. A `journal_seq` that the record already has must be the next
@@ -126,22 +125,23 @@ impl Writer {
     ///
     /// A later claim does not fence records that need no claim (resolutions, retractions). If the answer to such an append was
     /// lost, the record may arrive at any time until it is written again.
-    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.client.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let record = self.writable(record)?;
         let written = async { Ok(metadata(self.put(&mut *self.lock().await?, record).await?)) };
-        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
+        self.client.config.time_limited(self.client.id(), SideEffect::Unknown, written).await
     }
 
     /// Writes 1 to [`BATCH_RECORDS_MAX`] records as one record of the log with the id `record_id`, which is applied completely
     /// or not at all. Returns their positions, in order; repeated records are treated as by [`Run::batch`](crate::Run::batch).
     ///
     /// Errors and cancellation as with [`Writer::write`]; a `journal_seq` of the records is ignored.
-    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.client.run_id.as_str()))]
     pub async fn batch(&self, record_id: RecordId, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
         if !(1..=BATCH_RECORDS_MAX).contains(&count) {
-            let message = format!("a batch of run {} has {count} records, not 1 to {BATCH_RECORDS_MAX}", self.run_id);
+            let message =
+                format!("a batch of run {} has {count} records, not 1 to {BATCH_RECORDS_MAX}", self.client.run_id);
             return Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message));
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.writable(record)).collect();
@@ -153,7 +153,7 @@ impl Writer {
             let acked = self.put(&mut inner, batch).await?;
             inner.appender.positions(&acked, &ids).await
         };
-        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
+        self.client.config.time_limited(self.client.id(), SideEffect::Unknown, written).await
     }
 
     /// Records the state of a loop, covering all earlier numbered records, and waits until the checkpoint is applied. Pass the
@@ -162,9 +162,9 @@ impl Writer {
     ///
     /// Errors and cancellation as with [`Writer::write`], but a failed checkpoint need not be written again: the next one
     /// contains everything. `TooLarge` also for a message list that exceeds the readers' limits.
-    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    #[tracing::instrument(skip_all, fields(run = self.client.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
-        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.save(state)).await
+        self.client.config.time_limited(self.client.id(), SideEffect::Unknown, self.save(state)).await
     }
 
     async fn save(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
@@ -173,15 +173,15 @@ impl Writer {
         if inner.checkpoint_base.is_none() {
             inner.checkpoint_base = self.base().await;
         }
-        let id = self.config.record_id()?;
-        let numbers = (inner.next_checkpoint_seq, inner.appender.next_journal_seq);
+        let id = self.client.config.record_id()?;
+        let numbers = (inner.appender.numbers.checkpoint_seq, inner.appender.numbers.journal_seq);
         let whole = CheckpointBase::default();
         let base = inner.checkpoint_base.as_ref().unwrap_or(&whole);
         let (checkpoint, next) =
-            base.next_checkpoint(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
+            base.next_checkpoint(&self.client.config, self.client.id(), &id, numbers, Vec::new(), state)?;
         // The content is already redacted, and the hash covers the redacted content.
         let mut record = self.draft(Some(id), checkpoint)?;
-        self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
+        self.client.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // The next checkpoint builds on the old base until this one is known to be applied.
         match self.put_settled(&mut inner, record).await {
             Ok(acked) => {
@@ -200,17 +200,17 @@ impl Writer {
 
     /// Reads the run's last checkpoint. If it is unreadable, the next checkpoint is written with all messages.
     async fn base(&self) -> Option<CheckpointBase> {
-        match self.transport.checkpoint(self.run_id.borrow(), None).await {
+        match self.client.transport.checkpoint(self.client.id(), None).await {
             Ok(checkpoint) => Some(CheckpointBase::from_recovered(checkpoint.as_ref())),
             Err(error) => {
-                tracing::debug!(run = self.run_id.as_str(), %error, "the last checkpoint cannot be read; the next one is written whole");
+                tracing::debug!(run = self.client.run_id.as_str(), %error, "the last checkpoint cannot be read; the next one is written whole");
                 None
             }
         }
     }
 
     async fn lock(&self) -> Result<MutexGuard<'_, WriterInner>, Error> {
-        session::lock(&self.inner, &self.config, &self.run_id).await
+        self.client.lock(&self.inner).await
     }
 
     async fn put(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<AckedRecord, Error> {
@@ -226,33 +226,35 @@ impl Writer {
     /// Writes a record after earlier writes are settled.
     async fn put_settled(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_journal_seq(inner, &record).await?;
-        if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
+        if members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // The prune may hide the base of the next checkpoint.
             inner.checkpoint_base = None;
         }
         let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
         let checkpoint_seqs =
-            numbering::members(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
+            members(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
         let checkpoint_seq = checkpoint_seqs.max();
         // After a cancellation or a lost answer, the next write settles this record.
         let acked = inner.appender.append_record(record).await?;
         if let Some(seq) = checkpoint_seq {
-            inner.next_checkpoint_seq = inner.next_checkpoint_seq.max(seq.saturating_add(1));
+            let next = &mut inner.appender.numbers.checkpoint_seq;
+            *next = seq.saturating_add(1).max(*next);
         }
         Ok(acked)
     }
 
     /// Checks a `journal_seq` that the record already has. The journal decides about a record that was written before.
     async fn check_journal_seq(&self, inner: &WriterInner, record: &JournalRecord) -> Result<(), Error> {
-        let (wanted, next) = (record.place.journal_seq, inner.appender.next_journal_seq);
+        let (wanted, next) = (record.place.journal_seq, inner.appender.numbers.journal_seq);
         if wanted == JournalSeq::ZERO || wanted == next || !record.body.record_kind.numbered() {
             return Ok(());
         }
         let id = record.body.record_id.borrow();
-        if wanted < next && self.transport.landed(self.run_id.borrow(), id, None).await?.is_some() {
+        if wanted < next && self.client.transport.landed(self.client.id(), id, None).await?.is_some() {
             return Ok(());
         }
-        let message = format!("record {id} of run {} has journal_seq {wanted}; the next one is {next}", self.run_id);
+        let message =
+            format!("record {id} of run {} has journal_seq {wanted}; the next one is {next}", self.client.run_id);
         Err(Error::new(ErrorKind::Conflict, Action::FixTheInput, message).about_record(id))
     }
 
@@ -275,17 +277,17 @@ impl Writer {
     /// Claims the epoch after this handle's own and continues from the run's head. After the claim, a record with an unknown
     /// append cannot arrive any more; writing it again shows whether it is in the log.
     async fn take_over(&self, inner: &mut WriterInner) -> Result<(), Error> {
-        let head = self.transport.run(self.run_id.borrow()).await?;
-        let head_after_claim = self.transport.run(self.run_id.borrow());
-        inner.next_checkpoint_seq = inner.appender.take_over(head, head_after_claim).await?.next_checkpoint_seq;
+        let head = self.client.transport.run(self.client.id()).await?;
+        let head_after_claim = self.client.transport.run(self.client.id());
+        inner.appender.take_over(head, head_after_claim).await?;
         (inner.appender.unacknowledged, inner.appender.state) = (None, WriterState::Ready);
-        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = inner.appender.epoch;
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = inner.appender.numbers.epoch;
         Ok(())
     }
 
     /// Checks and redacts a record before it is written.
     fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
-        let (run_id, id, kind) = (&self.run_id, &record.body.record_id, record.body.record_kind);
+        let (run_id, id, kind) = (&self.client.run_id, &record.body.record_id, record.body.record_kind);
         let invalid = |what: String| {
             let message = format!("record {id} cannot be written to run {run_id}: it {what}");
             let error = Error::new(ErrorKind::Invalid, Action::FixTheInput, message);
@@ -300,7 +302,7 @@ impl Writer {
         if matches!(record.payload, Payload::StoredPayload(_)) {
             return invalid("is a stored_payload, which Runlog makes from a payload that is too large".into());
         }
-        self.config.redact_record(&mut record)?;
+        self.client.config.redact_record(&mut record)?;
         Ok(record)
     }
 }

@@ -2,126 +2,62 @@
 //! in order, and no record follows a failed append. [`WriterState`] has the states.
 
 use super::{
-    build::{build_record, offload_payload},
-    claim::{Claim, Head, PreviousClaim, epoch_of, not_writer},
-    numbering,
-    read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, repeats_earlier, took_effect},
+    claim::{Claims, Head, epoch_of, not_writer},
+    client::RunClient,
+    numbering::Numbers,
+    outcome::{AckedRecord, refused, repeat_of, repeats_earlier, took_effect},
     sent_at::SentAt,
-    unjudged::Unjudged,
     writer_state::WriterState,
 };
 use crate::{
-    config::{Config, failpoint},
+    config::failpoint,
     error::{Action, Error, SideEffect},
     metrics::metric,
-    transport::{
-        Transport, old_answer,
-        request::{AppendAsk, AppendUntil, Appended, ToAppend},
-    },
+    transport::request::{AppendAsk, AppendUntil, Appended, ToAppend},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, Position, ReadBack, Writer},
-    id::{Epoch, JournalSeq, Offset, OrEmpty, PrevHash, RecordId, RunId, Secret, WriterId, WriterSeq},
+    answer::{ErrorKind, Feature, Outcome, Position, ReadBack, Writer},
+    id::{Epoch, Offset, RecordId},
     judge::Reason,
     payload::{Payload, PayloadType},
     record::{JournalRecord, RecordKind},
 };
-use std::sync::Arc;
 
 /// Appends records to one run as its writer.
 #[derive(Debug)]
 pub(crate) struct RunAppender {
-    pub(crate) transport: Arc<Transport>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) run_id: RunId,
-    pub(crate) writer_id: OrEmpty<WriterId>,
-    /// Whether `writer_id` is this handle's, and not the previous writer's.
-    pub(crate) has_claimed: bool,
-    /// The secret of this handle's last claim. `None` if its claims have no commitment.
-    pub(crate) secret: Option<Secret>,
-    pub(crate) epoch: Epoch,
-    pub(crate) next_writer_seq: WriterSeq,
-    pub(crate) next_journal_seq: JournalSeq,
-    pub(crate) prev_hash: Option<PrevHash>,
-    pub(crate) next_checkpoint_seq: u64,
-    /// The claim that makes a stopped handle ready again, until its outcome is known.
-    pub(crate) claiming: Option<Claim>,
+    pub(crate) client: RunClient,
+    pub(crate) numbers: Numbers,
+    pub(super) claims: Claims,
     pub(crate) state: WriterState,
     /// The last sent record that is not an intent, until it is acknowledged; at most one. If one is left when the next
     /// record comes, its append failed or was cancelled, and it may be in the log.
     pub(crate) unacknowledged: Option<JournalRecord>,
     /// The last acknowledged record.
     pub(crate) last_acked: Option<AckedRecord>,
-    /// The offset of the run's last known record.
-    pub(super) seen: Offset,
-    /// Results whose outcomes the next read-back requests.
-    pub(crate) unjudged: Unjudged,
 }
 
 impl RunAppender {
     /// Continues as the run's current writer. `head` is `None` for a run without records.
-    pub(crate) fn new(
-        transport: Arc<Transport>,
-        config: Arc<Config>,
-        run_id: RunId<&str>,
-        head: Option<&impl Head>,
-        state: WriterState,
-    ) -> Self {
-        let mut appender = Self {
-            transport,
-            config,
-            run_id: run_id.to_owned(),
-            writer_id: OrEmpty::NONE,
-            has_claimed: false,
-            secret: None,
-            epoch: Epoch::ZERO,
-            next_writer_seq: WriterSeq::from(1),
-            next_journal_seq: JournalSeq::from(1),
-            prev_hash: None,
-            next_checkpoint_seq: 1,
-            claiming: None,
-            state,
-            unacknowledged: None,
-            last_acked: None,
-            seen: Offset::ZERO,
-            unjudged: Unjudged::default(),
-        };
+    pub(crate) fn new(client: RunClient, head: Option<&impl Head>, claims: Claims, state: WriterState) -> Self {
+        let mut numbers = Numbers::first();
         if let Some(head) = head {
-            appender.sync_to_head(head);
+            numbers.sync_to_head(head);
         }
-        appender
+        Self { client, numbers, claims, state, unacknowledged: None, last_acked: None }
     }
 
-    /// Takes writer, epoch, sequence numbers and hash from the run's head.
-    fn sync_to_head(&mut self, head: &impl Head) {
-        let (writer_id, epoch) = head.writer();
-        (self.writer_id, self.epoch) = (writer_id.into(), epoch);
-        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq) = head.next();
-        self.prev_hash = Some(head.hash().into());
-        self.seen = self.seen.max(head.position().offset);
-    }
-
-    /// Whether this handle is still the run's writer. `None` is a run without records.
-    pub(crate) fn is_writer_in(&self, head: Option<&impl Head>) -> bool {
-        head.map_or((None, Epoch::ZERO), Head::writer) == (self.writer_id.borrow(), self.epoch)
-    }
-
-    /// Checks that an answer is not older than this handle's claim and its acknowledged records. A server that reads
-    /// from a deposed leader gives such an answer: it may lack pending effects.
+    /// Checks that an answer is not older than this handle's claim and its acknowledged records.
     pub(crate) fn check_current(&self, head: &impl Head) -> Result<(), Error> {
-        let ((_, epoch), (_, next, _)) = (head.writer(), head.next());
-        if (epoch, next) >= (self.epoch, self.next_journal_seq) {
-            return Ok(());
-        }
-        Err(old_answer(self.run_id.borrow(), (self.epoch, self.next_journal_seq), (epoch, next)))
+        self.numbers.check_current(head, self.client.id())
     }
 
     /// Whether a read-back names this handle as the writer, if the handle wrote the run in `epoch`. Each of its claims
     /// takes the next epoch, so all epochs from `epoch` to the current one belong to it. The epoch of its claim in
     /// flight belongs to it, too.
     pub(crate) fn is_writer_since(&self, epoch: Epoch, answer: &ReadBack) -> bool {
-        let claimed = || self.claiming.as_ref().is_some_and(|claim| claim.is_named_in(answer));
-        !self.state.is_lost() && ((epoch..=self.epoch).contains(&answer.epoch) || claimed())
+        let claimed = || self.claims.in_flight.as_ref().is_some_and(|claim| claim.is_named_in(answer));
+        !self.state.is_lost() && ((epoch..=self.numbers.epoch).contains(&answer.epoch) || claimed())
     }
 
     /// Claims the epoch after this handle's own and continues from the run's head after the claim, which is returned.
@@ -135,29 +71,17 @@ impl RunAppender {
         mut head: Option<H>,
         head_after_claim: impl Future<Output = Result<Option<H>, Error>>,
     ) -> Result<H, Error> {
-        let run_id = self.run_id.clone();
-        let claim = match self.claiming.take().filter(|claim| Some(claim.epoch()) == self.epoch.next()) {
-            Some(claim) => claim,
-            None => {
-                let own = self.writer_id.0.clone().filter(|_| self.has_claimed);
-                let previous = own.map(|writer_id| PreviousClaim { writer_id, secret: self.secret });
-                let secret = self.secret.map(|_| self.config.secret());
-                Claim::after(self.epoch, previous, secret, &self.config, run_id.borrow())?
-            }
-        };
-        self.claiming = Some(claim.clone());
+        let claim = self.claims.next(&self.numbers.writer_id, self.numbers.epoch, &self.client)?;
         if !head.as_ref().is_some_and(|head| claim.is_held_in(head)) {
-            if !self.is_writer_in(head.as_ref()) {
-                return Err(not_writer(run_id.borrow(), self.epoch, epoch_of(head.as_ref())));
-            }
-            claim.send(&self.transport, &self.config, run_id.borrow()).await?;
+            self.numbers.check_writer_in(head.as_ref(), self.client.id())?;
+            claim.send(&self.client).await?;
             head = head_after_claim.await?;
         }
         let seen = epoch_of(head.as_ref());
         let head = head.filter(|head| claim.is_held_in(head));
-        let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
-        self.sync_to_head(&head);
-        (self.claiming, self.has_claimed, self.secret) = (None, true, claim.secret());
+        let head = head.ok_or_else(|| not_writer(self.client.id(), claim.epoch(), seen))?;
+        self.numbers.sync_to_head(&head);
+        self.claims.mark_applied(&claim);
         Ok(head)
     }
 
@@ -167,10 +91,10 @@ impl RunAppender {
             let message = format!(
                 "the append of record {} to run {} was cancelled before it was acknowledged: it may be in the log; \
                  reopen the run",
-                sent.body.record_id, self.run_id
+                sent.body.record_id, self.client.run_id
             );
             let error = Error::new(ErrorKind::Unavailable, Action::Reopen, message);
-            let error = error.about_run(self.run_id.borrow()).about_record(sent.body.record_id.borrow());
+            let error = error.about_run(self.client.id()).about_record(sent.body.record_id.borrow());
             self.stop(error);
         }
         self.state.error().map_or(Ok(()), |error| Err(error.without_side_effect()))
@@ -186,14 +110,14 @@ impl RunAppender {
         self.append_until(record_id, payload, AppendUntil::Judged).await
     }
 
-    pub(super) async fn append_until(
+    async fn append_until(
         &mut self,
         record_id: RecordId,
         payload: Payload,
         until: AppendUntil,
     ) -> Result<AckedRecord, Error> {
         self.check_ready()?;
-        let record = self.build_record(record_id, payload, None).await?;
+        let record = self.client.build_record(record_id, payload, None).await?;
         self.send_until(record, until).await
     }
 
@@ -201,7 +125,7 @@ impl RunAppender {
     /// A refusal, or an unknown outcome, stops the handle. A repeat has the first record's position.
     pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_ready()?;
-        let record = offload_payload(&self.transport, &self.config, record).await?;
+        let record = self.client.offload_payload(record).await?;
         self.send_record(record).await
     }
 
@@ -216,9 +140,8 @@ impl RunAppender {
         }
         // Stays set until the numbers are known: if this is cancelled or fails, the handle is stopped.
         self.unacknowledged = Some(sent);
-        let (config, run_id) = (self.config.clone(), self.run_id.clone());
         if !acked.applied {
-            let answer = outcome_of(&self.transport, &config, run_id.borrow(), &acked, &self.unjudged).await;
+            let answer = self.client.outcome_of(&acked).await;
             let outcome = answer.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?.outcome;
             if !took_effect(&outcome) {
                 let Some(sent) = self.unacknowledged.take() else { return Err(self.not_sent()) };
@@ -228,72 +151,26 @@ impl RunAppender {
             (acked.applied, acked.position) = (true, outcome.position);
         }
         if batch || acked.repeat.is_some() {
-            let (writer_seq, expected) = (self.next_writer_seq, self.next_journal_seq);
+            let (writer_seq, expected) = (self.numbers.writer_seq, self.numbers.journal_seq);
             let synced = self.sync_numbers().await;
             synced.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?;
-            if self.next_writer_seq != writer_seq {
+            if self.numbers.writer_seq != writer_seq {
                 let message = format!(
-                    "after record {} the next writer_seq of run {run_id} is {writer_seq}, not {} as the server says; reopen \
-                     the run",
-                    acked.record_id, self.next_writer_seq
+                    "after record {} the next writer_seq of run {} is {writer_seq}, not {} as the server says; reopen the run",
+                    acked.record_id, self.client.run_id, self.numbers.writer_seq
                 );
                 let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
                 return Err(self.stop(error).with_side_effect(SideEffect::Unknown));
             }
-            acked.holds_repeats = batch && (acked.repeat.is_some() || self.next_journal_seq != expected);
+            acked.holds_repeats = batch && (acked.repeat.is_some() || self.numbers.journal_seq != expected);
         }
         self.unacknowledged = None;
         self.last_acked = Some(acked.clone());
         Ok(acked)
     }
 
-    /// Builds a record without numbers. A payload that is too large goes to the content store.
-    pub(crate) async fn build_record(
-        &self,
-        record_id: RecordId,
-        payload: Payload,
-        key: Option<&str>,
-    ) -> Result<JournalRecord, Error> {
-        build_record(&self.transport, &self.config, self.run_id.borrow(), (record_id, payload, key)).await
-    }
-
     fn number(&self, record: &mut JournalRecord) {
-        let kind = record.body.record_kind;
-        let place = &mut record.place;
-        place.writer_id.clone_from(&self.writer_id);
-        place.writer_epoch = self.epoch;
-        (place.writer_seq, place.prev_hash) =
-            if kind.unclaimed() { (WriterSeq::ZERO, None) } else { (self.next_writer_seq, self.prev_hash) };
-        place.journal_seq = if kind.numbered() { self.next_journal_seq } else { JournalSeq::ZERO };
-        place.timestamp_millis = (self.config.clock)();
-        if let Some(epoch) = &mut record.body.facts.epoch {
-            // A decision of this writer's, sent again under another epoch.
-            *epoch = self.epoch;
-        }
-        if let Payload::Batch(batch) = &mut record.payload {
-            numbering::number_batch(batch, place, self.next_journal_seq);
-        }
-    }
-
-    /// Numbers records consecutively, to send them together. The handle's next numbers change only with the
-    /// acknowledgement.
-    pub(super) fn number_all<'a>(&mut self, records: impl Iterator<Item = &'a mut JournalRecord>) {
-        let next = (self.next_writer_seq, self.next_journal_seq, self.prev_hash);
-        for record in records {
-            self.number(record);
-            self.advance_past(record);
-        }
-        (self.next_writer_seq, self.next_journal_seq, self.prev_hash) = next;
-    }
-
-    /// Moves the next numbers past this record.
-    fn advance_past(&mut self, record: &JournalRecord) {
-        if !record.body.record_kind.unclaimed() {
-            let advance = numbering::advance(record);
-            self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
-            self.next_journal_seq = self.next_journal_seq.saturating_add(advance.journal_seq);
-            self.prev_hash = Some(advance.hash.into());
-        }
+        self.numbers.number(record, (self.client.config.clock)());
     }
 
     /// Sends a record under the next numbers, in any state: reopening a stopped handle does this.
@@ -302,22 +179,22 @@ impl RunAppender {
     }
 
     async fn send_until(&mut self, mut record: JournalRecord, until: AppendUntil) -> Result<AckedRecord, Error> {
-        let _permit = self.transport.permit(&record).await?;
+        let _permit = self.client.transport.permit(&record).await?;
         self.number(&mut record);
-        let record = &*self.unacknowledged.insert(record);
-        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (trace, sent_at) = ((self.config.traceparent)(), SentAt::now(&self.config));
+        let (record, config) = (&*self.unacknowledged.insert(record), &self.client.config);
+        (config.failpoints)(failpoint::RECORD_NUMBERED);
+        let (trace, sent_at) = ((config.traceparent)(), SentAt::now(config));
         let sent = ToAppend::new(record, trace.as_deref());
         // An answer at the acknowledgement cannot contain outcomes.
-        let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.unjudged.positions() };
-        match self.transport.append_one(sent, AppendAsk { until, also: &also }).await {
+        let also = if until == AppendUntil::Acknowledged { Vec::new() } else { self.client.unjudged() };
+        match self.client.transport.append_one(sent, AppendAsk { until, also: &also }).await {
             Ok(appended) => {
-                self.unjudged.apply_outcomes(&also, &appended.also);
+                self.client.shared.lock().results.apply_outcomes(&also, &appended.also);
                 let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
-                self.acknowledged(record, appended, (sent_at, self.seen))
+                self.acknowledged(record, appended, (sent_at, self.numbers.seen))
             }
             Err(failed) if failed.untouched => {
-                self.config.count(metric::APPEND_FAILED);
+                self.client.config.count(metric::APPEND_FAILED);
                 // A handle that is not ready keeps the record: reopening it sends the record again.
                 if self.state.is_ready() {
                     self.unacknowledged = None;
@@ -325,7 +202,7 @@ impl RunAppender {
                 Err(failed.error)
             }
             Err(failed) => {
-                self.config.count(metric::APPEND_FAILED);
+                self.client.config.count(metric::APPEND_FAILED);
                 Err(self.stop(failed.error).with_side_effect(SideEffect::Unknown))
             }
         }
@@ -339,8 +216,8 @@ impl RunAppender {
         appended: Appended,
         (sent_at, sent_after): (SentAt, Offset),
     ) -> Result<AckedRecord, Error> {
-        self.config.count(metric::APPENDED);
-        self.config.observe(metric::APPEND_SECONDS, sent_at.instant);
+        self.client.config.count(metric::APPENDED);
+        self.client.config.observe(metric::APPEND_SECONDS, sent_at.instant);
         let Appended { position, outcome, writer, .. } = appended;
         let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
             let Writer { writer_id, epoch } = writer;
@@ -349,15 +226,15 @@ impl RunAppender {
         // A repeat of an earlier record takes no number of the run. A second delivery of this record does not matter:
         // the first took the number.
         let repeats_earlier = outcome.as_ref().is_some_and(|outcome| repeats_earlier(outcome, sent_after));
-        let journal_seq = self.next_journal_seq;
-        self.advance_past(&record);
+        let journal_seq = self.numbers.journal_seq;
+        self.numbers.advance_past(&record);
         if repeats_earlier {
-            self.next_journal_seq = journal_seq;
+            self.numbers.journal_seq = journal_seq;
         }
         if let Some(outcome) = outcome.as_ref().filter(|outcome| !took_effect(outcome)) {
             return Err(self.stop_for_refusal(record, outcome));
         }
-        self.seen = self.seen.max(position.offset);
+        self.numbers.seen = self.numbers.seen.max(position.offset);
         let acked = AckedRecord {
             applied: outcome.is_some(),
             repeat: outcome.as_ref().and_then(repeat_of),
@@ -373,30 +250,26 @@ impl RunAppender {
     /// Makes the error of a handle that does not write the run according to an answer as of epoch `seen`. Marks the
     /// handle as lost, unless the answer is older than its own claim.
     pub(crate) fn not_writer_in(&mut self, seen: Epoch) -> Error {
-        let error = not_writer(self.run_id.borrow(), self.epoch, seen);
+        let error = not_writer(self.client.id(), self.numbers.epoch, seen);
         if error.kind() == ErrorKind::ClaimLost { self.lose(error) } else { error }
     }
 
     /// Checks that this handle writes the run.
     pub(crate) async fn check_writer(&mut self) -> Result<(), Error> {
-        let head = self.transport.run(self.run_id.borrow()).await?;
-        if self.is_writer_in(head.as_ref()) { Ok(()) } else { Err(self.not_writer_in(epoch_of(head.as_ref()))) }
+        let head = self.client.transport.run(self.client.id()).await?;
+        if self.numbers.is_writer_in(head.as_ref()) { Ok(()) } else { Err(self.not_writer_in(epoch_of(head.as_ref()))) }
     }
 
     /// Reads the next numbers from the journal. If another process writes the run, the handle is lost.
     async fn sync_numbers(&mut self) -> Result<(), Error> {
-        let head = self.transport.run(self.run_id.borrow()).await?;
+        let head = self.client.transport.run(self.client.id()).await?;
         let seen = epoch_of(head.as_ref());
-        if let Some(head) = head.filter(|head| self.is_writer_in(Some(head))) {
-            (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head);
+        if let Some(head) = head.filter(|head| self.numbers.is_writer_in(Some(head))) {
+            (self.numbers.writer_seq, self.numbers.journal_seq, _) = Head::next(&head);
             return Ok(());
         }
-        let error = not_writer(self.run_id.borrow(), self.epoch, seen);
-        if error.kind() != ErrorKind::ClaimLost {
-            return Err(error);
-        }
-        self.lose(error);
-        Ok(())
+        let error = self.not_writer_in(seen);
+        if error.kind() == ErrorKind::ClaimLost { Ok(()) } else { Err(error) }
     }
 
     /// Returns the positions of the records `ids` of an acknowledged batch, in order. A repeat has the first record's
@@ -405,7 +278,8 @@ impl RunAppender {
         let mut positions = Vec::with_capacity(ids.len());
         for (nth, id) in (0..).zip(ids) {
             let first_record = if acked.holds_repeats {
-                let landed = self.transport.landed(self.run_id.borrow(), id.borrow(), Some(&acked.position)).await;
+                let RunClient { transport, .. } = &self.client;
+                let landed = transport.landed(self.client.id(), id.borrow(), Some(&acked.position)).await;
                 landed.map_err(|error| error.with_side_effect(SideEffect::Unknown))?
             } else {
                 None
@@ -417,13 +291,13 @@ impl RunAppender {
     }
 
     fn not_sent(&self) -> Error {
-        let message = format!("run {}: a record was acknowledged that was not sent", self.run_id);
+        let message = format!("run {}: a record was acknowledged that was not sent", self.client.run_id);
         Error::new(ErrorKind::Internal, Action::Operator, message)
     }
 
     /// Stops the handle for a refusal that the backend reported with the acknowledgement.
     fn stop_for_refusal(&mut self, record: JournalRecord, outcome: &Outcome) -> Error {
-        let error = refused(self.run_id.borrow(), Some(record.body.record_id.borrow()), outcome);
+        let error = refused(self.client.id(), Some(record.body.record_id.borrow()), outcome);
         if error.kind() == ErrorKind::Fenced {
             return self.lose(error);
         }
@@ -437,7 +311,7 @@ impl RunAppender {
 
     /// Reads back the outcome of an acknowledged record. Anything but applied stops the handle.
     pub(crate) async fn read_back(&mut self, acked: &AckedRecord) -> Result<ReadBack, Error> {
-        match read_back(&self.transport, &self.config, self.run_id.borrow(), acked, &self.unjudged).await {
+        match self.client.read_back(acked).await {
             Ok(answer) => Ok(answer),
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
@@ -457,10 +331,11 @@ impl RunAppender {
             self.sync_numbers().await?;
         }
         self.number(&mut record);
-        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let (trace, sent_at) = ((self.config.traceparent)(), SentAt::now(&self.config));
+        let config = &self.client.config;
+        (config.failpoints)(failpoint::RECORD_NUMBERED);
+        let (trace, sent_at) = ((config.traceparent)(), SentAt::now(config));
         let evidence = ToAppend::new(&record, trace.as_deref());
-        let appended = self.transport.append_one(evidence, AppendAsk::JUDGED).await;
+        let appended = self.client.transport.append_one(evidence, AppendAsk::JUDGED).await;
         let appended = appended.map_err(|failed| failed.error)?;
         if self.state.is_lost() {
             return Ok(true);
@@ -470,8 +345,7 @@ impl RunAppender {
             None => {
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
                 let acked = AckedRecord::new(record_id, journal_seq, appended.position, sent_at);
-                let (config, run_id) = (&self.config, self.run_id.borrow());
-                outcome_of(&self.transport, config, run_id, &acked, &self.unjudged).await?.outcome
+                self.client.outcome_of(&acked).await?.outcome
             }
         };
         Ok(outcome.reason.is_none_or(|reason| reason.known().is_some_and(|reason| reason.settles_result())))
@@ -499,7 +373,7 @@ impl RunAppender {
     /// Marks the handle as lost in any state: another process writes the run.
     pub(crate) fn lose(&mut self, error: Error) -> Error {
         if !self.state.is_lost() {
-            self.config.count(metric::LOST);
+            self.client.config.count(metric::LOST);
         }
         self.state = WriterState::Lost(error.clone());
         error
@@ -507,6 +381,40 @@ impl RunAppender {
 
     pub(crate) fn stop_or_lose(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Fenced { self.lose(error) } else { self.stop(error) }
+    }
+
+    /// As [`RunAppender::append`], for the result of `call`: the next read-back requests its outcome.
+    pub(crate) async fn append_result(
+        &mut self,
+        call: &RecordId,
+        record_id: RecordId,
+        payload: Payload,
+    ) -> Result<AckedRecord, Error> {
+        let acked = self.append_until(record_id, payload, AppendUntil::Acknowledged).await?;
+        if !acked.applied && self.client.transport.has(Feature::AnswerAtAck) {
+            self.client.shared.lock().results.add(call.clone(), &acked);
+        }
+        Ok(acked)
+    }
+
+    /// Fails, and stops the handle, if a result was refused after its acknowledgement and no operation has reported that yet. The
+    /// caller returns the error before it waits for anything.
+    pub(crate) fn check_results(&mut self) -> Result<(), Error> {
+        let refused = self.client.shared.lock().results.take_refused();
+        let Some(refused) = refused else { return Ok(()) };
+        self.mark_reported(&refused.record_id);
+        Err(self.stop_or_lose(refused.error(self.client.id())))
+    }
+
+    /// Checks that all acknowledged results were applied. A refusal stops the handle; a failed request does not.
+    pub(crate) async fn confirm_results(&mut self) -> Result<(), Error> {
+        self.client.ask_for_results().await?;
+        self.check_results()
+    }
+
+    /// Marks the refusal of a record as reported, so that no flush reports it again.
+    pub(crate) fn mark_reported(&mut self, record_id: &RecordId) {
+        self.last_acked = self.last_acked.take().filter(|last| last.record_id != *record_id);
     }
 }
 

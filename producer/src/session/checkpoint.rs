@@ -1,6 +1,6 @@
 //! Loop checkpoints: each record contains only the changes since the checkpoint before it.
 
-use super::read_back::AckedRecord;
+use super::outcome::AckedRecord;
 use crate::{
     config::Config,
     error::{Action, Error},

@@ -1,8 +1,10 @@
 //! Claiming a run, and checking beforehand whether another writer is active.
 
-use super::read_back::{refused, took_effect};
+use super::{
+    client::RunClient,
+    outcome::{refused, took_effect},
+};
 use crate::{
-    config::Config,
     error::{Action, ActiveWriter, Error},
     transport::{
         Transport,
@@ -32,36 +34,34 @@ pub(crate) struct Claim {
 }
 
 /// The handle's own previous claim.
-#[derive(Clone, Debug)]
-pub(crate) struct PreviousClaim {
-    pub(crate) writer_id: WriterId,
-    pub(crate) secret: Option<Secret>,
+struct PreviousClaim {
+    writer_id: WriterId,
+    secret: Option<Secret>,
 }
 
 impl Claim {
+    /// Makes the first claim of a handle, which commits to `secret`.
+    pub(crate) fn first(epoch: Epoch, secret: Option<Secret>, client: &RunClient) -> Result<Self, Error> {
+        Self::after(epoch, None, secret, client)
+    }
+
     /// Makes a claim of the epoch after `epoch` that commits to `secret`. A handle that claims its run again passes its previous claim:
     /// the same writer id shows that the process of the running effects is alive, and the secret that the effects are the handle's own.
-    pub(crate) fn after(
+    fn after(
         epoch: Epoch,
         previous: Option<PreviousClaim>,
         secret: Option<Secret>,
-        config: &Config,
-        run_id: RunId<&str>,
+        client: &RunClient,
     ) -> Result<Self, Error> {
         let epoch = epoch.next().ok_or_else(|| {
-            let message = format!("run {run_id}: epoch exhausted");
+            let message = format!("run {}: epoch exhausted", client.run_id);
             Error::new(ErrorKind::Conflict, Action::Operator, message)
         })?;
         let (writer_id, shown) = match previous {
             Some(PreviousClaim { writer_id, secret }) => (writer_id, secret),
-            None => (WriterId::new((config.ids)())?, None),
+            None => (WriterId::new((client.config.ids)())?, None),
         };
-        Ok(Self { writer_id, record_id: config.record_id()?, epoch, secret, shown })
-    }
-
-    /// The secret that the handle's next claim shows.
-    pub(crate) fn secret(&self) -> Option<Secret> {
-        self.secret
+        Ok(Self { writer_id, record_id: client.config.record_id()?, epoch, secret, shown })
     }
 
     /// The claimed epoch.
@@ -70,10 +70,11 @@ impl Claim {
     }
 
     /// Appends the claim and waits for its outcome. May be repeated.
-    pub(crate) async fn send(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
+    pub(crate) async fn send(&self, client: &RunClient) -> Result<(), Error> {
+        let RunClient { transport, config, .. } = client;
         let Self { writer_id, record_id, epoch, secret, shown } = self.clone();
         let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: config.claimed_by.clone() };
-        let mut record = JournalRecord::new(run_id, record_id, &config.agent_id, Payload::RunClaim(claim));
+        let mut record = JournalRecord::new(client.id(), record_id, &config.agent_id, Payload::RunClaim(claim));
         (record.body.facts.commitment, record.body.facts.shown) = (secret.map(|secret| secret.commitment()), shown);
         record.place.writer_id = writer_id.into();
         record.place.writer_epoch = epoch;
@@ -81,17 +82,18 @@ impl Claim {
         let trace = (config.traceparent)();
         let appended = transport.append_one(ToAppend::new(&record, trace.as_deref()), AppendAsk::JUDGED).await;
         let appended = appended.map_err(|AppendFailed { error, .. }| error)?;
+        let id = record.body.record_id.borrow();
         let outcome = match appended.outcome {
             Some(outcome) => outcome,
             None => {
-                let id = record.body.record_id.borrow();
-                transport.read_back(run_id, &appended.position, Some(id), &[], config.deadline).await?.outcome
+                let position = &appended.position;
+                transport.read_back(client.id(), position, Some(id), &[], config.deadline).await?.outcome
             }
         };
         match &outcome.reason {
             _ if took_effect(&outcome) => Ok(()),
-            Some(reason) if *reason == Reason::Fenced => Err(claim_lost(run_id)),
-            _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
+            Some(reason) if *reason == Reason::Fenced => Err(claim_lost(client.id())),
+            _ => Err(refused(client.id(), Some(id), &outcome)),
         }
     }
 
@@ -137,6 +139,43 @@ pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
 }
 
+/// A handle's claims.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// Whether the handle has claimed the run: otherwise its writer id is the previous writer's.
+    pub(crate) has_claimed: bool,
+    /// The secret of the last claim. `None` if claims have no commitment.
+    pub(crate) secret: Option<Secret>,
+    /// The claim that makes a stopped handle ready again, until its outcome is known.
+    pub(crate) in_flight: Option<Claim>,
+}
+
+impl Claims {
+    /// The claims of a handle after its first claim. `None` if it claims nothing.
+    pub(crate) fn from_first(claim: Option<&Claim>) -> Self {
+        Self { has_claimed: claim.is_some(), secret: claim.and_then(|claim| claim.secret), in_flight: None }
+    }
+
+    /// The claim to send as writer `own` of the epoch `epoch`: the claim in flight, or a new claim of the next epoch.
+    pub(crate) fn next(&mut self, own: &OrEmpty<WriterId>, epoch: Epoch, client: &RunClient) -> Result<Claim, Error> {
+        let claim = match self.in_flight.take().filter(|claim| Some(claim.epoch) == epoch.next()) {
+            Some(claim) => claim,
+            None => {
+                let own = own.0.clone().filter(|_| self.has_claimed);
+                let previous = own.map(|writer_id| PreviousClaim { writer_id, secret: self.secret });
+                let secret = self.secret.map(|_| client.config.secret());
+                Claim::after(epoch, previous, secret, client)?
+            }
+        };
+        Ok(self.in_flight.insert(claim).clone())
+    }
+
+    /// Marks a claim as applied.
+    pub(crate) fn mark_applied(&mut self, claim: &Claim) {
+        *self = Self::from_first(Some(claim));
+    }
+}
+
 /// The state of a run that its next writer continues from.
 pub(crate) trait Head {
     /// The current writer and its epoch.
@@ -154,35 +193,26 @@ pub(crate) fn epoch_of(head: Option<&impl Head>) -> Epoch {
     head.map_or(Epoch::ZERO, |head| head.writer().1)
 }
 
-impl Head for Run {
-    fn writer(&self) -> (Option<WriterId<&str>>, Epoch) {
-        (self.writer_id.borrow(), self.epoch)
-    }
-    fn next(&self) -> (WriterSeq, JournalSeq, u64) {
-        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq)
-    }
-    fn hash(&self) -> RunHash {
-        self.hash
-    }
-    fn position(&self) -> &Position {
-        &self.position
-    }
+macro_rules! head {
+    ($($answer:ident)*) => {$(
+        impl Head for $answer {
+            fn writer(&self) -> (Option<WriterId<&str>>, Epoch) {
+                (self.writer_id.borrow(), self.epoch)
+            }
+            fn next(&self) -> (WriterSeq, JournalSeq, u64) {
+                (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq)
+            }
+            fn hash(&self) -> RunHash {
+                self.hash
+            }
+            fn position(&self) -> &Position {
+                &self.position
+            }
+        }
+    )*};
 }
 
-impl Head for Recovery {
-    fn writer(&self) -> (Option<WriterId<&str>>, Epoch) {
-        (self.writer_id.borrow(), self.epoch)
-    }
-    fn next(&self) -> (WriterSeq, JournalSeq, u64) {
-        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq)
-    }
-    fn hash(&self) -> RunHash {
-        self.hash
-    }
-    fn position(&self) -> &Position {
-        &self.position
-    }
-}
+head!(Run Recovery);
 
 /// Returns the run if it may be taken over. Fails if the run is open and its last record is younger than `within`.
 ///

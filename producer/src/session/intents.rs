@@ -7,22 +7,21 @@
 //! ```
 //!
 //! At most one such append is in flight. Any other operation first waits until all intents are settled, so the log has
-//! the operations in their order. Effects keep that order, too ([`places`](super::places)).
+//! the operations in their order. Effects keep that order, too ([`shared`](super::shared)).
 
 use super::{
-    outbox::InFlightCall,
-    places::{Place, Places, not_started},
-    read_back::{AckedRecord, not_own_intent},
-    replay::{CallKey, RecordedCall},
+    appender::RunAppender,
+    in_flight::InFlightCall,
+    outcome::{AckedRecord, not_own_intent},
+    replay::{CallKey, RecordedCall, Replay},
     sent_at::SentAt,
-    state::SessionState,
-    unjudged::Unjudged,
+    shared::{Place, not_started},
+    taken_call::TakenCall,
 };
 use crate::{
     config::failpoint,
     error::{Action, Error, SideEffect},
     metrics::metric,
-    tool_call::TakenCall,
     transport::{
         in_flight::SharedPermit,
         request::{AppendAsk, AppendFailed, AppendUntil, Appended, ToAppend},
@@ -64,7 +63,6 @@ pub(crate) struct Admitted {
     /// The epoch that the record was written in.
     pub(crate) epoch: Epoch,
     pub(crate) place: Place,
-    pub(crate) unjudged: Unjudged,
     /// The number of refused results when the record was sent.
     pub(crate) refusals: u64,
 }
@@ -136,7 +134,6 @@ pub(crate) struct Intents {
     one_by_one: usize,
     /// Intents whose append was unknown, until reopening settles them.
     pub(crate) unknown: VecDeque<JournalRecord>,
-    pub(crate) places: Places,
 }
 
 impl Intents {
@@ -156,79 +153,79 @@ impl Intents {
         let sent = self.in_flight.iter().flat_map(|group| &group.intents);
         key.is_some() && self.waiting.iter().chain(sent).any(|intent| intent.key == *key)
     }
-}
 
-impl SessionState {
     /// Settles an acknowledged append, then sends waiting intents unless an append is in flight. Returns the append in
     /// flight. If there is none, an intent waits only because a result was refused and no operation has reported it.
-    pub(crate) fn advance_intents(&mut self) -> Option<Ack> {
-        if let Some(group) = &self.intents.in_flight {
+    pub(crate) fn advance(&mut self, appender: &mut RunAppender, replay: &mut Replay) -> Option<Ack> {
+        if let Some(group) = &self.in_flight {
             let Some(acked) = group.ack.peek().cloned() else { return Some(group.ack.clone()) };
-            if let Some(group) = self.intents.in_flight.take() {
-                self.settle_group(group, &acked);
+            if let Some(group) = self.in_flight.take() {
+                self.settle_group(group, &acked, appender, replay);
             }
         }
-        self.send_waiting()
+        self.send_waiting(appender)
     }
 
     /// Waits until no intent is in flight or waits for another intent.
-    pub(crate) async fn drain_intents(&mut self) {
-        while let Some(ack) = self.advance_intents() {
-            // The next `advance_intents` applies the outcome.
+    pub(crate) async fn drain(&mut self, appender: &mut RunAppender, replay: &mut Replay) {
+        while let Some(ack) = self.advance(appender, replay) {
+            // The next `advance` applies the outcome.
             drop(ack.await);
         }
     }
 
-    fn send_waiting(&mut self) -> Option<Ack> {
-        self.intents.forget_cancelled();
-        while let Some(error) = self.intents.waiting.front().and_then(|intent| intent.place.failure())
-            && let Some(intent) = self.intents.waiting.pop_front()
+    fn send_waiting(&mut self, appender: &mut RunAppender) -> Option<Ack> {
+        self.forget_cancelled();
+        while let Some(error) = self.waiting.front().and_then(|intent| intent.place.failure())
+            && let Some(intent) = self.waiting.pop_front()
         {
-            self.intents.one_by_one = self.intents.one_by_one.saturating_sub(1);
+            self.one_by_one = self.one_by_one.saturating_sub(1);
             let error = not_started(intent.id(), &error).without_side_effect();
             intent.fail(&error);
         }
-        if self.intents.waiting.is_empty() {
-            self.intents.one_by_one = 0;
+        if self.waiting.is_empty() {
+            self.one_by_one = 0;
             return None;
         }
-        if let Err(error) = self.appender.check_ready() {
-            self.intents.waiting.drain(..).for_each(|intent| intent.fail(&error));
+        if let Err(error) = appender.check_ready() {
+            self.waiting.drain(..).for_each(|intent| intent.fail(&error));
             return None;
         }
-        // Reads the count before the flag, so that a refusal found in between is not missed.
-        let refusals = self.appender.unjudged.refusals();
-        if self.appender.unjudged.has_refused() {
-            return None;
-        }
-        let first = self.intents.waiting.pop_front()?;
-        Some(self.send_group(first, refusals))
+        let refusals = {
+            let results = &appender.client.shared.lock().results;
+            if results.has_refused() {
+                return None;
+            }
+            results.refusals()
+        };
+        let first = self.waiting.pop_front()?;
+        Some(self.send_group(first, refusals, appender))
     }
 
     /// Sends an intent together with the waiting intents that may share its append.
-    fn send_group(&mut self, first: Intent, refusals: u64) -> Ack {
-        let appender = &mut self.appender;
-        let alone = self.intents.one_by_one > 0 || !first.goes_with_others();
-        self.intents.one_by_one = self.intents.one_by_one.saturating_sub(1);
+    fn send_group(&mut self, first: Intent, refusals: u64, appender: &mut RunAppender) -> Ack {
+        let client = &appender.client;
+        let alone = self.one_by_one > 0 || !first.goes_with_others();
+        self.one_by_one = self.one_by_one.saturating_sub(1);
         let (mut bytes, mut intents) = (first.permit.bytes(), vec![first]);
         while !alone
             && intents.len() < TOGETHER_MAX
-            && let Some(next) = self.intents.waiting.front()
+            && let Some(next) = self.waiting.front()
             && next.goes_with_others()
             && bytes + next.permit.bytes() <= TOGETHER_BYTES_MAX
-            && appender.transport.go_together(intents[0].to_append(), next.to_append())
+            && client.transport.go_together(intents[0].to_append(), next.to_append())
             // Two records with one id go apart, so that the second is recognised as a repeat of another call's record.
             && intents.iter().all(|intent| intent.id() != next.id())
         {
             bytes += next.permit.bytes();
-            intents.extend(self.intents.waiting.pop_front());
+            intents.extend(self.waiting.pop_front());
         }
-        appender.number_all(intents.iter_mut().map(|intent| &mut intent.record));
-        intents.iter().for_each(|_| (appender.config.failpoints)(failpoint::RECORD_NUMBERED));
+        appender.numbers.number_all(intents.iter_mut().map(|intent| &mut intent.record), client.config.clock);
+        intents.iter().for_each(|_| (client.config.failpoints)(failpoint::RECORD_NUMBERED));
         // A server answers `also` for one record only; with several, each call uses a read-back.
-        let also = if intents.len() == 1 { appender.unjudged.positions() } else { Vec::new() };
+        let also = if intents.len() == 1 { client.unjudged() } else { Vec::new() };
         let ack = {
-            let (transport, also) = (Arc::clone(&appender.transport), also.clone());
+            let (transport, also) = (Arc::clone(&client.transport), also.clone());
             let records: Vec<_> = intents.iter().map(|intent| (intent.record.clone(), intent.trace.clone())).collect();
             async move {
                 let all: Vec<_> =
@@ -236,48 +233,51 @@ impl SessionState {
                 Arc::new(transport.append(&all, AppendAsk { until: AppendUntil::ReadBack, also: &also }).await)
             }
         };
-        let (begun, sent_after, ack) = (SentAt::now(&appender.config), appender.seen, ack.boxed().shared());
-        self.intents.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
+        let (begun, sent_after, ack) = (SentAt::now(&client.config), appender.numbers.seen, ack.boxed().shared());
+        self.in_flight = Some(Group { intents, begun, sent_after, refusals, also, ack: ack.clone() });
         // Starts the append now, not when a call is polled.
         drop(ack.clone().now_or_never());
         ack
     }
 
     /// Sends each call of an append its outcome.
-    fn settle_group(&mut self, group: Group, acked: &Outcome) {
+    fn settle_group(&mut self, group: Group, acked: &Outcome, appender: &mut RunAppender, replay: &mut Replay) {
         let Group { intents, begun, sent_after, refusals, also, .. } = group;
         let appended = match acked {
             Ok(appended) => appended,
             Err(AppendFailed { error, untouched }) => {
-                self.appender.config.count(metric::APPEND_FAILED);
+                appender.client.config.count(metric::APPEND_FAILED);
                 let is_of_one = error.action() == Action::FixTheInput || error.kind() == ErrorKind::ReconcileRequired;
                 if *untouched && intents.len() > 1 && is_of_one {
                     // One of the intents caused the error. Nothing was appended.
-                    self.intents.one_by_one = intents.len();
-                    intents.into_iter().rev().for_each(|intent| self.intents.waiting.push_front(intent));
+                    self.one_by_one = intents.len();
+                    intents.into_iter().rev().for_each(|intent| self.waiting.push_front(intent));
                 } else if *untouched {
                     intents.into_iter().for_each(|intent| intent.fail(error));
                 } else {
-                    let error = self.appender.stop(error.clone()).with_side_effect(SideEffect::Unknown);
+                    let error = appender.stop(error.clone()).with_side_effect(SideEffect::Unknown);
                     for intent in intents {
-                        self.intents.unknown.push_back(intent.record.clone());
+                        self.unknown.push_back(intent.record.clone());
                         intent.fail(&error);
                     }
                 }
                 return;
             }
         };
-        if let Some(first) = appended.first() {
-            self.appender.unjudged.apply_outcomes(&also, &first.also);
-        }
-        let all_judged = self.appender.unjudged.is_empty();
+        let all_judged = {
+            let results = &mut appender.client.shared.lock().results;
+            if let Some(first) = appended.first() {
+                results.apply_outcomes(&also, &first.also);
+            }
+            results.len() == 0
+        };
         for (intent, appended) in intents.into_iter().zip(appended.iter().cloned()) {
             intent.permit.give_back();
             let record = intent.record.clone();
-            let acked = match self.appender.acknowledged(record, appended, (begun, sent_after)) {
+            let acked = match appender.acknowledged(record, appended, (begun, sent_after)) {
                 Ok(acked) if acked.repeats_earlier => {
-                    let error = not_own_intent(self.appender.run_id.borrow(), &acked, &acked.position);
-                    Err(self.appender.stop(error).with_side_effect(SideEffect::Unknown))
+                    let error = not_own_intent(appender.client.id(), &acked, &acked.position);
+                    Err(appender.stop(error).with_side_effect(SideEffect::Unknown))
                 }
                 acked => acked,
             };
@@ -298,13 +298,13 @@ impl SessionState {
                 taken.keep();
             } else {
                 let key = key.as_ref().map(|(_, key)| key.as_str());
-                self.replay.add(acked.journal_seq, &tool, key, call.clone());
+                replay.add(acked.journal_seq, &tool, key, call.clone());
             }
             let by = (acked.record_id.clone(), acked.position.clone());
-            let call = InFlightCall::admitted(self.outbox.clone(), call, key, by, slot);
-            let (epoch, unjudged) = (self.appender.epoch, self.appender.unjudged.clone());
+            let call = InFlightCall::admitted(appender.client.shared.clone(), call, key, by, slot);
+            let epoch = appender.numbers.epoch;
             // A cancelled call is dropped here, and counts as never started.
-            drop(reply.send(Ok(Admitted { call, attempt, acked, epoch, place, unjudged, refusals })));
+            drop(reply.send(Ok(Admitted { call, attempt, acked, epoch, place, refusals })));
         }
     }
 }

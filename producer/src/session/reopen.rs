@@ -13,16 +13,16 @@
 //! known, and every record stays in the outbox until it is known to be in the log.
 
 use super::{
-    appender::RunAppender,
     checkpoint::CheckpointBase,
     claim::{claim_lost, not_writer},
+    client::RunClient,
     outbox::NeverStarted,
-    read_back::{refused, took_effect},
+    outcome::{refused, took_effect},
     replay::{PendingCall, RecordedCall, Replay, pending_key},
     state::{SessionState, ends_run},
     writer_state::WriterState,
 };
-use crate::{error::Error, metrics::metric, transport::run_without_records};
+use crate::{error::Error, metrics::metric};
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, Pending, ReadBack, Recovery},
     id::RecordId,
@@ -80,9 +80,9 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
         Err(error) if matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced) => Err(lose(state).await),
         Err(error) => Err(error.stopping()),
         Ok(done) => {
-            let appender = &state.appender;
-            appender.config.count(metric::REOPENED);
-            tracing::info!(run = appender.run_id.as_str(), epoch = appender.epoch.get(), ?done, "reopened");
+            let RunClient { config, run_id, .. } = &state.appender.client;
+            config.count(metric::REOPENED);
+            tracing::info!(run = run_id.as_str(), epoch = state.appender.numbers.epoch.get(), ?done, "reopened");
             Ok(done)
         }
     }
@@ -91,7 +91,7 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
 async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
     let head = take_over(state).await?;
     let mut done = Reopened::default();
-    state.appender.ask_for_results().await?;
+    state.appender.client.ask_for_results().await?;
     if head.status != RunStatus::Open {
         end(state, head.status.as_str()).await?;
         return Ok(done);
@@ -112,20 +112,16 @@ async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
 
 /// Claims the epoch after this handle's own, and returns the head after the claim. A run that this handle ended needs no claim.
 async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
-    let (transport, run_id) = (state.appender.transport.clone(), state.appender.run_id.clone());
-    // The run at `latest`, with all that is pending.
-    let head = async || {
-        let run_id = run_id.borrow();
-        transport.pending_recovery(run_id).await?.ok_or_else(|| run_without_records(run_id))
-    };
-    let before = head().await?;
-    if state.appender.is_writer_in(Some(&before)) {
+    // Reads the run at `latest`, with all that is pending.
+    let before = state.appender.client.pending_recovery().await?;
+    if state.appender.numbers.is_writer_in(Some(&before)) {
         if before.status != RunStatus::Open {
             return Ok(before);
         }
         decide_before_the_claim(state, &before).await?;
     }
-    state.appender.take_over(Some(before), async { head().await.map(Some) }).await
+    let client = state.appender.client.clone();
+    state.appender.take_over(Some(before), async { client.pending_recovery().await.map(Some) }).await
 }
 
 /// Records, in the epoch of their intents, which effects never started. After the claim, a server accepts that record
@@ -138,7 +134,7 @@ async fn decide_before_the_claim(state: &mut SessionState, before: &Recovery) ->
         .iter()
         .map(|JournalRecord { body, .. }| body.facts.answers.as_ref().unwrap_or(&body.record_id));
     let mut never_started: BTreeSet<RecordId> = unknown.cloned().collect();
-    never_started.extend(state.outbox.lock().never_started.iter().map(|intent| intent.request.clone()));
+    never_started.extend(state.shared().outbox.never_started.iter().map(|intent| intent.request.clone()));
     let undecided = |pending: &&Pending| pending.class != Class::RetrySafe && pending.evidence.is_empty();
     for pending in before.pending.iter().filter(undecided).filter(|pending| never_started.contains(&pending.id)) {
         state.leave_not_done(&pending.id).await?;
@@ -148,13 +144,13 @@ async fn decide_before_the_claim(state: &mut SessionState, before: &Recovery) ->
 
 /// Another process has the run. Held results are appended as evidence first; if that fails, the next call tries again.
 async fn lose(state: &mut SessionState) -> Error {
-    let run_id = state.appender.run_id.clone();
+    let lost = claim_lost(state.appender.client.id());
     if !state.appender.state.is_lost() {
-        state.appender.lose(claim_lost(run_id.borrow()));
+        state.appender.lose(lost.clone());
     }
-    state.outbox.lock().never_started.clear();
+    state.shared().outbox.never_started.clear();
     match state.append_all_evidence().await {
-        Ok(()) => claim_lost(run_id.borrow()),
+        Ok(()) => lost,
         Err(error) => error.stopping(),
     }
 }
@@ -169,8 +165,8 @@ async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
 /// Reads the outcome of a record by its id, at least as of the position of `head`, which was read after the claim. A
 /// server that has not reached this position would report that the record is not in the log.
 async fn outcome(state: &SessionState, record_id: &RecordId, head: &Recovery) -> Result<Option<ReadBack>, Error> {
-    let RunAppender { transport, run_id, .. } = &state.appender;
-    transport.landed(run_id.borrow(), record_id.borrow(), Some(&head.position)).await
+    let client = &state.appender.client;
+    client.transport.landed(client.id(), record_id.borrow(), Some(&head.position)).await
 }
 
 /// Reads the outcome of a record that this handle sent, after the claim.
@@ -179,10 +175,10 @@ async fn landed(
     record_id: &RecordId,
     (head, done): (&Recovery, &mut Reopened),
 ) -> Result<Landed, Error> {
-    let appender = &state.appender;
+    let (numbers, run_id) = (&state.appender.numbers, state.appender.client.id());
     let Some(found) = outcome(state, record_id, head).await? else { return Ok(Landed::No) };
-    if (&found.writer_id, found.epoch) != (&appender.writer_id, appender.epoch) {
-        return Err(not_writer(appender.run_id.borrow(), appender.epoch, found.epoch));
+    if (&found.writer_id, found.epoch) != (&numbers.writer_id, numbers.epoch) {
+        return Err(not_writer(run_id, numbers.epoch, found.epoch));
     }
     if took_effect(&found.outcome) {
         done.landed += 1;
@@ -190,10 +186,10 @@ async fn landed(
     }
     let refusal = found.outcome.outcome.known().and(found.outcome.reason.as_ref());
     let Some(reason) = refusal.cloned() else {
-        return Err(refused(appender.run_id.borrow(), Some(record_id.borrow()), &found.outcome));
+        return Err(refused(run_id, Some(record_id.borrow()), &found.outcome));
     };
     tracing::warn!(
-        run = appender.run_id.as_str(),
+        run = run_id.as_str(),
         record = record_id.as_str(),
         %reason,
         "a record whose append was unknown was refused"
@@ -214,7 +210,7 @@ enum Landed {
 async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     let Some(sent) = state.appender.unacknowledged.clone() else { return Ok(()) };
     let id = sent.body.record_id.clone();
-    if state.outbox.lock().release(&id) || sent.body.record_kind == RecordKind::EffectResolution {
+    if state.shared().outbox.release(&id) || sent.body.record_kind == RecordKind::EffectResolution {
         // The record is a held result, or a decision about an effect that never started: `decide_never_started` decides
         // again.
         state.appender.unacknowledged = None;
@@ -243,7 +239,7 @@ async fn settle_unknown_intents(state: &mut SessionState, head: &Recovery, done:
     while let Some(sent) = state.intents.unknown.front().cloned() {
         if let Landed::Applied = landed(state, &sent.body.record_id, (head, &mut *done)).await? {
             let intent = landed_intent(&mut state.replay, &sent);
-            state.outbox.lock().never_started.push(intent);
+            state.shared().outbox.never_started.push(intent);
         }
         state.intents.unknown.pop_front();
     }
@@ -277,15 +273,15 @@ async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reope
             Landed::Refused(OrOther::Known(reason)) if is_settled(reason) => false,
             // The result was refused because of its number, and can be applied as another record.
             Landed::Refused(_) => {
-                let fresh = state.appender.config.record_id()?;
-                state.outbox.lock().rename(&record_id, &fresh);
+                let fresh = state.appender.client.config.record_id()?;
+                state.shared().outbox.rename(&record_id, &fresh);
                 record_id = fresh;
                 true
             }
             Landed::No => true,
         };
         if send {
-            let record = state.appender.build_record(record_id.clone(), held.payload, None).await?;
+            let record = state.appender.client.build_record(record_id.clone(), held.payload, None).await?;
             state.appender.send(record).await?;
             done.appended += 1;
         }
@@ -301,8 +297,8 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
     match record.body.record_kind {
         RecordKind::CheckpointPrune => state.checkpoint_base = CheckpointBase::default(),
         RecordKind::LoopCheckpoint => {
-            state.appender.next_checkpoint_seq =
-                state.appender.next_checkpoint_seq.max(facts.checkpoint_seq.map_or(0, |seq| seq.saturating_add(1)));
+            let next = &mut state.appender.numbers.checkpoint_seq;
+            *next = facts.checkpoint_seq.map_or(0, |seq| seq.saturating_add(1)).max(*next);
         }
         _ => {}
     }
@@ -316,7 +312,7 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
 async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     loop {
         // The last intent first, because each goes to the front of the calls with its fingerprint.
-        let Some(intent) = state.outbox.lock().never_started.last().cloned() else { return Ok(()) };
+        let Some(intent) = state.shared().outbox.never_started.last().cloned() else { return Ok(()) };
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
             // The intent was refused, or an operator has decided it.
@@ -326,7 +322,7 @@ async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &
             } else if let Some(call) = intent.call {
                 state.replay.restore(intent.key, RecordedCall { pending: None, ..call });
             }
-            state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+            state.shared().outbox.forget_never_started(&intent.record_id);
             continue;
         };
         let key = pending_key(pending);
@@ -338,7 +334,7 @@ async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &
                 if let Some(call) = RecordedCall::from_pending(pending) {
                     state.replay.restore(None, call);
                 }
-                state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+                state.shared().outbox.forget_never_started(&intent.record_id);
                 continue;
             }
             done.not_done += 1;

@@ -90,7 +90,7 @@ pub(crate) struct Replay {
     /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes at
     /// the checkpoint. Otherwise the process starts at the run's beginning, and has not received their answers.
     covered: HashMap<RecordId, JournalSeq>,
-    /// See [`Activity`](super::activity::Activity).
+    /// See [`shared`](super::shared).
     period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
     unresolved: BTreeSet<RecordId>,

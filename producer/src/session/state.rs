@@ -4,18 +4,16 @@
 use super::{
     appender::RunAppender,
     checkpoint::CheckpointBase,
-    intents::Intents,
-    numbering,
-    outbox::{HeldResult, NeverStarted, SharedOutbox},
-    read_back::{AckedRecord, taken_over},
+    intents::{Ack, Intents},
+    numbering::members,
+    outbox::{HeldResult, NeverStarted},
+    outcome::{AckedRecord, taken_over},
     replay::{CallKey, PendingCall, RecordedCall, Replay, pending_key},
     sent_at::SentAt,
+    shared,
     writer_state::WriterState,
 };
-use crate::{
-    error::{Action, Error},
-    transport::run_without_records,
-};
+use crate::error::{Action, Error};
 use runlog_schemas::{
     answer::{ErrorKind, Recovery},
     id::{JournalSeq, RecordId},
@@ -23,6 +21,7 @@ use runlog_schemas::{
     payload::{EffectResolution, Payload},
     record::JournalRecord,
 };
+use std::sync::MutexGuard;
 
 /// How often a result is sent as evidence before the operation fails. Each earlier try whose answer was lost can take one
 /// number.
@@ -34,14 +33,28 @@ pub(crate) struct SessionState {
     pub(crate) appender: RunAppender,
     pub(crate) replay: Replay,
     pub(crate) checkpoint_base: CheckpointBase,
-    pub(crate) outbox: SharedOutbox,
     pub(crate) intents: Intents,
 }
 
 impl SessionState {
+    /// Locks the state that calls in flight share.
+    pub(crate) fn shared(&self) -> MutexGuard<'_, shared::State> {
+        self.appender.client.shared.lock()
+    }
+
+    /// Settles an acknowledged append of intents, and sends waiting ones; see [`Intents::advance`].
+    pub(crate) fn advance_intents(&mut self) -> Option<Ack> {
+        self.intents.advance(&mut self.appender, &mut self.replay)
+    }
+
+    /// Waits until no intent is in flight or waits for another intent.
+    pub(crate) async fn drain_intents(&mut self) {
+        self.intents.drain(&mut self.appender, &mut self.replay).await;
+    }
+
     /// Restores dropped calls, so that they answer the next call or block new effects.
     pub(crate) fn restore_interrupted(&mut self) {
-        let (abandoned, returned) = self.outbox.lock().take_interrupted();
+        let (abandoned, returned) = self.shared().outbox.take_interrupted();
         // In reverse, because each goes to the front.
         for (recorded, key) in abandoned.into_iter().rev() {
             // The call may be there already: reopening adopts the journal's pending calls.
@@ -51,7 +64,7 @@ impl SessionState {
             // The call may have been decided since it was taken. As an unresolved call, it is read again before the
             // next call.
             if let Some(open) = &recorded.pending
-                && !self.outbox.lock().running.contains(&recorded.id)
+                && !self.shared().outbox.running.contains(&recorded.id)
             {
                 self.replay.mark_uncertain(recorded.id.borrow(), open.retry_safe);
             }
@@ -77,7 +90,7 @@ impl SessionState {
 
     /// The oldest result that no caller waits for.
     pub(crate) fn next_released(&self) -> Option<HeldResult> {
-        self.outbox.lock().next_released()
+        self.shared().outbox.next_released()
     }
 
     /// Appends the results that no caller waits for.
@@ -91,7 +104,7 @@ impl SessionState {
 
     /// Marks a held result as recorded: the journal now answers the same call.
     pub(crate) fn mark_recorded(&mut self, record_id: &RecordId) {
-        let removed = self.outbox.lock().remove(record_id);
+        let removed = self.shared().outbox.remove(record_id);
         if let Some(HeldResult { call, key, .. }) = removed {
             self.replay.restore(key, call);
         }
@@ -102,15 +115,15 @@ impl SessionState {
     pub(crate) async fn settle_never_started(&mut self) -> Result<(), Error> {
         loop {
             // The last intent first, because each goes to the front of the calls with its fingerprint.
-            let Some(intent) = self.outbox.lock().never_started.last().cloned() else { return Ok(()) };
+            let Some(intent) = self.shared().outbox.never_started.last().cloned() else { return Ok(()) };
             let NeverStarted { request, call, key, record_id, position } = intent;
             // A process that has lost the run does not know the later actions of others.
             if let Some(position) = position {
-                let acked =
-                    AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position, SentAt::now(&self.appender.config));
+                let sent_at = SentAt::now(&self.appender.client.config);
+                let acked = AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position, sent_at);
                 let answer = self.appender.read_back(&acked).await?;
-                if !self.appender.is_writer_since(self.appender.epoch, &answer) {
-                    let error = taken_over(self.appender.run_id.borrow(), &acked, &answer);
+                if !self.appender.is_writer_since(self.appender.numbers.epoch, &answer) {
+                    let error = taken_over(self.appender.client.id(), &acked, &answer);
                     return Err(self.appender.lose(error));
                 }
             }
@@ -119,7 +132,7 @@ impl SessionState {
                 self.restore_never_started(call, key, &record_id);
             } else {
                 self.leave_to_others(&request, call).await?;
-                self.outbox.lock().never_started.retain(|other| other.record_id != record_id);
+                self.shared().outbox.forget_never_started(&record_id);
             }
         }
     }
@@ -151,7 +164,7 @@ impl SessionState {
             return Err(error);
         }
         self.appender.unacknowledged = None;
-        let run = self.appender.run_id.as_str();
+        let run = self.appender.client.run_id.as_str();
         tracing::warn!(
             run,
             call = request.as_str(),
@@ -176,13 +189,14 @@ impl SessionState {
             let pending = PendingCall { retry_safe: true, reason: "its effect was never started".into(), attempts };
             self.replay.restore(key, RecordedCall { pending: Some(pending), ..call });
         }
-        self.outbox.lock().never_started.retain(|other| other.record_id != *record_id);
+        self.shared().outbox.forget_never_started(record_id);
     }
 
     /// Makes the decision, in this process's own name, that the effect of `request` did not happen. The journal applies
     /// it only while this process has the run: another process may have started the effect since.
     async fn not_done(&self, request: &RecordId) -> Result<JournalRecord, Error> {
-        let config = &self.appender.config;
+        let RunAppender { client, numbers, .. } = &self.appender;
+        let config = &client.config;
         let resolution = EffectResolution {
             request_record_id: request.clone(),
             decision: "not_done".into(),
@@ -191,14 +205,14 @@ impl SessionState {
             why: "this process recorded the intent and never started the effect".into(),
         };
         let payload = Payload::EffectResolution(resolution);
-        let mut record = self.appender.build_record(config.record_id()?, payload, None).await?;
-        record.body.facts.epoch = Some(self.appender.epoch);
+        let mut record = client.build_record(config.record_id()?, payload, None).await?;
+        record.body.facts.epoch = Some(numbers.epoch);
         Ok(record)
     }
 
     /// Appends a result as evidence, and returns whether the journal keeps it; see [`RunAppender::append_evidence`].
     pub(crate) async fn append_evidence(&mut self, record_id: &RecordId, payload: Payload) -> Result<bool, Error> {
-        let record = self.appender.build_record(record_id.clone(), payload, None).await?;
+        let record = self.appender.client.build_record(record_id.clone(), payload, None).await?;
         self.appender.append_evidence(record).await
     }
 
@@ -206,16 +220,16 @@ impl SessionState {
     /// records which intents never started: a process that resumed the run would look for an effect that may have happened.
     pub(crate) async fn append_all_evidence(&mut self) -> Result<(), Error> {
         if let Some(sent) = self.appender.unacknowledged.clone().filter(is_result)
-            && !self.outbox.lock().release(&sent.body.record_id)
+            && !self.shared().outbox.release(&sent.body.record_id)
         {
             self.keep_evidence(sent).await?;
         }
         self.appender.unacknowledged = None;
         self.intents.unknown.clear();
         while let Some(held) = self.next_released() {
-            let record = self.appender.build_record(held.record_id, held.payload, None).await?;
+            let record = self.appender.client.build_record(held.record_id, held.payload, None).await?;
             let record_id = self.keep_evidence(record).await?;
-            self.outbox.lock().remove(&record_id);
+            self.shared().outbox.remove(&record_id);
         }
         self.append_not_done().await
     }
@@ -225,13 +239,13 @@ impl SessionState {
     async fn append_not_done(&mut self) -> Result<(), Error> {
         loop {
             if self.appender.state.is_lost() {
-                self.outbox.lock().never_started.clear();
+                self.shared().outbox.never_started.clear();
             }
-            let Some(intent) = self.outbox.lock().never_started.first().cloned() else { return Ok(()) };
+            let Some(intent) = self.shared().outbox.never_started.first().cloned() else { return Ok(()) };
             if intent.key.is_none() {
                 self.leave_not_done(&intent.request).await?;
             }
-            self.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+            self.shared().outbox.forget_never_started(&intent.record_id);
         }
     }
 
@@ -242,12 +256,12 @@ impl SessionState {
             if self.appender.append_evidence(record.clone()).await? {
                 return Ok(record_id);
             }
-            record.body.record_id = self.appender.config.record_id()?;
-            self.outbox.lock().rename(&record_id, &record.body.record_id);
+            record.body.record_id = self.appender.client.config.record_id()?;
+            self.shared().outbox.rename(&record_id, &record.body.record_id);
         }
         let message = format!(
             "run {}: a result was refused {EVIDENCE_TRIES} times for its number and is not kept as evidence yet",
-            self.appender.run_id
+            self.appender.client.run_id
         );
         Err(Error::new(ErrorKind::Unavailable, Action::Reopen, message))
     }
@@ -255,20 +269,29 @@ impl SessionState {
     /// Adds the journal's pending effects that are missing here. Returns the run's current state with all pending
     /// effects.
     pub(crate) async fn adopt_pending(&mut self) -> Result<Recovery, Error> {
-        let RunAppender { transport, run_id, .. } = &self.appender;
-        let now = transport.pending_recovery(run_id.borrow()).await?;
-        let now = now.ok_or_else(|| run_without_records(run_id.borrow()))?;
+        let now = self.appender.client.pending_recovery().await?;
         self.appender.check_current(&now)?;
         self.replay.refresh(&now);
-        let outbox = self.outbox.lock();
-        self.replay.adopt(&now, |id| outbox.running.contains(id) || outbox.holds_result_of(id));
-        drop(outbox);
+        let shared = self.appender.client.shared.lock();
+        let is_busy = |id: &RecordId| shared.outbox.running.contains(id) || shared.outbox.holds_result_of(id);
+        self.replay.adopt(&now, is_busy);
+        drop(shared);
         Ok(now)
+    }
+
+    /// Appends a complete record, and waits for its outcome. Its end of the run is the handle's end.
+    pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
+        let status = ends_run(&record);
+        let acked = self.appender.append_record(record).await?;
+        if let Some(status) = status {
+            self.end(status.as_str());
+        }
+        Ok(acked)
     }
 
     /// Marks the run as ended: no more records are appended.
     pub(crate) fn end(&mut self, status: &str) {
-        self.appender.state = WriterState::Ended(super::claim::ended(self.appender.run_id.borrow(), status));
+        self.appender.state = WriterState::Ended(super::claim::ended(self.appender.client.id(), status));
     }
 }
 
@@ -284,7 +307,7 @@ fn is_result(record: &JournalRecord) -> bool {
 
 /// The status with which a record, or a record of a batch, ends its run.
 pub(crate) fn ends_run(record: &JournalRecord) -> Option<RunStatus> {
-    numbering::members(record).iter().find_map(|record| {
+    members(record).iter().find_map(|record| {
         let facts = &record.body.facts;
         lifecycle::run_ends_as(&facts.payload_type, facts.status.as_deref()?)
     })

@@ -1,15 +1,7 @@
-//! Reads back the outcome of an acknowledged record: applied, a repeat, or refused.
+//! Acknowledged records and their outcomes: applied, a repeat, or refused. Pure.
 
-use super::{
-    sent_at::{START_WITHIN, SentAt},
-    unjudged::Unjudged,
-};
-use crate::{
-    config::{Config, failpoint},
-    error::{Action, Error},
-    metrics::metric,
-    transport::Transport,
-};
+use super::sent_at::{START_WITHIN, SentAt};
+use crate::error::{Action, Error};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
     id::{Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunId},
@@ -42,61 +34,18 @@ pub(crate) struct AckedRecord {
 impl AckedRecord {
     /// Makes an acknowledged record that is not known to be applied.
     pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position, sent_at: SentAt) -> Self {
-        let (applied, repeat, holds_repeats, read_back) = (false, None, false, None);
-        let (sent_after, repeats_earlier) = (Offset::ZERO, false);
         Self {
             record_id,
             journal_seq,
             position,
-            applied,
-            repeat,
-            holds_repeats,
-            read_back,
+            applied: false,
+            repeat: None,
+            holds_repeats: false,
+            read_back: None,
             sent_at,
-            sent_after,
-            repeats_earlier,
+            sent_after: Offset::ZERO,
+            repeats_earlier: false,
         }
-    }
-}
-
-/// Reads back an acknowledged record. A refusal is an error. So is an answer after the deadline, which reveals a pause
-/// of this process.
-pub(crate) async fn read_back(
-    transport: &Transport,
-    config: &Config,
-    run_id: RunId<&str>,
-    acked: &AckedRecord,
-    unjudged: &Unjudged,
-) -> Result<ReadBack, Error> {
-    let answer = outcome_of(transport, config, run_id, acked, unjudged).await?;
-    if took_effect(&answer.outcome) {
-        return Ok(answer);
-    }
-    // For a result, the error names the call.
-    let result = unjudged.take_refused_record(&acked.record_id).map(|result| result.error(run_id));
-    Err(result.unwrap_or_else(|| refused(run_id, Some(acked.record_id.borrow()), &answer.outcome)))
-}
-
-/// As [`read_back`], but a refusal is a normal outcome. Also requests the outcomes of the results in `unjudged`.
-pub(crate) async fn outcome_of(
-    transport: &Transport,
-    config: &Config,
-    run_id: RunId<&str>,
-    acked: &AckedRecord,
-    unjudged: &Unjudged,
-) -> Result<ReadBack, Error> {
-    let (begun, deadline, also) = (SentAt::now(config), config.read_back, unjudged.positions());
-    let ask = transport.read_back(run_id, &acked.position, Some(acked.record_id.borrow()), &also, deadline);
-    let answer = tokio::time::timeout(deadline, ask).await;
-    (config.failpoints)(failpoint::READ_BACK_ANSWERED);
-    config.observe(metric::READ_BACK_SECONDS, begun.instant);
-    match answer {
-        Ok(Ok(answer)) if begun.age() <= deadline => {
-            unjudged.apply_outcomes(&also, &answer.also);
-            Ok(answer)
-        }
-        Ok(Err(error)) => Err(error),
-        _ => Err(too_late(run_id, acked, deadline)),
     }
 }
 

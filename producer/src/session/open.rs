@@ -1,0 +1,87 @@
+//! Opens a run: claims it, and reads it after the claim.
+
+use super::{
+    Session,
+    appender::RunAppender,
+    claim::{self, Claim, Claims, not_writer},
+    client::RunClient,
+    writer_state::WriterState,
+};
+use crate::{
+    config::failpoint,
+    error::Error,
+    transport::{request::RecoveryQuery, run_without_records},
+};
+use runlog_schemas::{
+    answer::{Feature, Recovery},
+    id::Epoch,
+    judge::RunStatus,
+};
+use std::time::Duration;
+
+/// The options for opening a run.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Resumes at the start instead of at the latest checkpoint: the journal answers every recorded call again.
+    pub from_start: bool,
+    /// Runs new effects even while an older effect is `reconcile_required`.
+    pub allow_unresolved: bool,
+    /// Fails if a record was appended to the run within this time; see
+    /// [`Runlog::open_unless_active`](crate::Runlog::open_unless_active). Default `None`: takes the run over from any writer.
+    pub unless_active: Option<Duration>,
+}
+
+/// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns the run's recovery after the claim.
+pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Session, Recovery), Error> {
+    let RunClient { transport, config, .. } = &client;
+    let run_id = client.id();
+    let seen = match options.unless_active {
+        Some(within) => claim::check_inactive(transport, run_id, within).await?,
+        None => None,
+    };
+    let before = transport.recovery(run_id, RecoveryQuery { from_start: true, content: false }, None).await?;
+    if options.unless_active.is_some() {
+        claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
+    }
+    let whole = RecoveryQuery { from_start: options.from_start, content: true };
+    // A run that has ended is not claimed.
+    let claim = if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
+        None
+    } else {
+        (config.failpoints)(failpoint::HEAD_READ);
+        let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
+        let secret = transport.has(Feature::Commitments).then(|| config.secret());
+        let claim = Claim::first(epoch, secret, &client)?;
+        claim.send(&client).await?;
+        Some(claim)
+    };
+    let read = async |query| {
+        let now = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
+        match &claim {
+            Some(claim) if !claim.is_held_in(&now) => Err(not_writer(run_id, claim.epoch(), now.epoch)),
+            // Otherwise this handle would act as the run's last writer without a claim.
+            None if now.status == RunStatus::Open => Err(claim::before_its_end(run_id)),
+            _ => Ok(now),
+        }
+    };
+    let recovery = read(whole).await?;
+    // Calls that the checkpoint covers are needed too: a key identifies its call forever, and a process may start
+    // at the run's beginning.
+    let ended = match &recovery.checkpoint {
+        Some(_) => read(RecoveryQuery { from_start: true, content: false }).await?.completed,
+        None => Vec::new(),
+    };
+    let is_new = claim.is_some() && recovery.next_journal_seq == 1.into();
+    // The run may have ended between the read and the claim.
+    let state = match &recovery.status {
+        status if *status == RunStatus::Open => WriterState::Ready,
+        status => WriterState::Ended(claim::ended(run_id, status.as_str())),
+    };
+    let claims = Claims::from_first(claim.as_ref());
+    let appender = RunAppender::new(client.clone(), Some(&recovery), claims, state);
+    let session = Session::new(appender, options.allow_unresolved, &recovery, &ended);
+    if is_new {
+        session.lifecycle("started").await?;
+    }
+    Ok((session, recovery))
+}

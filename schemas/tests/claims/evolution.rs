@@ -96,11 +96,9 @@ fn the_schema_of_this_build_reads_every_released_version() {
         entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect()
     };
     let compiled: BTreeSet<String> = schema::versions().iter().map(|version| format!("v{}", version.number)).collect();
-    assert_eq!(
-        (folders("avsc"), folders("golden")),
-        (compiled.clone(), compiled),
-        "a folder of each for every version"
-    );
+    let mut golden = folders("golden");
+    assert!(golden.remove("payloads"), "payloads are alike in each version");
+    assert_eq!((folders("avsc"), golden), (compiled.clone(), compiled), "a folder of each for every version");
     let record = |facts: Facts| {
         let mut record = crate::vocabulary::full::decision();
         record.body.facts = facts;

@@ -8,6 +8,7 @@ mod counting;
 mod evolution;
 mod examples;
 mod golden;
+mod golden_payloads;
 mod hostile;
 mod hostile_drafts;
 mod oracle;

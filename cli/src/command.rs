@@ -11,7 +11,6 @@ use crate::{
     args::{Cli, Command, DeadLetterAction},
     client::Client,
     config::Config,
-    demo,
     exit::Answer,
     limits, logging,
     output::Output,
@@ -25,6 +24,7 @@ mod checkpoint;
 mod confirm;
 mod conformance;
 mod dead_letters;
+mod demo;
 mod doctor;
 mod effects;
 mod export;

@@ -128,6 +128,12 @@ impl From<runlog_producer::Error> for Error {
     }
 }
 
+impl From<runlog_demo::Error> for Error {
+    fn from(source: runlog_demo::Error) -> Self {
+        Self::new(source.kind(), answer::with_causes(&source))
+    }
+}
+
 impl From<runlog_producer::content::Error> for Error {
     fn from(source: runlog_producer::content::Error) -> Self {
         Self::new(source.error_kind(), "content store failed").because(source)

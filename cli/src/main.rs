@@ -7,7 +7,6 @@ mod args;
 mod client;
 mod command;
 mod config;
-mod demo;
 mod error;
 mod exit;
 mod export;
@@ -19,6 +18,7 @@ mod output;
 mod registry;
 mod render;
 mod session;
+mod signals;
 mod text;
 mod value;
 

@@ -5,6 +5,7 @@ use crate::{
     config::{self, Config},
     exit::Answer,
     limits, listen, output, registry,
+    signals::{self, Signals},
 };
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
@@ -23,10 +24,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-};
+use tokio::{signal::unix::SignalKind, sync::watch};
 
 mod data_folder;
 
@@ -160,19 +158,13 @@ pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Ans
     served.map(|()| Answer::Yes)
 }
 
-fn unheard(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Internal, "cannot listen for signals").because(error)
-}
-
 async fn until_ended(settings: Settings) -> Result<(), Error> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+    let mut signals = Signals::listen()?;
     let (end, ended) = watch::channel(false);
     let mut service = std::pin::pin!(service(settings, ended));
     let signal = tokio::select! {
         served = &mut service => return served,
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+        signal = signals.next() => signal,
     };
     tracing::info!(signal, "shutting down: answering the requests in flight, closing streams");
     // An error means that the service has already ended.
@@ -242,8 +234,8 @@ fn listening(address: std::net::SocketAddr, tls: bool) -> serde_json::Value {
 /// signal ends the server, as when its terminal is closed.
 fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<>, Error> {
     let (tls, authentication) = (options.tls.clone(), options.authentication.clone());
-    let hangup = (tls.is_some() || authentication.is_some()).then(|| signal(SignalKind::hangup()));
-    let mut hangup = hangup.transpose().map_err(unheard)?;
+    let hangup = (tls.is_some() || authentication.is_some()).then(|| signals::listen(SignalKind::hangup()));
+    let mut hangup = hangup.transpose()?;
     Ok(async move {
         while let Some(hangup) = &mut hangup {
             if hangup.recv().await.is_none() {

@@ -18,21 +18,18 @@ const EXIT_WAIT: Duration = Duration::from_secs(10);
 /// Exit code of a process whose parent has ended.
 const ORPHANED: i32 = 4;
 
-/// Ends this process when its stdin closes.
-pub(super) fn end_with_parent() {
-    let watch = || {
+/// Ends this process when its stdin closes, which the parent's end does too.
+pub fn end_with_parent() {
+    std::thread::spawn(|| {
         // Whether reading ends or fails, the parent has ended.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(ORPHANED);
-    };
-    if std::thread::Builder::new().name("parent".into()).spawn(watch).is_err() {
-        std::process::exit(ORPHANED);
-    }
+    });
 }
 
 /// A running process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -42,10 +39,8 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts `runlog --json ARGUMENTS`.
-    pub(super) fn start(name: String, arguments: &[String]) -> Result<Self, Error> {
-        let failed = |error: io::Error| {
-            Error::new(ErrorKind::Internal, format!("the process of {name} did not start")).because(error)
-        };
+    pub(crate) fn start(name: String, arguments: &[String]) -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::internal(format!("the process of {name} did not start")).because(error);
         // The program's file may have been replaced since this process started. The link still names the running
         // program.
         let link = Path::new("/proc/self/exe");
@@ -59,16 +54,13 @@ impl Process {
     }
 
     /// Returns the next document that the process prints. If it prints an error, returns that error.
-    pub(super) async fn document<T: DeserializeOwned>(&mut self, wait: Duration) -> Result<T, Error> {
-        let unavailable =
-            |what: &str| Error::new(ErrorKind::Unavailable, format!("the process of {} {what}", self.name));
+    pub(crate) async fn document<T: DeserializeOwned>(&mut self, wait: Duration) -> Result<T, Error> {
+        let unavailable = |what: &str| Error::unavailable(format!("the process of {} {what}", self.name));
         let line = tokio::time::timeout(wait, self.lines.next_line()).await;
         let line = line.map_err(|_| unavailable(&format!("printed nothing for {} s", wait.as_secs())))?;
         let line = line.map_err(|error| unavailable("cannot be read").because(error))?;
         let line = line.ok_or_else(|| unavailable("ended without an answer"))?;
-        let strange = |error| {
-            Error::new(ErrorKind::Internal, format!("the process of {} printed {line}", self.name)).because(error)
-        };
+        let strange = |error| Error::internal(format!("the process of {} printed {line}", self.name)).because(error);
         let document: Value = serde_json::from_str(&line).map_err(strange)?;
         if let Some(error) = document.get("error") {
             let kind = serde_json::from_value(error["kind"].clone()).unwrap_or(ErrorKind::Internal);
@@ -78,33 +70,27 @@ impl Process {
     }
 
     /// Returns the only document of the process, after the process has exited.
-    pub(super) async fn answer<T: DeserializeOwned>(mut self, wait: Duration) -> Result<T, Error> {
+    pub(crate) async fn answer<T: DeserializeOwned>(mut self, wait: Duration) -> Result<T, Error> {
         let answer = self.document(wait).await;
-        let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
-        match ended {
+        match tokio::time::timeout(EXIT_WAIT, self.child.wait()).await {
             Ok(Ok(status)) if answer.is_err() || status.success() => answer,
-            Ok(_) | Err(_) => {
-                let what = format!("the process of {} did not exit with code 0 in time", self.name);
-                Err(Error::new(ErrorKind::Internal, what))
-            }
+            _ => Err(Error::internal(format!("the process of {} did not exit with code 0 in time", self.name))),
         }
     }
 
     /// Kills the process with SIGKILL and waits until it has exited.
-    pub(super) async fn kill(mut self) -> Result<(), Error> {
-        let failed = |what: String| Error::new(ErrorKind::Internal, format!("{} was not killed: {what}", self.name));
-        self.child.start_kill().map_err(|error| failed(error.to_string()))?;
-        let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
-        let status =
-            ended.map_err(|_| failed("it is still running".into()))?.map_err(|error| failed(error.to_string()))?;
-        match status.signal() {
-            Some(SIGKILL) => Ok(()),
-            _ => Err(failed(format!("it had already exited: {status}"))),
+    pub(crate) async fn kill(mut self) -> Result<(), Error> {
+        let failed = |what: String| Error::internal(format!("{} was not killed: {what}", self.name));
+        let killed = tokio::time::timeout(EXIT_WAIT, self.child.kill()).await;
+        killed.map_err(|_| failed("it is still running".into()))?.map_err(|error| failed(error.to_string()))?;
+        match self.child.wait().await {
+            Ok(status) if status.signal() == Some(SIGKILL) => Ok(()),
+            other => Err(failed(format!("it had already exited: {other:?}"))),
         }
     }
 
     /// The process id, while the process runs.
-    pub(super) fn id(&self) -> Option<u32> {
+    pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 }

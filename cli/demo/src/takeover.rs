@@ -9,19 +9,20 @@
 //!
 //! Every "─▶" is an event that the demo waits for.
 
-use super::{
+use crate::{
+    Demo, Error,
     agent::Life,
-    desk::{Booking, Moment},
+    desk::{Booking, Moment, Request},
     model::{Heard, Message, Trip},
-    site::{Site, WAIT},
+    process::Process,
 };
-use crate::Error;
 use runlog_schemas::{
-    answer::{Class, Disposition, ErrorKind, Pending},
+    answer::{Class, Disposition, ErrorKind, Lookup, Pending, Recovery},
     id::RecordId,
     json::Json,
 };
 use serde::Serialize;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Time limit of a process.
@@ -29,42 +30,54 @@ const LIFE_WAIT: Duration = Duration::from_secs(120);
 
 /// A run whose process was killed in the middle of a booking, and that another process finished.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Takeover {
-    pub(super) run_id: String,
+pub struct Takeover {
+    pub run_id: String,
     /// The booking's request, which was durable when the process died.
-    pub(super) request_id: RecordId,
+    pub request_id: RecordId,
     /// Whether the desk had booked when the process died.
-    pub(super) booked_before: bool,
+    pub booked_before: bool,
     /// Whether the booking had an idempotency key.
-    pub(super) keyed: bool,
+    pub keyed: bool,
     /// Whether an operator had to decide.
-    pub(super) reconciled: bool,
-    pub(super) confirmation: String,
+    pub reconciled: bool,
+    pub confirmation: String,
     /// Number of processes that worked on the run.
-    pub(super) processes: u32,
+    pub processes: u32,
 }
 
 /// Runs the trip in one process.
-pub(super) async fn run_in_one_process(site: &Site, trip: &Trip) -> Result<Life, Error> {
-    site.agent(trip.number, trip.keyed)?.answer(LIFE_WAIT).await
+pub(crate) async fn run_in_one_process(demo: &Demo, trip: &Trip) -> Result<Life, Error> {
+    start_agent(demo, trip)?.answer(LIFE_WAIT).await
+}
+
+fn start_agent(demo: &Demo, trip: &Trip) -> Result<Process, Error> {
+    let mut arguments = vec![
+        "demo-agent".to_owned(),
+        format!("--journal={}", demo.url),
+        format!("--desk={}", demo.desk.address),
+        format!("--seed={}", demo.seed),
+        format!("--number={}", trip.number),
+    ];
+    arguments.extend(trip.keyed.then(|| "--keyed".to_owned()));
+    Process::start(format!("agent {}", trip.number), &arguments)
 }
 
 /// Kills the trip's process at `moment` of its flight's booking, and lets other processes finish the run.
-pub(super) async fn run_in_several_processes(
-    site: &Site,
+pub(crate) async fn run_in_several_processes(
+    demo: &Demo,
     trip: &Trip,
     moment: Moment,
 ) -> Result<(Life, Takeover), Error> {
-    let pending = kill_while_booking(site, trip, moment).await?;
-    let before = booking_at_desk(site, trip, &pending).await?;
+    let pending = kill_while_booking(demo, trip, moment).await?;
+    let before = booking_at_desk(demo, trip, &pending).await?;
     if before.is_some() != (moment == Moment::AfterBooking) {
         return Err(unexpected(trip, format!("died {moment:?}, but the desk has {before:?}")));
     }
     if !trip.keyed {
-        reconcile(site, trip, &pending, before.as_ref()).await?;
+        reconcile(demo, trip, &pending, before.as_ref()).await?;
     }
-    let life = run_in_one_process(site, trip).await?;
-    let after = booking_at_desk(site, trip, &pending).await?;
+    let life = run_in_one_process(demo, trip).await?;
+    let after = booking_at_desk(demo, trip, &pending).await?;
     let confirmed = confirmed_booking(&life);
     if after.is_none() || confirmed != after || before.is_some_and(|before| Some(before) != confirmed) {
         return Err(unexpected(trip, format!("got {confirmed:?}, but the desk has {after:?}")));
@@ -82,19 +95,24 @@ pub(super) async fn run_in_several_processes(
 }
 
 /// Kills the trip's first process once its booking's intent is durable and its result is not, and returns the intent.
-async fn kill_while_booking(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error> {
-    site.desk.hold(&trip.passenger, moment, WAIT).await?;
-    let mut process = site.agent(trip.number, trip.keyed)?;
+async fn kill_while_booking(demo: &Demo, trip: &Trip, moment: Moment) -> Result<Pending, Error> {
+    let customer = || trip.passenger.clone();
+    let not_held = || unexpected(trip, "is no booking that the desk holds back".into());
+    demo.desk.expect::<()>(Request::Hold { customer: customer(), moment }).await?;
+    let mut process = start_agent(demo, trip)?;
     tokio::select! {
-        held = site.desk.wait_until_held(&trip.passenger, LIFE_WAIT) => held?,
+        held = demo.desk.expect::<bool>(Request::Held { customer: customer() }) => {
+            held?.then_some(()).ok_or_else(not_held)?;
+        }
         ended = process.document::<Life>(LIFE_WAIT) => {
             return Err(ended.err().unwrap_or_else(|| unexpected(trip, "ended before it was killed".into())));
         }
     }
-    let before_kill = pending_booking(site, trip).await?;
+    let before_kill = pending_booking(demo, trip).await?;
     process.kill().await?;
-    site.desk.wait_until_hung_up(&trip.passenger, WAIT).await?;
-    let after_kill = pending_booking(site, trip).await?;
+    let hung_up: bool = demo.desk.expect(Request::HungUp { customer: customer() }).await?;
+    hung_up.then_some(()).ok_or_else(not_held)?;
+    let after_kill = pending_booking(demo, trip).await?;
     if after_kill.id != before_kill.id {
         return Err(unexpected(trip, format!("left {after_kill:?}, {before_kill:?} was observed")));
     }
@@ -102,23 +120,20 @@ async fn kill_while_booking(site: &Site, trip: &Trip, moment: Moment) -> Result<
 }
 
 /// Returns the only pending effect of the run. It must be the booking, in the class that follows from its key.
-async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
+async fn pending_booking(demo: &Demo, trip: &Trip) -> Result<Pending, Error> {
     let class = if trip.keyed { Class::RetrySafe } else { Class::ReconcileRequired };
-    let pending = site.recovery(&trip.run_id).await?.pending;
-    match <[Pending; 1]>::try_from(pending) {
+    let recovery: Recovery = demo.server.get(&["runs", &trip.run_id, "recovery"], &[]).await?;
+    match <[Pending; 1]>::try_from(recovery.pending) {
         Ok([one]) if one.tool_name == "book_flight" && one.class == class => Ok(one),
         other => Err(unexpected(trip, format!("has pending {other:?}; expected was one booking, {class}"))),
     }
 }
 
-/// Queries the desk for the pending booking: by its key if it has one, otherwise by its content.
-async fn booking_at_desk(site: &Site, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
-    if let Some(key) = &pending.idempotency_key {
-        return site.desk.by_key(key, WAIT).await;
-    }
-    let arguments = site.call(&trip.run_id, pending.id.borrow()).await?.arguments;
-    let arguments = arguments.map_or(serde_json::Value::Null, |arguments| arguments.to_value());
-    let mut bookings = site.desk.bookings_of(&trip.passenger, WAIT).await?;
+/// Queries the desk for the pending booking by its content.
+async fn booking_at_desk(demo: &Demo, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
+    let call: Lookup = demo.server.get(&["runs", &trip.run_id, "calls", pending.id.as_str()], &[]).await?;
+    let arguments = call.arguments.map_or(Value::Null, |arguments| arguments.to_value());
+    let mut bookings: Vec<Booking> = demo.desk.expect(Request::Of { customer: trip.passenger.clone() }).await?;
     bookings.retain(|booking| arguments["flight"] == *booking.item && arguments["date"] == *booking.date);
     if bookings.len() > 1 {
         return Err(unexpected(trip, format!("was booked more than once: {bookings:?}")));
@@ -127,19 +142,19 @@ async fn booking_at_desk(site: &Site, trip: &Trip, pending: &Pending) -> Result<
 }
 
 /// Checks that a new process refuses to continue. Then an operator queries the desk and decides.
-async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
-    match run_in_one_process(site, trip).await {
+async fn reconcile(demo: &Demo, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
+    match run_in_one_process(demo, trip).await {
         Err(error) if error.kind() == ErrorKind::ReconcileRequired => {}
         other => return Err(unexpected(trip, format!("did not get reconcile_required: {other:?}"))),
     }
     let done = booked.map(Json::of).transpose();
-    let done = done.map_err(|error| Error::new(ErrorKind::Internal, "a booking does not serialise").because(error))?;
+    let done = done.map_err(|error| Error::internal("a booking does not serialise").because(error))?;
     let why = if done.is_some() {
         "the desk's ledger has this booking"
     } else {
         "the desk's ledger has no such booking, and the process that asked for it is dead"
     };
-    let outcome = site.resolve(&trip.run_id, pending, done, why).await?;
+    let outcome = demo.server.resolve(&trip.run_id, pending, done, why).await?;
     if outcome.outcome == Disposition::Applied {
         return Ok(());
     }
@@ -157,5 +172,5 @@ fn confirmed_booking(life: &Life) -> Option<Booking> {
 }
 
 fn unexpected(trip: &Trip, what: String) -> Error {
-    Error::new(ErrorKind::Internal, format!("run {} {what}", trip.run_id))
+    Error::internal(format!("run {} {what}", trip.run_id))
 }

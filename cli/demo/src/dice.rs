@@ -2,18 +2,18 @@
 
 /// `SplitMix64`, from Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Dice {
     /// Creates the random numbers of stream `stream` of `seed`.
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self(Self(seed).throw() ^ Self(stream).throw().rotate_left(32))
     }
 
     /// Creates the random numbers for `text`, whose hash (FNV-1a, 64 bits) is the seed.
-    pub(super) fn from_text(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         let hash = text
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -29,18 +29,18 @@ impl Dice {
     }
 
     /// Returns a number below `sides`, which must not be 0.
-    pub(super) fn below(&mut self, sides: u32) -> u32 {
+    pub(crate) fn below(&mut self, sides: u32) -> u32 {
         // The high bits of a 32 by 32 bit product: the remainder is below 2^32.
         (((self.throw() >> 32) * u64::from(sides)) >> 32) as u32
     }
 
     /// Returns one of `items`, which must not be empty.
-    pub(super) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u32) as usize]
     }
 
     /// Shuffles the items (Fisher and Yates).
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u32 + 1) as usize);
         }

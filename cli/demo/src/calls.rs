@@ -1,13 +1,13 @@
 //! The agents' own record of their calls. It is independent of every index, so the journal's answers are compared with it.
 
-use super::{
+use crate::{
+    Error,
     agent::Life,
     dice::Dice,
     model::{Heard, Message},
 };
-use crate::Error;
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, LookupStatus},
+    answer::{Lookup, LookupStatus},
     id::Fingerprint,
 };
 use serde_json::Value;
@@ -15,18 +15,18 @@ use std::collections::HashMap;
 
 /// A call of an agent, and the answer that the agent got.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AgentCall {
-    pub(super) run_id: String,
-    pub(super) tool: String,
-    pub(super) arguments: Value,
-    pub(super) fingerprint: Fingerprint,
+pub(crate) struct AgentCall {
+    pub(crate) run_id: String,
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
+    pub(crate) fingerprint: Fingerprint,
     /// The number of the call among the run's calls with its fingerprint, from 1.
-    pub(super) occurrence: u32,
-    pub(super) heard: Heard,
+    pub(crate) occurrence: u32,
+    pub(crate) heard: Heard,
 }
 
 /// Returns every call of these lives, in the order of each life's conversation.
-pub(super) fn from_lives(lives: &[Life]) -> Result<Vec<AgentCall>, Error> {
+pub(crate) fn from_lives(lives: &[Life]) -> Result<Vec<AgentCall>, Error> {
     let mut agent_calls = Vec::new();
     for life in lives {
         let mut occurrences = HashMap::new();
@@ -48,14 +48,14 @@ pub(super) fn from_lives(lives: &[Life]) -> Result<Vec<AgentCall>, Error> {
 }
 
 /// Computes the fingerprint of a call. The spelling of its arguments does not matter.
-pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
+pub(crate) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
     Fingerprint::of_call(tool, arguments)
-        .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))
+        .map_err(|error| Error::internal("arguments have no canonical form").because(error))
 }
 
 impl AgentCall {
     /// Returns whether the lookup has the answer that the agent got.
-    pub(super) fn agrees(&self, lookup: &Lookup) -> bool {
+    pub(crate) fn agrees(&self, lookup: &Lookup) -> bool {
         let same = match (&self.heard, &lookup.error) {
             (Heard::Error { kind, message }, Some(error)) => {
                 lookup.status == LookupStatus::Failed && *kind == error.kind && *message == error.message
@@ -71,7 +71,7 @@ impl AgentCall {
 }
 
 /// Spells the same value differently: with keys in another order and additional white space.
-pub(super) fn respell(value: &Value, dice: &mut Dice) -> String {
+pub(crate) fn respell(value: &Value, dice: &mut Dice) -> String {
     let gap = |dice: &mut Dice| *dice.pick(&["", " ", "\n  "]);
     match value {
         Value::Object(members) => {
@@ -114,7 +114,7 @@ mod tests {
         let heard = || Heard::Result(json!(1));
         let message = |tool: &str| Message::Tool { tool: tool.into(), arguments: json!({"a": 1}), heard: heard() };
         let messages = vec![message("t"), message("u"), message("t")];
-        let lives = [Life { run_id: "r".into(), messages, recorded: 0, again: 0 }];
+        let lives = [Life { run_id: "r".into(), messages }];
         let occurrences: Vec<u32> = from_lives(&lives).unwrap().iter().map(|call| call.occurrence).collect();
         assert_eq!(occurrences, [1, 1, 2]);
     }

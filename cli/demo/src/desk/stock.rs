@@ -1,6 +1,6 @@
 //! The desk's stock. It is computed from the query alone, so that the desk stores no stock.
 
-use crate::demo::dice::Dice;
+use crate::dice::Dice;
 use serde_json::{Value, json};
 
 const AIRLINES: [&str; 6] = ["AQ", "DK", "FJ", "KV", "NX", "TO"];

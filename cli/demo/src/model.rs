@@ -7,7 +7,7 @@
 //!               └── the next flight ◀──┘ sold out
 //! ```
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -21,12 +21,12 @@ const LAST: [&str; 10] =
 
 /// The task of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trip {
-    pub(super) number: u32,
-    pub(super) run_id: String,
-    pub(super) passenger: String,
+pub(crate) struct Trip {
+    pub(crate) number: u32,
+    pub(crate) run_id: String,
+    pub(crate) passenger: String,
     /// Whether its bookings carry an idempotency key.
-    pub(super) keyed: bool,
+    pub(crate) keyed: bool,
     from: &'static str,
     to: &'static str,
     date: String,
@@ -36,7 +36,7 @@ pub(super) struct Trip {
 /// A message of the conversation, as checkpoints keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-pub(super) enum Message {
+pub(crate) enum Message {
     User { content: String },
     Assistant { content: String, calls: Vec<Call> },
     Tool { tool: String, arguments: Value, heard: Heard },
@@ -44,23 +44,23 @@ pub(super) enum Message {
 
 /// A call that the model requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Call {
-    pub(super) tool: String,
-    pub(super) arguments: Value,
-    pub(super) key: Option<String>,
+pub(crate) struct Call {
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
+    pub(crate) key: Option<String>,
 }
 
 /// The answer of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     Result(Value),
     Error { kind: String, message: String },
 }
 
 /// The next step of the model.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Calls that do not depend on each other.
     Calls { says: String, calls: Vec<Call> },
     /// The end of the trip.
@@ -69,7 +69,7 @@ pub(super) enum Step {
 
 impl Trip {
     /// Creates trip `number` of a demo with this seed. `keyed` decides whether there are idempotency keys; `None` is random.
-    pub(super) fn new(seed: u64, number: u32, keyed: Option<bool>) -> Self {
+    pub(crate) fn new(seed: u64, number: u32, keyed: Option<bool>) -> Self {
         let mut dice = Dice::new(seed, number.into());
         let from = dice.below(AIRPORTS.len() as u32) as usize;
         let to = (from + 1 + dice.below(AIRPORTS.len() as u32 - 1) as usize) % AIRPORTS.len();
@@ -87,13 +87,13 @@ impl Trip {
     }
 
     /// Returns the user's first message.
-    pub(super) fn wish(&self) -> String {
+    pub(crate) fn wish(&self) -> String {
         let room = if self.room { " and a room for the night" } else { "" };
         format!("{} needs a flight from {} to {} on {}{room}.", self.passenger, self.from, self.to, self.date)
     }
 
     /// Returns the model's next step after the conversation.
-    pub(super) fn next(&self, messages: &[Message]) -> Step {
+    pub(crate) fn next(&self, messages: &[Message]) -> Step {
         let Some(flights) = result_list(messages, "search_flights") else { return self.search() };
         let refused =
             tool_answers(messages, "book_flight").filter(|(_, heard)| matches!(heard, Heard::Error { .. })).count();

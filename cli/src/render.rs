@@ -3,7 +3,6 @@
 use crate::text::{Cell, Text};
 use runlog_schemas::{
     answer::{Appended, Dropped, Evidence, MissingContent, OrOther, Outcome, Position},
-    id::PartitionId,
     json::Json,
 };
 
@@ -21,38 +20,19 @@ pub(crate) fn age(millis: u64) -> Cell {
     Cell::from(format!("{}{unit}", seconds / seconds_of_unit)).right()
 }
 
-/// Warns that a list lacks the records that stopped partitions did not apply.
-pub(crate) fn unavailable(partitions: &[PartitionId], text: &mut Text) {
-    if !partitions.is_empty() {
-        let partitions: Vec<String> = partitions.iter().map(PartitionId::to_string).collect();
-        let missing = format!("incomplete: partitions {} are stopped; `runlog doctor` says why", partitions.join(", "));
-        text.line([Cell::from(missing).warn()]);
-    }
-}
-
-/// Prints the flag that continues a list.
-pub(crate) fn more(cursor: Option<&str>, text: &mut Text) {
-    if let Some(cursor) = cursor {
-        text.line([Cell::from(format!("more: --cursor {cursor}")).dim()]);
-    }
-}
-
 /// Prints the list of missing content in the content store, if any.
 pub(crate) fn missing(contents: &[MissingContent], text: &mut Text) {
     if contents.is_empty() {
         return;
     }
     text.title(format!("{} missing in the content store", contents.len()));
-    let row = |content: &MissingContent| {
-        [
-            Cell::from(content.payload_type.as_str()),
-            position(&content.position),
-            Cell::from(content.reason.as_str()).bad(),
-            content.bytes.into(),
-            Cell::from(&content.sha256),
-        ]
-    };
-    text.table(["WHAT", "POSITION", "REASON", "BYTES", "SHA256"], contents.iter().map(row).collect(), "none");
+    text.list(contents, "none")
+        .column("WHAT", |content| Cell::from(content.payload_type.as_str()))
+        .column("POSITION", |content| position(&content.position))
+        .column("REASON", |content| Cell::from(content.reason.as_str()).bad())
+        .column("BYTES", |content| content.bytes)
+        .column("SHA256", |content| &content.sha256)
+        .print();
 }
 
 /// Prints the list of content that retention deleted, if any.
@@ -61,15 +41,12 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
         return;
     }
     text.title(format!("{} deleted by retention", contents.len()));
-    let row = |content: &Dropped| {
-        [
-            Cell::from(content.payload_type.as_str()),
-            position(&content.position),
-            position(&content.dropped),
-            (&content.record_id).into(),
-        ]
-    };
-    text.table(["WHAT", "POSITION", "HORIZON", "RECORD"], contents.iter().map(row).collect(), "none");
+    text.list(contents, "none")
+        .column("WHAT", |content| Cell::from(content.payload_type.as_str()))
+        .column("POSITION", |content| position(&content.position))
+        .column("HORIZON", |content| position(&content.dropped))
+        .column("RECORD", |content| &content.record_id)
+        .print();
 }
 
 /// Number of characters of evidence's content in the text; `--json` prints all of it.

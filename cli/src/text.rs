@@ -263,34 +263,9 @@ impl Text {
         self.line([Cell::from(title).strong()]);
     }
 
-    /// Adds a table with a head, or the text `none` if it has no rows. Wraps at the width, if one is set.
-    pub(crate) fn table<const N: usize>(&mut self, heads: [&str; N], rows: Vec<[Cell; N]>, none: &str) {
-        let Some(first) = rows.first() else {
-            self.line([Cell::from(none).dim()]);
-            return;
-        };
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        if self.colours {
-            table.enforce_styling()
-        } else {
-            table.force_no_tty()
-        };
-        table.set_content_arrangement(ContentArrangement::Disabled);
-        if let Some(width) = self.width {
-            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
-        }
-        let right = first.each_ref().map(|cell| cell.right);
-        let head = heads.iter().zip(right).map(|(head, right)| Cell { right, ..Cell::from(*head).dim() });
-        table.set_header(head.map(comfy_table::Cell::from));
-        table.add_rows(rows.into_iter().map(|row| row.map(comfy_table::Cell::from)));
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        for line in table.lines() {
-            self.out.push_str(line.trim_end());
-            self.out.push('\n');
-        }
+    /// Begins a list of `rows`, or the text `none` without rows.
+    pub(crate) fn list<'r, R>(&mut self, rows: &'r [R], none: &'r str) -> List<'_, 'r, R> {
+        List { text: self, rows, none, columns: Vec::new() }
     }
 
     /// Adds an error: its kind and its message.
@@ -328,6 +303,58 @@ impl Text {
     }
 }
 
+/// A list under construction: a table with a head.
+#[derive(Debug)]
+pub(crate) struct List<'t, 'r, R> {
+    text: &'t mut Text,
+    rows: &'r [R],
+    none: &'r str,
+    /// The cells of each column, its head first.
+    columns: Vec<Vec<Cell>>,
+}
+
+impl<'r, R> List<'_, 'r, R> {
+    /// Adds a column. The first row decides whether it is aligned right.
+    #[must_use]
+    pub(crate) fn column<C: Into<Cell>>(mut self, head: &str, cell: impl Fn(&'r R) -> C) -> Self {
+        let cells: Vec<Cell> = self.rows.iter().map(|row| cell(row).into()).collect();
+        let right = cells.first().is_some_and(|first| first.right);
+        let head = Cell { right, ..Cell::from(head).dim() };
+        self.columns.push(std::iter::once(head).chain(cells).collect());
+        self
+    }
+
+    /// Prints the list. It wraps at the width of the text, if one is set.
+    pub(crate) fn print(self) {
+        let Self { text, rows, none, columns } = self;
+        if rows.is_empty() {
+            text.line([Cell::from(none).dim()]);
+            return;
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        if text.colours {
+            table.enforce_styling()
+        } else {
+            table.force_no_tty()
+        };
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        if let Some(width) = text.width {
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        let row = |index: usize| columns.iter().map(move |cells| comfy_table::Cell::from(cells[index].clone()));
+        table.set_header(row(0));
+        table.add_rows((1..=rows.len()).map(row));
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        for line in table.lines() {
+            text.out.push_str(line.trim_end());
+            text.out.push('\n');
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,9 +362,14 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_numbers_stand_at_the_right() {
         let mut text = Text::new(false);
-        let rows = vec![["a".into(), 5u64.into(), "x".into()], ["bcd".into(), 1234u64.into(), Cell::from(None::<u64>)]];
-        text.table(["RUN", "N", "WHAT"], rows, "none");
-        assert_eq!(text.into_string(), "RUN     N  WHAT\na       5  x\nbcd  1234  -\n");
+        let rows = [("a", 5u64, Some("x")), ("bcd", 1234, None)];
+        text.list(&rows, "none")
+            .column("RUN", |row| row.0)
+            .column("N", |row| row.1)
+            .column("WHAT", |row| row.2)
+            .print();
+        text.list(&rows[..0], "none").column("RUN", |row| row.0).print();
+        assert_eq!(text.into_string(), "RUN     N  WHAT\na       5  x\nbcd  1234  -\nnone\n");
     }
 
     #[test]
@@ -347,7 +379,7 @@ mod tests {
         assert_eq!((short.width(), short.text.ends_with("…xxxxxxend")), (20, true), "{short:?}");
         assert_eq!(Cell::from("short").shorten(20).text, "short");
         let mut text = Text::new(false).wrapped_at(Some(80));
-        text.table(["RUN", "N"], vec![[Cell::from(&id), 5u64.into()]], "none");
+        text.list(&[&id], "none").column("RUN", |id| *id).column("N", |_| 5u64).print();
         assert!(text.out.lines().all(|line| line.chars().count() <= 80), "{}", text.out);
     }
 
@@ -355,7 +387,8 @@ mod tests {
     fn colours_do_not_shift_columns() {
         let table = |colours| {
             let mut text = Text::new(colours);
-            text.table(["A", "B"], vec![[Cell::word("failed"), "x".into()], [Cell::word("open"), "y".into()]], "none");
+            let rows = [("failed", "x"), ("open", "y")];
+            text.list(&rows, "none").column("A", |row| Cell::word(row.0)).column("B", |row| row.1).print();
             text.into_string()
         };
         let coloured = table(true);

@@ -16,30 +16,18 @@ use runlog_schemas::{
     payload::PayloadType,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 
 pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Result<Answer, Error> {
-    let mut unavailable = BTreeSet::new();
-    let (records, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
-        let target = Target::new("/v1/dead-letters").with("limit", limit).with_some("cursor", cursor);
-        let page: DeadLetters = session.read(target, &args.reading).await?;
-        unavailable.extend(page.unavailable_partitions);
-        Ok((page.records, page.next_cursor))
-    })
-    .await?;
-    let unavailable_partitions = unavailable.into_iter().collect();
-    session.output.answer(&DeadLetters { records, unavailable_partitions, next_cursor }, |page, text| {
-        let rows = page.records.iter().map(|letter| {
-            [
-                render::position(&letter.position),
-                Cell::from(letter.reason.as_str()).bad(),
-                letter.bytes.into(),
-                (&letter.sha256).into(),
-            ]
-        });
-        text.table(["POSITION", "REASON", "BYTES", "SHA256"], rows.collect(), "every record could be read");
-        render::unavailable(&page.unavailable_partitions, text);
-        render::more(page.next_cursor.as_deref(), text);
+    let target = Target::new("/v1/dead-letters");
+    let list: DeadLetters = pages::get(session, target, &args.page, &args.reading).await?;
+    session.output.answer(&list, |list, text| {
+        text.list(&list.records, "every record could be read")
+            .column("POSITION", |letter| render::position(&letter.position))
+            .column("REASON", |letter| Cell::from(letter.reason.as_str()).bad())
+            .column("BYTES", |letter| letter.bytes)
+            .column("SHA256", |letter| &letter.sha256)
+            .print();
+        pages::print_rest(list, text);
     })?;
     Ok(Answer::Yes)
 }

@@ -20,18 +20,14 @@ fn human(report: &Doctor, text: &mut Text) {
     let healthy = if report.healthy { Cell::from("healthy").good() } else { Cell::from("not healthy").bad() };
     text.line([healthy.strong()]);
     text.title("partitions".to_owned());
-    let rows = report.partitions.iter().map(|partition| {
-        let lag = partition.end.map(|end| end.since(partition.applied));
-        [
-            partition.partition.into(),
-            Cell::word(partition.state.as_str()),
-            partition.applied.into(),
-            partition.end.into(),
-            lag.into(),
-            Cell::from(partition.error.as_deref().unwrap_or_default()),
-        ]
-    });
-    text.table(["PARTITION", "STATE", "APPLIED", "END", "LAG", "ERROR"], rows.collect(), "none");
+    text.list(&report.partitions, "none")
+        .column("PARTITION", |partition| partition.partition)
+        .column("STATE", |partition| Cell::word(partition.state.as_str()))
+        .column("APPLIED", |partition| partition.applied)
+        .column("END", |partition| partition.end)
+        .column("LAG", |partition| partition.end.map(|end| end.since(partition.applied)))
+        .column("ERROR", |partition| Cell::from(partition.error.as_deref().unwrap_or_default()))
+        .print();
     text.title(format!("{} findings", report.findings.len()));
     for finding in &report.findings {
         text.line([Cell::word(finding.severity.as_str()), Cell::from(&finding.what)]);

@@ -17,7 +17,6 @@ use runlog_schemas::{
     json::Json,
 };
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 pub(super) async fn run(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     match args.action {
@@ -30,25 +29,16 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     if args.contradicted {
         session.needs(&[Feature::Contradictions], session.wait(&args.reading.wait, READ_WAIT)).await?;
     }
-    let mut unavailable = BTreeSet::new();
-    let (effects, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
-        let target = Target::new("/v1/effects")
-            .with_flag("pending", args.pending)
-            .with_flag("unsafe", args.r#unsafe)
-            .with_flag("contradicted", args.contradicted)
-            .with("limit", limit)
-            .with_some("cursor", cursor);
-        let page: Effects = session.read(target, &args.reading).await?;
-        unavailable.extend(page.unavailable_partitions);
-        Ok((page.effects, page.next_cursor))
-    })
-    .await?;
-    let unavailable_partitions = unavailable.into_iter().collect();
-    session.output.answer(&Effects { effects, unavailable_partitions, next_cursor }, |page, text| {
+    let target = Target::new("/v1/effects")
+        .with_flag("pending", args.pending)
+        .with_flag("unsafe", args.r#unsafe)
+        .with_flag("contradicted", args.contradicted);
+    let list: Effects = pages::get(session, target, &args.page, &args.reading).await?;
+    session.output.answer(&list, |list, text| {
         if args.contradicted {
-            contradictions(page, text);
+            contradictions(list, text);
         }
-        human(page, text);
+        human(list, text);
     })?;
     Ok(Answer::Yes)
 }
@@ -56,50 +46,30 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
 /// Number of characters of arguments in the table; `--json` prints all of them.
 const ARGUMENTS_WIDTH: usize = 40;
 /// Prints the results that contradict the ends of effects.
-fn contradictions(page: &Effects, text: &mut Text) {
-    for Effect { run_id, pending: effect, contradicting, .. } in &page.effects {
+fn contradictions(list: &Effects, text: &mut Text) {
+    for Effect { run_id, pending: effect, contradicting, .. } in &list.effects {
         let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
         render::refused_results(&what, contradicting, text);
     }
 }
 
-fn human(page: &Effects, text: &mut Text) {
-    let rows = page.effects.iter().map(|effect| {
-        let Effect { run_id, pending: state, position, age_millis, attempts, .. } = effect;
-        [
-            Cell::from(run_id),
-            Cell::from(&state.tool_name),
-            state.occurrence.into(),
-            Cell::word(state.status.as_str()),
-            state.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
-            state.class.as_ref().map(|class| Cell::word(class.as_str())).into(),
-            age_millis.map(render::age).into(),
-            Cell::from(effect.agent_id.as_ref()),
-            Cell::from(*attempts),
-            (effect.evidence.len() as u64).into(),
-            Cell::from(effect.arguments.as_ref().map(Json::as_str)).clip(ARGUMENTS_WIDTH),
-            render::position(position),
-            Cell::from(&state.id),
-        ]
-    });
-    let heads = [
-        "RUN",
-        "TOOL",
-        "N",
-        "STATUS",
-        "STATE",
-        "CLASS",
-        "AGE",
-        "AGENT",
-        "ATTEMPTS",
-        "EVIDENCE",
-        "ARGUMENTS",
-        "POSITION",
-        "ID",
-    ];
-    text.table(heads, rows.collect(), "no effects");
-    render::unavailable(&page.unavailable_partitions, text);
-    render::more(page.next_cursor.as_deref(), text);
+fn human(list: &Effects, text: &mut Text) {
+    text.list(&list.effects, "no effects")
+        .column("RUN", |effect| &effect.run_id)
+        .column("TOOL", |effect| &effect.pending.tool_name)
+        .column("N", |effect| effect.pending.occurrence)
+        .column("STATUS", |effect| Cell::word(effect.pending.status.as_str()))
+        .column("STATE", |effect| effect.pending.state.as_ref().map(|state| Cell::word(state.as_str())))
+        .column("CLASS", |effect| effect.pending.class.as_ref().map(|class| Cell::word(class.as_str())))
+        .column("AGE", |effect| effect.age_millis.map(render::age))
+        .column("AGENT", |effect| Cell::from(effect.agent_id.as_ref()))
+        .column("ATTEMPTS", |effect| Cell::from(effect.attempts))
+        .column("EVIDENCE", |effect| effect.evidence.len() as u64)
+        .column("ARGUMENTS", |effect| Cell::from(effect.arguments.as_ref().map(Json::as_str)).clip(ARGUMENTS_WIDTH))
+        .column("POSITION", |effect| render::position(&effect.position))
+        .column("ID", |effect| &effect.pending.id)
+        .print();
+    pages::print_rest(list, text);
 }
 
 /// The body of a resolution.

@@ -12,7 +12,7 @@ use crate::{
     value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{Done, Pending, Recovery, Standing},
+    answer::Recovery,
     id::{RecordId, RunId},
 };
 use std::collections::HashSet;
@@ -94,15 +94,27 @@ fn human(recovery: &Recovery, text: &mut Text) {
         None => text.title("no checkpoint: the run resumes from its beginning".to_owned()),
     }
     text.title(format!("{} pending", recovery.pending.len()));
-    let rows = recovery.pending.iter().map(pending_row).collect();
-    text.table(["TOOL", "N", "STATE", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
+    text.list(&recovery.pending, "no pending calls")
+        .column("TOOL", |call| &call.tool_name)
+        .column("N", |call| call.occurrence)
+        .column("STATE", |call| call.state.as_ref().map(|state| Cell::word(state.as_str())))
+        .column("CLASS", |call| Cell::word(call.class.as_str()))
+        .column("EVIDENCE", |call| call.evidence.len() as u64)
+        .column("WHY", |call| &call.reason)
+        .column("ID", |call| &call.id)
+        .print();
     for call in recovery.pending.iter().filter(|call| !call.evidence.is_empty()) {
         text.title(format!("evidence of {}", call.id));
         render::evidence(&call.evidence, text);
     }
     text.title(format!("{} completed after the checkpoint", recovery.completed.len()));
-    let rows = recovery.completed.iter().map(done_row).collect();
-    text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
+    text.list(&recovery.completed, "none")
+        .column("TOOL", |call| &call.tool_name)
+        .column("N", |call| call.occurrence)
+        .column("STATUS", |call| Cell::word(call.status.as_str()))
+        .column("POSITION", |call| render::position(&call.position))
+        .column("FINGERPRINT", |call| Cell::from(&call.fingerprint).dim())
+        .print();
     for (name, open) in [
         ("undecided approvals", &recovery.approvals),
         ("pending wake conditions", &recovery.wakes),
@@ -111,34 +123,13 @@ fn human(recovery: &Recovery, text: &mut Text) {
     ] {
         if !open.is_empty() {
             text.title(format!("{} {name}", open.len()));
-            text.table(["ID", "STATUS", "SINCE", "RECORD"], open.iter().map(open_item_row).collect(), "none");
+            text.list(open, "none")
+                .column("ID", |item| &item.id)
+                .column("STATUS", |item| Cell::word(item.status.as_str()))
+                .column("SINCE", |item| render::position(&item.since))
+                .column("RECORD", |item| &item.record_id)
+                .print();
         }
     }
     render::missing(&recovery.missing_content, text);
-}
-
-fn open_item_row(item: &Standing) -> [Cell; 4] {
-    [Cell::from(&item.id), Cell::word(item.status.as_str()), render::position(&item.since), Cell::from(&item.record_id)]
-}
-
-fn pending_row(call: &Pending) -> [Cell; 7] {
-    [
-        Cell::from(&call.tool_name),
-        call.occurrence.into(),
-        call.state.as_ref().map(|state| Cell::word(state.as_str())).into(),
-        Cell::word(call.class.as_str()),
-        (call.evidence.len() as u64).into(),
-        Cell::from(&call.reason),
-        Cell::from(&call.id),
-    ]
-}
-
-fn done_row(call: &Done) -> [Cell; 5] {
-    [
-        Cell::from(&call.tool_name),
-        call.occurrence.into(),
-        Cell::word(call.status.as_str()),
-        render::position(&call.position),
-        Cell::from(&call.fingerprint).dim(),
-    ]
 }

@@ -15,7 +15,6 @@ use runlog_schemas::{
     id::PartitionId,
 };
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 pub(super) async fn run(session: &Session, args: args::Retention) -> Result<Answer, Error> {
     match (&args.family, &args.until, &args.who, &args.why) {
@@ -28,32 +27,17 @@ pub(super) async fn run(session: &Session, args: args::Retention) -> Result<Answ
 }
 
 async fn list(session: &Session, args: args::Retention) -> Result<Answer, Error> {
-    let mut unavailable = BTreeSet::new();
-    let (horizons, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
-        let target = Target::new("/v1/horizons").with("limit", limit).with_some("cursor", cursor);
-        let page: Horizons = session.read(target, &args.reading).await?;
-        unavailable.extend(page.unavailable_partitions);
-        Ok((page.horizons, page.next_cursor))
-    })
-    .await?;
-    let unavailable_partitions = unavailable.into_iter().collect();
-    session.output.answer(&Horizons { horizons, unavailable_partitions, next_cursor }, |page, text| {
-        let rows = page.horizons.iter().map(|horizon| {
-            [
-                render::position(&horizon.position),
-                Cell::from(&horizon.family),
-                Cell::from(&horizon.until),
-                Cell::from(&horizon.who),
-                Cell::from(&horizon.why).dim(),
-            ]
-        });
-        text.table(
-            ["POSITION", "FAMILY", "UNTIL", "WHO", "WHY"],
-            rows.collect(),
-            "no retention horizon; all content is kept",
-        );
-        render::unavailable(&page.unavailable_partitions, text);
-        render::more(page.next_cursor.as_deref(), text);
+    let target = Target::new("/v1/horizons");
+    let list: Horizons = pages::get(session, target, &args.page, &args.reading).await?;
+    session.output.answer(&list, |list, text| {
+        text.list(&list.horizons, "no retention horizon; all content is kept")
+            .column("POSITION", |horizon| render::position(&horizon.position))
+            .column("FAMILY", |horizon| &horizon.family)
+            .column("UNTIL", |horizon| &horizon.until)
+            .column("WHO", |horizon| &horizon.who)
+            .column("WHY", |horizon| Cell::from(&horizon.why).dim())
+            .print();
+        pages::print_rest(list, text);
     })?;
     Ok(Answer::Yes)
 }

@@ -2,54 +2,47 @@
 
 use super::pages;
 use crate::{
-    Error, args,
+    Error,
+    args::{self, PageOptions},
     client::Target,
     exit::Answer,
     render,
     session::Session,
-    text::{Cell, Text},
+    text::Cell,
     value,
 };
-use runlog_schemas::answer::Runs;
+use runlog_schemas::answer::{Run, Runs};
 
 /// Longest run id in the table, characters. Longer ids are shortened; `-v` and `--json` print them whole.
 const RUN_ID_WIDTH: usize = 48;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {
     let since = args.since.map(|since| value::rfc3339(since.millis(crate::now_millis())));
-    let (runs, next_cursor) = pages::gather(Some(args.limit), args.cursor.clone(), async |limit, cursor| {
-        let target = Target::new("/v1/runs")
-            .with("limit", limit)
-            .with_some("cursor", cursor)
-            .with_some("status", args.status.as_deref())
-            .with_some("prefix", args.prefix.as_deref())
-            .with_some("since", since.as_deref())
-            .with_flag("newest", args.newest)
-            .with_flag("stuck", args.stuck);
-        let page: Runs = session.read(target, &args.reading).await?;
-        Ok((page.runs, page.next_cursor))
-    })
-    .await?;
-    session.output.answer(&Runs { runs, next_cursor }, |page, text| human(page, session.verbose > 0, text))?;
+    let target = Target::new("/v1/runs")
+        .with_some("status", args.status.as_deref())
+        .with_some("prefix", args.prefix.as_deref())
+        .with_some("since", since.as_deref())
+        .with_flag("newest", args.newest)
+        .with_flag("stuck", args.stuck);
+    let page = PageOptions { limit: Some(args.limit), cursor: args.cursor };
+    let list: Runs = pages::get(session, target, &page, &args.reading).await?;
+    let is_long = |run: &Run| session.verbose == 0 && run.run_id.as_str().chars().count() > RUN_ID_WIDTH;
+    session.output.answer(&list, |list, text| {
+        text.list(&list.runs, "no runs")
+            .column("RUN", |run| {
+                let id = Cell::from(&run.run_id);
+                if is_long(run) { id.shorten(RUN_ID_WIDTH) } else { id }
+            })
+            .column("STATUS", |run| Cell::word(run.status.as_str()))
+            .column("RECORDS", |run| run.records)
+            .column("EPOCH", |run| run.epoch)
+            .column("UPDATED", |run| &run.updated_at)
+            .column("POSITION", |run| render::position(&run.position))
+            .print();
+        if list.runs.iter().any(is_long) {
+            text.line([Cell::from("long run ids are shortened; -v prints them whole").dim()]);
+        }
+        pages::print_rest(list, text);
+    })?;
     Ok(Answer::Yes)
-}
-
-fn human(page: &Runs, whole_ids: bool, text: &mut Text) {
-    let long = |id: &str| !whole_ids && id.chars().count() > RUN_ID_WIDTH;
-    let rows = page.runs.iter().map(|run| {
-        let id = Cell::from(&run.run_id);
-        [
-            if long(run.run_id.as_str()) { id.shorten(RUN_ID_WIDTH) } else { id },
-            Cell::word(run.status.as_str()),
-            run.records.into(),
-            run.epoch.into(),
-            Cell::from(&run.updated_at),
-            render::position(&run.position),
-        ]
-    });
-    text.table(["RUN", "STATUS", "RECORDS", "EPOCH", "UPDATED", "POSITION"], rows.collect(), "no runs");
-    if page.runs.iter().any(|run| long(run.run_id.as_str())) {
-        text.line([Cell::from("long run ids are shortened; -v prints them whole").dim()]);
-    }
-    render::more(page.next_cursor.as_deref(), text);
 }

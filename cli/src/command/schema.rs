@@ -57,15 +57,12 @@ fn list(output: &Output) -> Result<Answer, Error> {
     let schemas: Vec<VersionAnswer> =
         schema::versions().iter().map(|version| VersionAnswer::new(version, None)).collect();
     output.answer(&serde_json::json!({ "schemas": schemas }), |_, text| {
-        let rows = schemas.iter().map(|row| {
-            [
-                Cell::from(format!("{}/v{}", row.name, row.version)),
-                Cell::from(&row.fingerprint),
-                if row.released { Cell::from("yes").good() } else { Cell::from("no").warn() },
-                Cell::from(if row.current { "yes" } else { "no" }),
-            ]
-        });
-        text.table(["SCHEMA", "FINGERPRINT", "RELEASED", "WRITTEN"], rows.collect(), "none");
+        text.list(&schemas, "none")
+            .column("SCHEMA", |row| Cell::from(format!("{}/v{}", row.name, row.version)))
+            .column("FINGERPRINT", |row| &row.fingerprint)
+            .column("RELEASED", |row| if row.released { Cell::from("yes").good() } else { Cell::from("no").warn() })
+            .column("WRITTEN", |row| Cell::from(if row.current { "yes" } else { "no" }))
+            .print();
     })?;
     Ok(Answer::Yes)
 }

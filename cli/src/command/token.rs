@@ -90,27 +90,21 @@ fn list(args: &TokensArg, output: &Output) -> Result<Answer, Error> {
         })
         .collect();
     output.answer(&json!({ "tokens": listed, "identities": file.identities }), |_, text| {
-        let rows = listed.iter().map(|one| {
-            let expires = one.entry.expires.as_deref().unwrap_or("never");
-            [
-                Cell::from(one.id),
-                Cell::from(&one.entry.principal),
-                Cell::from(names(&one.entry.scopes)),
-                Cell::from(one.entry.runs.join(" ")),
-                if one.expired { Cell::from(expires).bad() } else { Cell::from(expires) },
-            ]
-        });
-        text.table(["ID", "PRINCIPAL", "SCOPES", "RUNS", "EXPIRES"], rows.collect(), "no tokens");
+        let expires = |token: &Listed<'_>| Cell::from(token.entry.expires.as_deref().unwrap_or("never"));
+        text.list(&listed, "no tokens")
+            .column("ID", |token| Cell::from(token.id))
+            .column("PRINCIPAL", |token| &token.entry.principal)
+            .column("SCOPES", |token| Cell::from(names(&token.entry.scopes)))
+            .column("RUNS", |token| Cell::from(token.entry.runs.join(" ")))
+            .column("EXPIRES", |token| if token.expired { expires(token).bad() } else { expires(token) })
+            .print();
         if !file.identities.is_empty() {
-            let rows = file.identities.iter().map(|identity| {
-                [
-                    Cell::from(credential(identity)),
-                    Cell::from(&identity.principal),
-                    Cell::from(names(&identity.scopes)),
-                    Cell::from(identity.runs.join(" ")),
-                ]
-            });
-            text.table(["CREDENTIAL", "PRINCIPAL", "SCOPES", "RUNS"], rows.collect(), "no identities");
+            text.list(&file.identities, "no identities")
+                .column("CREDENTIAL", |identity| Cell::from(credential(identity)))
+                .column("PRINCIPAL", |identity| &identity.principal)
+                .column("SCOPES", |identity| Cell::from(names(&identity.scopes)))
+                .column("RUNS", |identity| Cell::from(identity.runs.join(" ")))
+                .print();
         }
     })?;
     Ok(Answer::Yes)

@@ -25,23 +25,19 @@ fn human(result: &Verification, all: bool, text: &mut Text) {
         .iter()
         .flat_map(|partition| partition.indices.iter().map(move |index| (partition, index)))
         .filter(|(_, index)| all || !equal(index))
-        .map(|(partition, index)| {
-            [
-                partition.partition.into(),
-                partition.offset.into(),
-                Cell::from(&index.name),
-                index.rows.into(),
-                Cell::word(if equal(index) { "equal" } else { "unequal" }),
-                Cell::from(&index.live_digest).clip(19).dim(),
-                Cell::from(&index.rebuilt_digest).clip(19).dim(),
-            ]
-        })
         .collect();
     if rows.is_empty() {
         return;
     }
-    let heads = ["PARTITION", "END OFFSET", "INDEX", "ROWS", "", "LIVE", "REBUILT"];
-    text.table(heads, rows, "");
+    text.list(&rows, "")
+        .column("PARTITION", |(partition, _)| partition.partition)
+        .column("END OFFSET", |(partition, _)| partition.offset)
+        .column("INDEX", |(_, index)| &index.name)
+        .column("ROWS", |(_, index)| index.rows)
+        .column("", |(_, index)| Cell::word(if equal(index) { "equal" } else { "unequal" }))
+        .column("LIVE", |(_, index)| Cell::from(&index.live_digest).clip(19).dim())
+        .column("REBUILT", |(_, index)| Cell::from(&index.rebuilt_digest).clip(19).dim())
+        .print();
     verdict(result, text);
 }
 

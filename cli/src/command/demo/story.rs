@@ -93,15 +93,17 @@ impl<'a> Story<'a> {
 
     /// Prints the results of all lookups.
     fn lookups(&self, ways: &[Way], calls: u64) -> Result<(), Error> {
-        let row = |way: &Way| {
-            let by = if way.by == "http" { "over HTTP" } else { "in process" };
-            let count = Cell::from(format!("{} of {}", grouped(way.found), grouped(calls)));
-            let count = if way.found == calls { count.good() } else { count.bad() };
-            let (p50, p99) = (micros(way.p50_micros), micros(way.p99_micros));
-            ["  ".into(), by.into(), way.consistency.into(), count, Cell::from(p50).right(), Cell::from(p99).right()]
-        };
-        let rows = ways.iter().map(row).collect();
-        self.output.say(|text| text.table(["  ", "ASKED", "AT", "FOUND", "P50", "P99"], rows, ""))
+        let count = |way: &Way| Cell::from(format!("{} of {}", grouped(way.found), grouped(calls)));
+        self.output.say(|text| {
+            text.list(ways, "")
+                .column("  ", |_| "  ")
+                .column("ASKED", |way| if way.by == "http" { "over HTTP" } else { "in process" })
+                .column("AT", |way| way.consistency)
+                .column("FOUND", |way| if way.found == calls { count(way).good() } else { count(way).bad() })
+                .column("P50", |way| Cell::from(micros(way.p50_micros)).right())
+                .column("P99", |way| Cell::from(micros(way.p99_micros)).right())
+                .print();
+        })
     }
 
     /// Prints the end of the demo.

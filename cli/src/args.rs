@@ -221,7 +221,7 @@ pub(crate) enum Command {
 }
 
 /// The schema registry of the journal.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct RegistryArg {
     /// Schema registry whose ids the records carry: https://HOST:PORT; credentials in RUNLOG_REGISTRY_AUTH
     /// [default: none]

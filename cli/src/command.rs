@@ -45,12 +45,13 @@ mod verify;
 
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
-    if let Command::Serve(args) = cli.command {
+    if let Command::Serve(mut args) = cli.command {
+        args.insecure_no_tls = cli.global.insecure_no_tls;
         // The log format may be in the config file.
         let config = Config::for_command(&cli.global)?;
         logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
         limits::forbid_core_dumps();
-        return serve::run(args, cli.global.insecure_no_tls, config);
+        return serve::run(args, config);
     }
     logging::start(&cli.global);
     limits::forbid_core_dumps();

@@ -1,24 +1,8 @@
-//! The file of `--config`: JSON. Every member is optional; unknown members are refused by name.
-//!
-//! ```json
-//! {
-//!   "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest",
-//!   "deadline": "10s", "ca": "/etc/runlog/ca.pem", "client_cert": "/etc/runlog/me.pem",
-//!   "client_key": "/etc/runlog/me.key",
-//!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
-//!             "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json",
-//!             "tls_cert": "/etc/runlog/server.pem", "tls_key": "/etc/runlog/server.key"},
-//!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
-//!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
-//!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
-//!   "kafka": {"security.protocol": "ssl"}, "kafka_properties": "/etc/runlog/kafka.properties"
-//! }
-//! ```
+//! The file of `--config`: JSON. Every member is optional; unknown members are refused by name. `runlog --help` prints an example.
 
 use crate::{
     Error,
-    args::{Global, ReadOptions},
-    logging,
+    args::{Global, ReadOptions, Serve},
     value::{self, Consistency},
 };
 use runlog_log::{
@@ -94,42 +78,6 @@ pub(crate) struct Registry {
     pub(crate) password: Option<String>,
     /// A bearer token; default none.
     pub(crate) token: Option<String>,
-}
-
-/// Settings of `serve`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Serve {
-    /// The brokers of the log, unless `--local`; no default.
-    pub(crate) brokers: Option<String>,
-    /// The folder for the indices; no default.
-    pub(crate) data: Option<PathBuf>,
-    /// The address to serve HTTP at; default `127.0.0.1:7070`.
-    pub(crate) listen: Option<String>,
-    /// Names of the server besides localhost and IP addresses; default none.
-    pub(crate) allow_hosts: Vec<String>,
-    /// File of tokens; default none, and then every client that reaches the server may do everything.
-    pub(crate) tokens: Option<PathBuf>,
-    /// The audit log; default `DIR/audit.jsonl` with tokens, otherwise none.
-    pub(crate) audit_log: Option<PathBuf>,
-    /// The certificate; default none: the server uses HTTP without TLS.
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Its private key.
-    pub(crate) tls_key: Option<PathBuf>,
-    /// The authorities of clients; default none: clients need no certificate.
-    pub(crate) tls_client_ca: Option<PathBuf>,
-    /// Another address for health and metrics; default none.
-    pub(crate) admin_listen: Option<String>,
-    /// As `--insecure-no-tls`; default false.
-    pub(crate) insecure_no_tls: bool,
-    /// As `--insecure-no-auth`; default false.
-    pub(crate) insecure_no_auth: bool,
-    /// The journal's topic, for `import --brokers` too; default `runlog.journal`.
-    pub(crate) topic: Option<String>,
-    /// The journal's partition count; default the existing journal's count, or the default of a new journal.
-    pub(crate) partitions: Option<u32>,
-    /// Format of the log lines, `text` or `json`; default `text`.
-    pub(crate) log_format: Option<logging::Format>,
 }
 
 /// The content store.

@@ -4,6 +4,7 @@ use super::{Deadline, RegistryArg};
 use crate::{import::Format, logging, value};
 use clap::Args;
 use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
+use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
@@ -54,10 +55,13 @@ pub(crate) struct DemoDesk {
     pub(crate) ledger: PathBuf,
 }
 
-#[derive(Debug, Args)]
+/// Settings of `serve`, from flags and environment or from the member `serve` of the file of `--config`.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Serve {
     /// Keep the log in this process, under DIR/log
     #[arg(long, conflicts_with = "brokers")]
+    #[serde(skip)]
     pub(crate) local: bool,
     /// Kafka brokers of the log: HOST:PORT, several separated by commas [env: RUNLOG_BROKERS, unless --local]
     #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -91,11 +95,15 @@ pub(crate) struct Serve {
     /// Another address that serves /healthz, /readyz and /metrics, without TLS and tokens [default: none]
     #[arg(long, env = "RUNLOG_ADMIN_LISTEN", value_name = "ADDR")]
     pub(crate) admin_listen: Option<String>,
+    /// As the global flag `--insecure-no-tls`.
+    #[arg(skip)]
+    pub(crate) insecure_no_tls: bool,
     /// Allow connections from other machines without authentication: every client may read and write everything
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,
     /// File of librdkafka's properties, such as security.protocol and sasl.password_file: NAME=VALUE a line [default: none]
     #[arg(long, env = "RUNLOG_KAFKA_PROPERTIES", value_name = "FILE")]
+    #[serde(skip)]
     pub(crate) kafka_properties: Option<PathBuf>,
     /// Kafka topic of the journal [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
@@ -106,23 +114,52 @@ pub(crate) struct Serve {
     /// Store for payloads too large for a record: file:DIR or s3://BUCKET/PREFIX, with AWS_ENDPOINT_URL, AWS_REGION,
     /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: DIR/content with --local, otherwise none]
     #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
+    #[serde(skip)]
     pub(crate) content: Option<String>,
     #[command(flatten)]
+    #[serde(skip)]
     pub(crate) registry: RegistryArg,
     /// Serve the indices as they are; read nothing from the log
     #[arg(long)]
+    #[serde(skip)]
     pub(crate) paused: bool,
     /// Serve a topic whose settings can lose records of the journal; remembered for these settings
     #[arg(long, conflicts_with = "local")]
+    #[serde(skip)]
     pub(crate) accept_lossy_topic: bool,
     /// Newest schema version to write. Version 3 is not released: only a journal whose servers all read it may have it, and a
     /// later version of the command may not read it
     #[arg(long, value_name = "VERSION", default_value_t = WRITTEN_BY_DEFAULT,
         value_parser = clap::value_parser!(u16).range(2..=3))]
+    #[serde(skip)]
     pub(crate) write_schema: u16,
     /// Format of the log lines on stderr [default: text]
     #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<logging::Format>,
+}
+
+impl Serve {
+    /// Fills in the settings of the file.
+    pub(crate) fn or(self, file: Self) -> Self {
+        Self {
+            brokers: self.brokers.or(file.brokers),
+            data: self.data.or(file.data),
+            listen: self.listen.or(file.listen),
+            allow_hosts: if self.allow_hosts.is_empty() { file.allow_hosts } else { self.allow_hosts },
+            tokens: self.tokens.or(file.tokens),
+            audit_log: self.audit_log.or(file.audit_log),
+            tls_cert: self.tls_cert.or(file.tls_cert),
+            tls_key: self.tls_key.or(file.tls_key),
+            tls_client_ca: self.tls_client_ca.or(file.tls_client_ca),
+            admin_listen: self.admin_listen.or(file.admin_listen),
+            insecure_no_tls: self.insecure_no_tls || file.insecure_no_tls,
+            insecure_no_auth: self.insecure_no_auth || file.insecure_no_auth,
+            topic: self.topic.or(file.topic),
+            partitions: self.partitions.or(file.partitions),
+            log_format: self.log_format.or(file.log_format),
+            ..self
+        }
+    }
 }
 
 #[derive(Debug, Args)]

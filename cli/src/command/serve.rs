@@ -40,7 +40,7 @@ const CLOSE_WAIT: Duration = Duration::from_millis(200);
 
 /// The location of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Log {
+enum Log {
     /// In this process, under the data folder.
     Local,
     /// In Kafka.
@@ -48,88 +48,53 @@ pub(crate) enum Log {
 }
 
 /// All settings of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
-    pub(crate) log: Log,
-    pub(crate) data: PathBuf,
-    pub(crate) listen: String,
-    pub(crate) allowed_hosts: Vec<String>,
-    pub(crate) accepted: listen::Accepted,
+#[derive(Debug)]
+struct Settings {
+    flags: args::Serve,
+    log: Log,
+    data: PathBuf,
     /// The files of the certificate.
-    pub(crate) tls: Option<Files>,
-    /// The additional address for health and metrics.
-    pub(crate) admin_listen: Option<String>,
-    /// The file of tokens.
-    pub(crate) tokens: Option<PathBuf>,
-    /// The audit log.
-    pub(crate) audit_log: Option<PathBuf>,
-    pub(crate) partitions: Option<u32>,
-    pub(crate) paused: bool,
-    pub(crate) accept_lossy_topic: bool,
-    /// The newest schema version to write.
-    pub(crate) write_schema: u16,
-    /// The schema registry.
-    pub(crate) registry: Option<registry::Settings>,
+    tls: Option<Files>,
+    registry: Option<registry::Settings>,
     /// The store for payloads that are too large for a record.
-    pub(crate) content: Option<content::Config>,
+    content: Option<content::Config>,
 }
 
 impl Settings {
     /// Merges the settings. A flag takes precedence over the environment, and the environment over the file. `brokers` is the
-    /// environment's value, `no_tls` the global flag.
-    fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, mut config: Config) -> Result<Self, Error> {
-        let topic = config.topic(args.topic.as_deref());
-        let data = args.data.clone().or_else(|| config.serve.data.clone());
-        let local_content =
-            data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
-        let content = config.content(args.content, local_content);
-        let file = std::mem::take(&mut config.serve);
-        let log = match args.brokers.or(brokers).or(file.brokers) {
-            _ if args.local => Log::Local,
-            Some(brokers) => Log::Brokers(config.kafka(&brokers, topic.clone(), args.kafka_properties.as_deref())?),
+    /// environment's value.
+    fn new(mut flags: args::Serve, brokers: Option<String>, mut config: Config) -> Result<Self, Error> {
+        let topic = config.topic(flags.topic.as_deref());
+        flags.brokers = flags.brokers.or(brokers);
+        let mut flags = flags.or(std::mem::take(&mut config.serve));
+        let local_content = flags.data.as_ref().filter(|_| flags.local);
+        let local_content = local_content.and_then(|data| data.join("content").to_str().map(file_url));
+        let content = config.content(flags.content.take(), local_content);
+        let log = match &flags.brokers {
+            _ if flags.local => Log::Local,
+            Some(brokers) => Log::Brokers(config.kafka(brokers, topic.clone(), flags.kafka_properties.as_deref())?),
             None => {
                 return Err(Error::usage(
                     "name the log: --local keeps it in this process, --brokers HOST:PORT names Kafka brokers",
                 ));
             }
         };
-        let data = args.data.or(file.data);
+        let data = flags.data.take();
         let data = data.ok_or_else(|| Error::usage("name the folder for the indices with --data DIR"))?;
-        let tokens = args.tokens.or(file.tokens);
-        let default_audit_log = tokens.as_ref().map(|_| data.join(data_folder::AUDIT_LOG));
-        let registry_cache = data.join("registry");
-        Ok(Self {
-            log,
-            registry: registry::settings(args.registry.registry.as_deref(), &config, &topic, Some(registry_cache))?,
-            data,
-            tls: files(
-                args.tls_cert.or(file.tls_cert),
-                args.tls_key.or(file.tls_key),
-                args.tls_client_ca.or(file.tls_client_ca),
-            )?,
-            admin_listen: args.admin_listen.or(file.admin_listen).filter(|address| !address.is_empty()),
-            listen: args.listen.or(file.listen).unwrap_or_else(|| listen::DEFAULT.to_owned()),
-            allowed_hosts: if args.allow_hosts.is_empty() { file.allow_hosts } else { args.allow_hosts },
-            accepted: listen::Accepted {
-                no_tls: no_tls || file.insecure_no_tls,
-                no_auth: args.insecure_no_auth || file.insecure_no_auth,
-            },
-            audit_log: args.audit_log.or(file.audit_log).or(default_audit_log),
-            tokens,
-            partitions: args.partitions.or(file.partitions),
-            paused: args.paused,
-            accept_lossy_topic: args.accept_lossy_topic,
-            write_schema: args.write_schema,
-            content,
-        })
+        let default_audit_log = flags.tokens.as_ref().map(|_| data.join(data_folder::AUDIT_LOG));
+        flags.audit_log = flags.audit_log.or(default_audit_log);
+        let registry = flags.registry.registry.as_deref();
+        let registry = registry::settings(registry, &config, &topic, Some(data.join("registry")))?;
+        let tls = files(flags.tls_cert.as_deref(), flags.tls_key.as_deref(), flags.tls_client_ca.as_deref())?;
+        Ok(Self { flags, log, data, tls, registry, content })
     }
 }
 
 /// Returns the files of a certificate.
 ///
 /// Errors: `Usage` if only some of them are named.
-fn files(cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>) -> Result<Option<Files>, Error> {
-    let named = |file: Option<PathBuf>| config::named(file.as_deref()).map(Path::to_owned);
+fn files(cert: Option<&Path>, key: Option<&Path>, client_ca: Option<&Path>) -> Result<Option<Files>, Error> {
+    let named = |file| config::named(file).map(Path::to_owned);
     match (named(cert), named(key), named(client_ca)) {
         (Some(cert), Some(key), client_ca) => Ok(Some(Files { cert, key, client_ca })),
         (None, None, None) => Ok(None),
@@ -142,9 +107,9 @@ fn file_url(folder: &str) -> String {
 }
 
 /// Serves until a signal ends it.
-pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Answer, Error> {
+pub(super) fn run(flags: args::Serve, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
-    let settings = Settings::new(args, brokers, no_tls, config)?;
+    let settings = Settings::new(flags, brokers, config)?;
     // Other users of this machine may not read a server's files.
     rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
@@ -182,13 +147,16 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
 /// Runs the projector and its HTTP interface until `ended` turns true.
 async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result<(), Error> {
     // Listens first, because an address in use is the most frequent mistake.
-    let listener = listen::bind(&settings.listen).await?;
-    let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
-    let protected = listen::Protected { tls: settings.tls.is_some(), tokens: settings.tokens.is_some() };
-    listen::check(address, protected, settings.accepted)?;
+    let flags = &settings.flags;
+    let listen = flags.listen.as_deref().unwrap_or(listen::DEFAULT);
+    let listener = listen::bind(listen).await?;
+    let address = listener.local_addr().map_err(|error| listen::unusable(listen, &error))?;
+    let protected = listen::Protected { tls: settings.tls.is_some(), tokens: flags.tokens.is_some() };
+    let accepted = listen::Accepted { no_tls: flags.insecure_no_tls, no_auth: flags.insecure_no_auth };
+    listen::check(address, protected, accepted)?;
     let mut options = options(&settings)?;
     let mut addresses = listening(address, options.tls.is_some());
-    if let Some(admin_listen) = &settings.admin_listen {
+    if let Some(admin_listen) = flags.admin_listen.as_deref().filter(|address| !address.is_empty()) {
         let admin = listen::bind(admin_listen).await?;
         let address = admin.local_addr().map_err(|error| listen::unusable(admin_listen, &error))?;
         addresses["admin"] = format!("http://{}", listen::reachable(address)).into();
@@ -258,8 +226,8 @@ fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<
 
 /// Builds the server's options: tokens, TLS and audit log.
 fn options(settings: &Settings) -> Result<Options, Error> {
-    let mut options = Options::from(AllowedHosts::new(settings.allowed_hosts.iter().cloned()));
-    if let Some(tokens) = &settings.tokens {
+    let mut options = Options::from(AllowedHosts::new(settings.flags.allow_hosts.iter().cloned()));
+    if let Some(tokens) = &settings.flags.tokens {
         let opened = Authentication::open(tokens, crate::now_millis);
         let opened = opened.map_err(|error| Error::new(ErrorKind::Invalid, "cannot use the tokens").because(error))?;
         options.authentication = Some(opened);
@@ -269,7 +237,7 @@ fn options(settings: &Settings) -> Result<Options, Error> {
         let refused = |error| Error::new(ErrorKind::Invalid, "cannot use the TLS certificate").because(error);
         options.tls = Some(opened.map_err(refused)?);
     }
-    if let Some(audit_log) = &settings.audit_log {
+    if let Some(audit_log) = &settings.flags.audit_log {
         let path = audit_log.display();
         options.audit = Some(Audit::open(audit_log, crate::now_millis).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("cannot use the audit log {path}")).because(error)
@@ -282,10 +250,10 @@ fn options(settings: &Settings) -> Result<Options, Error> {
 async fn projector(settings: Settings) -> Result<Projector, Error> {
     let config = runlog_projector::Config {
         memory_bytes: MEMORY_BYTES,
-        paused: settings.paused,
-        accept_lossy_topic: settings.accept_lossy_topic,
-        write_schema: settings.write_schema,
-        partitions: settings.partitions,
+        paused: settings.flags.paused,
+        accept_lossy_topic: settings.flags.accept_lossy_topic,
+        write_schema: settings.flags.write_schema,
+        partitions: settings.flags.partitions,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
         ..runlog_projector::Config::new(settings.data, crate::now_millis, crate::random_id)
@@ -308,13 +276,13 @@ mod tests {
 
     fn settings(line: &str, brokers: Option<&str>, config: Config) -> Result<Settings, Error> {
         let Command::Serve(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else { panic!("{line}") };
-        Settings::new(args, brokers.map(str::to_owned), false, config)
+        Settings::new(args, brokers.map(str::to_owned), config)
     }
 
     #[test]
     fn local_wins_over_brokers_that_nobody_typed() {
         let local = settings("runlog serve --local --data d", Some("env:1"), Config::default()).unwrap();
-        assert_eq!((local.log, local.listen.as_str()), (Log::Local, listen::DEFAULT));
+        assert_eq!((local.log, local.flags.listen), (Log::Local, None));
         let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();
         assert_eq!(kafka.log, Log::Brokers(KafkaConfig::new("env:1", "runlog.journal")));
     }

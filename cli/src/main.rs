@@ -123,10 +123,6 @@ mod tests {
             "runlog lookup r --tool t --args {} --occurrence 0",
             "runlog runs --limit 0",
             "runlog show ..",
-            "runlog rebuild",
-            "runlog bench",
-            "runlog snapshot list",
-            "runlog unknown",
             "runlog",
         ] {
             let refusal = Cli::try_parse_from(line.split(' ')).unwrap_err();

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::plan::{Event, ImportedRun, Outcome, message_id};
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
 /// The name space of writer ids: UUIDv5 of the URL name space and `urn:runlog:import`. Do not change it: the journal would not
 /// recognise records that were imported before.

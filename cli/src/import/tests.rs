@@ -4,8 +4,6 @@ use runlog_schemas::{
     payload::{PayloadType, ToolCallRequested},
 };
 
-mod recorded;
-
 /// Formats a run's events for comparison, one per line.
 pub(super) fn trace(run: &ImportedRun) -> Vec<String> {
     run.events.iter().map(line).collect()

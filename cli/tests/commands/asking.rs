@@ -252,4 +252,5 @@ fn what_does_not_exist_and_what_is_mistyped_end_with_2_and_say_so() {
 fn a_missing_server_is_unavailable() {
     let unavailable = run(&["runs", "--json", "--server", "http://127.0.0.1:9"]);
     assert_eq!((unavailable.error(4).as_str(), unavailable.stderr.as_str()), ("unavailable", ""));
+    assert!(unavailable.stdout.contains("runlog serve"), "what to do: {unavailable:?}");
 }

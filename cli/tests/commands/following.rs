@@ -44,7 +44,7 @@ fn the_verdict_of_verify_is_the_first_line() {
 }
 
 #[test]
-fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
+fn a_tail_shows_new_records_and_resumes_at_its_cursor_when_the_server_returns() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = Server::start(&data, &[]);
@@ -54,6 +54,8 @@ fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
     assert_eq!(next(), "s");
+    server.publish_applied("r", &[("live", TURN)]);
+    assert_eq!(next(), "live");
     assert_eq!(server.signal("TERM"), 0);
     let server = Server::start_at(&data, &address);
     server.publish_applied("r", &[("t", TURN)]);

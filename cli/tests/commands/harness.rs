@@ -74,6 +74,11 @@ pub(super) fn run(arguments: &[&str]) -> CommandResult {
     CommandResult::new(command().args(arguments).output().unwrap())
 }
 
+/// Runs a command line without quoted words.
+pub(super) fn run_line(line: &str) -> CommandResult {
+    run(&line.split(' ').collect::<Vec<_>>())
+}
+
 /// A running server. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct Server {

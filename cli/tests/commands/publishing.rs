@@ -1,5 +1,4 @@
 use super::harness::{Server, file, server};
-use runlog_schemas::{datum::Sha256, json::Json, messages::MessageList};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
@@ -96,25 +95,6 @@ fn a_misspelled_member_or_status_is_warned_of_and_strict_refuses_it() {
 }
 
 #[test]
-fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
-    let (_folder, server) = server();
-    let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
-    server.publish_applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
-    server.publish_applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
-    let decided =
-        ["effects", "resolve", "r", "call", "--not-done", "--who", "w", "--why", "the old process is dead", "--yes"];
-    assert_eq!(server.ask(&decided).code, 0);
-    assert_eq!(server.ask(&["recover", "r"]).is(0)["pending"][0]["class"], "retry_safe");
-    let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"call","result":1}}"#;
-    assert_eq!(outcomes(&server.publish(late).lines()), [("refused", Some("fenced"))]);
-    let pending = &server.ask(&["recover", "r"]).is(1)["pending"][0];
-    assert_eq!(pending["evidence"][0]["record_id"], "late", "{pending}");
-    assert_eq!(pending["class"], "reconcile_required", "the old process was not dead");
-    let own = late.replace("late", "own").replacen('{', r#"{"writer_epoch":1,"writer_id":"w","#, 1);
-    assert_eq!(outcomes(&server.publish(&own).lines()), [("applied", None)]);
-}
-
-#[test]
 fn what_may_have_been_published_is_named_by_the_ids_that_make_it_safe_to_send_again() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
@@ -195,35 +175,4 @@ fn existing_records_do_not_change_the_numbers_of_new_ones() {
     let result = server.publish(&[turn("a"), turn("b"), turn("c"), turn("a"), turn("d")].concat());
     let expected = ["repeat", "repeat", "applied", "repeat", "applied"].map(|outcome| (outcome, None));
     assert_eq!(outcomes(&result.lines()), expected, "{result:?}");
-}
-
-#[test]
-fn a_checkpoint_is_published_complete_or_as_a_change_and_answered_complete() {
-    let (_folder, server) = server();
-    server.publish(STARTED).is(0);
-    let list =
-        MessageList::new([r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":3}"#].map(|text| Json::parse(text).unwrap()).to_vec());
-    let publish = |id: &str, more: &str| {
-        server.publish(&format!(
-            r#"{{"run_id":"r","record_id":"{id}","payload":{{"type":"loop_checkpoint","checkpoint_id":"{id}","checkpoint_seq":1,"covers_journal_seq":1,{more}}}}}"#
-        ))
-    };
-    assert_eq!(publish("a", r#""messages":[{"n":1},{"n":9}]"#).is(0)["outcome"], "applied");
-    let missing = publish("b", r#""base":"a","messages":[]"#);
-    assert_eq!((missing.code, missing.json()["error"]["pointer"].as_str()), (3, Some("/payload/state_hash")));
-    // Content without usage, reports and state: three empty Avro values.
-    let mut hashes: Vec<u8> = list.hashes().iter().flat_map(|hash| hash.0).collect();
-    hashes.extend_from_slice(&Sha256::of(&[0, 0, 0]).0);
-    let hash = Sha256::of(&hashes);
-    let spans = r#"[{"from_base":true,"from":0,"count":1},{"from_base":false,"count":2}]"#;
-    let changed = |base: &str| {
-        format!(r#""base":"{base}","messages":[{{"n":2}},{{"n":3}}],"spans":{spans},"state_hash":"{hash}""#)
-    };
-    let refused = publish("c", &changed("nobody's"));
-    assert_eq!((refused.code, outcomes(&refused.lines())), (1, vec![("refused", Some("checkpoint"))]));
-    assert_eq!(publish("d", &changed("a")).is(0)["outcome"], "applied");
-    let answered = server.ask(&["checkpoint", "r"]).is(0);
-    assert_eq!(answered["checkpoint_id"], "d");
-    assert_eq!(answered["messages"], json!([{"n": 1}, {"n": 2}, {"n": 3}]));
-    assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
 }

@@ -1,4 +1,4 @@
-use super::harness::{Server, command, get, run, server};
+use super::harness::{Server, command, run, run_line, server};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -118,17 +118,8 @@ fn a_journal_keeps_its_partition_count() {
     let server = Server::start(&data, &["--partitions", "3"]);
     assert_eq!(server.partitions, 3);
     assert_eq!(server.signal("TERM"), 0);
-    let other = run(&[
-        "serve",
-        "--local",
-        "--data",
-        data.to_str().unwrap(),
-        "--listen",
-        "127.0.0.1:0",
-        "--partitions",
-        "4",
-        "--json",
-    ]);
+    let serve = format!("serve --local --data {} --listen 127.0.0.1:0 --json", data.display());
+    let other = run_line(&format!("{serve} --partitions 4"));
     assert_eq!(other.error(3), "invalid");
     assert_eq!(Server::start(&data, &[]).partitions, 3);
 }
@@ -162,57 +153,6 @@ fn a_folder_or_an_address_in_use_is_unavailable() {
     let address = server.url.strip_prefix("http://").unwrap();
     assert_eq!(second(folder.path().join("other").to_str().unwrap(), address).error(4), "unavailable");
     assert_eq!(second(folder.path().join("other").to_str().unwrap(), "nowhere").error(2), "usage");
-}
-
-#[test]
-fn a_paused_server_answers_at_eventual_and_is_stale_at_latest() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let server = Server::start(&data, &[]);
-    server.publish_applied("r", &[("s", STARTED)]);
-    assert_eq!(server.signal("TERM"), 0);
-    std::fs::remove_dir_all(data.join("index")).unwrap();
-    let paused = Server::start(&data, &["--paused"]);
-    let stale = paused.ask(&["show", "r", "--deadline", "300ms"]);
-    assert_eq!(stale.error(4), "stale");
-    assert!(stale.json()["error"]["lag"].as_u64().unwrap() > 0, "{stale:?}");
-    assert_eq!(paused.ask(&["show", "r", "--consistency", "eventual"]).error(1), "not_found");
-    assert_eq!(paused.ask(&["runs"]).is(0)["runs"], json!([]));
-    drop(paused);
-    let server = Server::start(&data, &[]);
-    let position = server.ask(&["show", "r"]).json()["position"].clone();
-    let at_least = format!("at-least={}:{}", position["partition"], position["offset"]);
-    assert_eq!(server.ask(&["show", "r", "--consistency", &at_least]).lines().len(), 1);
-    let beyond = format!("at-least={}:999999", position["partition"]);
-    assert_eq!(server.ask(&["show", "r", "--consistency", &beyond, "--deadline", "300ms"]).error(4), "stale");
-}
-
-#[test]
-fn it_says_whether_it_is_ready() {
-    let (_folder, server) = server();
-    // Waits until every partition is caught up.
-    server.ask(&["effects", "--consistency", "latest"]).is(0);
-    for path in ["/healthz", "/readyz", "/metrics", "/v1/journal", "/v1/doctor"] {
-        assert_eq!(get(&server.url, path).0, 200, "{path}");
-    }
-    assert_eq!(get(&server.url, "/v1/nonsense").0, 404);
-    let word = server.ask(&["doctor"]).is(0);
-    assert_eq!((&word["healthy"], word["partitions"].as_array().unwrap().len()), (&json!(true), 4));
-}
-
-#[test]
-fn a_live_tail_shows_new_records() {
-    let (_folder, server) = server();
-    server.publish_applied("r", &[("s", STARTED)]);
-    let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
-    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
-    let mut next =
-        || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
-    assert_eq!(next(), "s");
-    server.publish_applied("r", &[("t", TURN)]);
-    assert_eq!(next(), "t");
-    tail.kill().unwrap();
-    tail.wait().unwrap();
 }
 
 #[test]
@@ -261,19 +201,4 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
         doctor["partitions"].as_array().unwrap().iter().map(|partition| partition["end"].as_u64().unwrap()).collect()
     };
     assert!(ends(&server.ask(&["doctor"]).is(1)).iter().all(|end| *end == 1), "the log contains only the genesis");
-}
-
-#[test]
-fn a_data_folder_serves_one_server() {
-    let (folder, _server) = server();
-    let data = folder.path().join("data");
-    let serve = |more: &[&str]| {
-        run(&[&["serve", "--listen", "127.0.0.1:0", "--json", "--data", data.to_str().unwrap()], more].concat())
-    };
-    let second = serve(&["--local"]);
-    assert_eq!(second.error(4), "unavailable");
-    assert!(second.stdout.contains("another server uses data folder"), "{second:?}");
-    let other = serve(&["--brokers", "127.0.0.1:9"]);
-    assert_eq!(other.error(3), "invalid");
-    assert!(other.stdout.contains("holds a local journal"), "{other:?}");
 }

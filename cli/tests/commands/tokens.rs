@@ -1,6 +1,6 @@
 //! Tokens from their making to their end, as an operator and a client see them.
 
-use super::harness::{CommandResult, Server, command, file, run};
+use super::harness::{CommandResult, Server, command, file, run, run_line};
 use serde_json::{Value, json};
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -117,39 +117,17 @@ fn files_of_secrets_that_others_can_read_are_refused_by_name() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     let data = folder.path().join("data");
-    let serve = [
-        "serve",
-        "--local",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        data.to_str().unwrap(),
-        "--tokens",
-        tokens_path,
-        "--json",
-    ];
-    let refused = CommandResult::new(command().args(serve).output().unwrap());
+    let serve = format!("serve --local --listen 127.0.0.1:0 --data {} --tokens {tokens_path} --json", data.display());
+    let refused = run_line(&serve);
     assert!(
         refused.code == 3 && refused.stdout.contains("tokens.json") && refused.stdout.contains("chmod 600"),
         "{refused:?}"
     );
-    let refused = run(&["runs", "--token-file", token.to_str().unwrap(), "--json"]);
+    let refused = run_line(&format!("runs --token-file {} --json", token.display()));
     assert!(refused.code == 2 && refused.stdout.contains("chmod 600"), "{refused:?}");
-    let wrong = [
-        "token",
-        "create",
-        "--tokens",
-        tokens_path,
-        "--principal",
-        "a",
-        "--scope",
-        "append",
-        "--runs",
-        "acme*",
-        "--json",
-    ];
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let refused = run(&wrong);
+    let wrong = format!("token create --tokens {tokens_path} --principal a --scope append --runs acme* --json");
+    let refused = run_line(&wrong);
     assert!(refused.code == 2 && refused.stdout.contains("separator"), "{refused:?}");
 }
 

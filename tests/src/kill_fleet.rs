@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use runlog_log::{
-    Log, PartitionId,
+    PartitionId,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_producer::{content::Config, failpoint as producer};
@@ -33,11 +33,12 @@ use serde_json::Value;
 use crate::{
     agent::run_in,
     agreement::witness::Witness,
+    append_counter::{Appends, Counter},
     audit,
     cluster::probes::Probe,
-    counting_log::{Appends, Counter, CountingLog},
     deployment::lines,
     effect_desk::EffectDesk,
+    hooked_log::hook,
     kafka::Broker,
     random::Random,
 };
@@ -243,7 +244,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
         tell,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let log: Arc<dyn Log> = Arc::new(CountingLog::new(KafkaLog::connect(site.config.clone())?, counter));
+    let log = hook(KafkaLog::connect(site.config.clone())?, &counter);
     let (ending, ports) = (Arc::new(AtomicBool::new(false)), site.ports);
     let alive = (0..ports.len()).map(|server| site.start(server, None)).collect::<anyhow::Result<Vec<_>>>()?;
     let probes: Vec<_> =

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 
 use super::{ANYWHERE, Kill, SERVERS, Site, process::Process, process_log};
-use crate::{counting_log::Appends, random::Random};
+use crate::{append_counter::Appends, random::Random};
 
 /// How long an agent works before it gets its kill point, ms.
 const LIFE_MS: std::ops::Range<u64> = 20..1200;

@@ -8,11 +8,7 @@ use futures_util::{
 };
 use runlog_log::kafka::KafkaLog;
 use runlog_producer::{Action, Json, Run, Runlog, SideEffect};
-use runlog_tests::{
-    counting_log::{Counter, CountingLog},
-    deployment::Deployment,
-    http_proxy::HttpProxy,
-};
+use runlog_tests::{append_counter::Counter, deployment::Deployment, hooked_log::hook, http_proxy::HttpProxy};
 use serde_json::json;
 use std::{
     pin::pin,
@@ -102,7 +98,7 @@ async fn open_counted(deployment: &Deployment, server: &str, run_id: &str) -> (R
     let counter = Arc::new(Counter::default());
     let log = KafkaLog::connect(deployment.topic().unwrap().clone()).unwrap();
     let mut config = deployment.config(server).unwrap();
-    config.log = Some(Arc::new(CountingLog::new(log, counter.clone())));
+    config.log = Some(hook(log, &counter));
     (Runlog::connect(config).await.unwrap().open(run_id).await.unwrap(), counter)
 }
 

@@ -5,7 +5,7 @@
 use axum::http::header;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use runlog_log::{
-    Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader,
+    Ack, Entry, Kind, Log, PartitionId,
     memory::{AppendFault, MemoryLog},
 };
 use runlog_producer::{Action, Journal, Runlog, SideEffect};
@@ -16,7 +16,11 @@ use runlog_schemas::{
     id::RunId,
 };
 use runlog_server::{access::AllowedHosts, append::Appender};
-use runlog_tests::{served, server::client};
+use runlog_tests::{
+    hooked_log::{Hooks, hook},
+    served,
+    server::client,
+};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -31,38 +35,22 @@ const RUN: &str = "r";
 const DEADLINE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_millis(200);
 
-/// A log whose appends land once permitted.
-#[derive(Clone, Debug)]
-struct Gated {
-    log: MemoryLog,
-    gate: Arc<Semaphore>,
-    arrived: Arc<Notify>,
+/// Appends land once permitted.
+#[derive(Debug)]
+struct Gate {
+    permits: Semaphore,
+    arrived: Notify,
 }
 
-impl Log for Gated {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        let Self { log, gate, arrived } = self.clone();
-        arrived.notify_one();
+impl Hooks for Gate {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let (gate, log) = (self.clone(), log.clone());
+        gate.arrived.notify_one();
         let landed = tokio::spawn(async move {
-            gate.acquire().await.unwrap().forget();
+            gate.permits.acquire().await.unwrap().forget();
             log.append(partition, batch).await
         });
         Box::pin(async { landed.await.unwrap() })
-    }
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.log.bounds(partition, deadline)
-    }
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        self.log.reader(from)
     }
 }
 
@@ -72,12 +60,12 @@ async fn projector(log: Arc<dyn Log>) -> (TempDir, Arc<Projector>) {
     (dir, Arc::new(Projector::start(config, log).await.unwrap()))
 }
 
-/// An appender over a gated log, with the gate closed.
-async fn gated() -> (TempDir, Arc<Appender>, Gated) {
-    let log = Gated { log: MemoryLog::new(1), gate: Arc::new(Semaphore::new(1)), arrived: Arc::default() };
-    let (dir, projector) = projector(Arc::new(log.clone())).await;
-    log.arrived.notified().await;
-    (dir, Arc::new(Appender::new(projector)), log)
+/// An appender with a closed gate.
+async fn gated() -> (TempDir, Arc<Appender>, Arc<Gate>) {
+    let gate = Arc::new(Gate { permits: Semaphore::new(1), arrived: Notify::new() });
+    let (dir, projector) = projector(hook(MemoryLog::new(1), &gate)).await;
+    gate.arrived.notified().await;
+    (dir, Arc::new(Appender::new(projector)), gate)
 }
 
 fn record(id: &str) -> Value {
@@ -99,17 +87,17 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_is_not_reused_while_an_abandoned_append_may_still_land() {
-    let (_dir, appender, log) = gated().await;
+    let (_dir, appender, gate) = gated().await;
     let first = append(&appender, "first", DEADLINE);
-    within(log.arrived.notified()).await;
+    within(gate.arrived.notified()).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
 
     let refused = append(&appender, "impatient", SOON).await.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
     let second = append(&appender, "second", DEADLINE);
-    tokio::time::timeout(SOON, log.arrived.notified()).await.ok();
-    log.gate.add_permits(2);
+    tokio::time::timeout(SOON, gate.arrived.notified()).await.ok();
+    gate.permits.add_permits(2);
     let outcome = within(second).await.unwrap().unwrap().remove(0);
     assert_eq!((outcome.outcome, outcome.reason), (Disposition::Applied.into(), None));
     let again = within(append(&appender, "first", DEADLINE)).await.unwrap().unwrap().remove(0);
@@ -119,17 +107,17 @@ async fn a_number_is_not_reused_while_an_abandoned_append_may_still_land() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_is_answered_within_its_deadline_although_the_log_does_not_answer() {
-    let (_dir, appender, log) = gated().await;
+    let (_dir, appender, gate) = gated().await;
     let unknown = within(append(&appender, "first", SOON)).await.unwrap().unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable, "it may land: {unknown}");
-    log.gate.add_permits(1);
+    gate.permits.add_permits(1);
     let again = append(&appender, "first", DEADLINE).await.unwrap().unwrap().remove(0);
     assert_eq!(again.outcome, Disposition::Repeat);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn appends_beyond_the_bound_are_refused_without_an_effect() {
-    let (_dir, appender, log) = gated().await;
+    let (_dir, appender, gate) = gated().await;
     let appending = (0..APPENDS_MAX + BEYOND).map(|nth| append(&appender, &nth.to_string(), DEADLINE));
     let mut appending: FuturesUnordered<_> = appending.collect();
     for _ in 0..BEYOND {
@@ -137,11 +125,11 @@ async fn appends_beyond_the_bound_are_refused_without_an_effect() {
         let refused = within(appending.next()).await.unwrap().unwrap().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
     }
-    log.gate.add_permits(APPENDS_MAX);
+    gate.permits.add_permits(APPENDS_MAX);
     while let Some(one) = within(appending.next()).await {
         assert_eq!(one.unwrap().unwrap()[0].outcome, Disposition::Applied);
     }
-    assert_eq!(log.gate.available_permits(), 0, "every other one landed");
+    assert_eq!(gate.permits.available_permits(), 0, "every other one landed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_log::{Ack, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
+use runlog_log::{Ack, Entry, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_producer::{Journal, LoopState, Runlog, failpoint};
 use runlog_projector::{Config, Projector};
 use runlog_schemas::{
@@ -13,7 +13,11 @@ use runlog_schemas::{
     record::JournalRecord,
 };
 use runlog_server::access::AllowedHosts;
-use runlog_tests::{served, server::client};
+use runlog_tests::{
+    hooked_log::{Hooks, hook},
+    served,
+    server::client,
+};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -26,91 +30,38 @@ use std::{
 const RUN: &str = "r";
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A log in which another server's claim lands after the next append. Readers get the claim after a query for the
-/// log's end. It may also accept the next append twice, as a retry between client and server can cause.
-#[derive(Clone, Debug)]
+/// Another server's claim lands after the next append. Readers get the claim after a query for the log's end. The log may
+/// also accept the next append twice, as a retry between client and server can cause.
+#[derive(Debug)]
 struct Overtaken {
     log: MemoryLog,
-    claim: Arc<Mutex<Option<Entry>>>,
-    hidden: Arc<Mutex<Option<Offset>>>,
-    twice: Arc<AtomicBool>,
+    claim: Mutex<Option<Entry>>,
+    twice: AtomicBool,
     /// The end that a deposed leader reports.
-    old_end: Arc<Mutex<Option<Offset>>>,
+    old_end: Mutex<Option<Offset>>,
 }
 
-impl Log for Overtaken {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+impl Hooks for Overtaken {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let (this, log) = (self.clone(), log.clone());
         if self.twice.swap(false, Ordering::SeqCst) {
-            let log = self.log.clone();
             return Box::pin(async move {
                 log.append(partition, batch.clone()).await?;
                 log.append(partition, batch).await
             });
         }
-        let Some(claim) = self.claim.lock().unwrap().take() else { return self.log.append(partition, batch) };
-        let Self { log, hidden, .. } = self.clone();
+        let Some(claim) = self.claim.lock().unwrap().take() else { return log.append(partition, batch) };
         Box::pin(async move {
-            // The claim's offset: readers get only earlier records.
-            *hidden.lock().unwrap() =
-                Some(log.bounds(partition, DEADLINE).await?.end.saturating_add(batch.len() as u64));
             let landed = log.append(partition, batch).await?;
+            this.log.hold(partition);
             log.append(partition, vec![claim]).await?;
             Ok(landed)
         })
     }
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        Box::pin(async move {
-            let mut bounds = self.log.bounds(partition, deadline).await?;
-            bounds.end = self.old_end.lock().unwrap().unwrap_or(bounds.end);
-            let mut hidden = self.hidden.lock().unwrap();
-            if hidden.is_some_and(|hidden| hidden < bounds.end) {
-                *hidden = None;
-            }
-            Ok(bounds)
-        })
-    }
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        let (reader, hidden) = (self.log.reader(from)?, self.hidden.clone());
-        Ok(Box::new(HeldBack { reader, hidden, held: Vec::new() }))
-    }
-}
 
-struct HeldBack {
-    reader: Box<dyn Reader>,
-    hidden: Arc<Mutex<Option<Offset>>>,
-    held: Vec<Delivery>,
-}
-
-impl Reader for HeldBack {
-    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
-        let mut deliveries = std::mem::take(&mut self.held);
-        if deliveries.is_empty() {
-            deliveries = self.reader.poll(max, timeout)?;
-        }
-        if let Some(hidden) = *self.hidden.lock().unwrap() {
-            let shown = deliveries.iter().take_while(|delivery| delivery.offset < hidden).count();
-            self.held = deliveries.split_off(shown);
-        }
-        Ok(deliveries)
-    }
-    fn position(&self, partition: PartitionId) -> Option<Offset> {
-        self.held.first().map(|delivery| delivery.offset).or_else(|| self.reader.position(partition))
-    }
-    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
-        self.held.clear();
-        self.reader.seek(partition, next)
-    }
-    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
-        self.reader.release(partition)
+    fn end(&self, end: Offset) -> Offset {
+        self.log.release(PartitionId::ZERO);
+        self.old_end.lock().unwrap().unwrap_or(end)
     }
 }
 
@@ -197,14 +148,18 @@ fn other_claim(projector: &Projector, epoch: u64) -> Entry {
 }
 
 /// A server over such a log.
-async fn overtaken() -> (tempfile::TempDir, Overtaken, Arc<Projector>, std::net::SocketAddr) {
-    let (log, claim) = (MemoryLog::new(1), Arc::default());
-    let log = Overtaken { log, claim, hidden: Arc::default(), twice: Arc::default(), old_end: Arc::default() };
-    let dir = tempfile::tempdir().unwrap();
+async fn overtaken() -> (tempfile::TempDir, Arc<Overtaken>, Arc<Projector>, std::net::SocketAddr) {
+    let (log, dir) = (MemoryLog::new(1), tempfile::tempdir().unwrap());
+    let hooks = Arc::new(Overtaken {
+        log: log.clone(),
+        claim: Mutex::default(),
+        twice: false.into(),
+        old_end: Mutex::default(),
+    });
     let config = Config::new(dir.path(), || 0, || "writer".into());
-    let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
+    let projector = Arc::new(Projector::start(config, hook(log, &hooks)).await.unwrap());
     let address = served::start(projector.clone(), AllowedHosts::default()).await.unwrap();
-    (dir, log, projector, address)
+    (dir, hooks, projector, address)
 }
 
 #[tokio::test(flavor = "multi_thread")]

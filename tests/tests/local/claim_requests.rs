@@ -5,14 +5,14 @@
 
 use crate::record_writers::{Site, intent};
 use futures_util::future::join_all;
-use runlog_log::{Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
+use runlog_log::{Ack, Entry, Log, PartitionId, memory::MemoryLog};
 use runlog_projector::index::entry::entry;
 use runlog_schemas::{codec::NoRegistry, draft::Draft};
+use runlog_tests::hooked_log::{Hooks, hook};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 use tokio::sync::Semaphore;
 
@@ -141,26 +141,40 @@ async fn a_conditional_claim_loses_if_the_run_has_another_head() {
     assert_eq!((won, claims.iter().filter(lost).count()), (1, 3), "{claims:?}");
 }
 
-/// A log in which another server's record lands before the next append.
-#[derive(Clone, Debug)]
+/// Another server's record lands before the next append.
+#[derive(Debug)]
 struct Preceded {
-    log: MemoryLog,
-    first: Arc<Mutex<Option<Entry>>>,
+    first: Mutex<Option<Entry>>,
     /// Permits such an append to continue.
-    go: Arc<Semaphore>,
+    go: Semaphore,
     /// Has a permit once the other record has landed.
-    landed: Arc<Semaphore>,
+    landed: Semaphore,
 }
 
 impl Preceded {
-    fn new() -> Self {
-        let none = || Arc::new(Semaphore::new(0));
-        Self { log: MemoryLog::new(1), first: Arc::default(), go: none(), landed: none() }
+    async fn start(go: usize) -> (Arc<Self>, Site) {
+        let this = Self { first: Mutex::default(), go: Semaphore::new(go), landed: Semaphore::new(0) };
+        let this = Arc::new(this);
+        let site = Site::over(hook(MemoryLog::new(1), &this)).await;
+        (this, site)
     }
 
     fn precede(&self, record: &Value) {
         let draft = Draft::parse(&record.to_string()).unwrap();
         *self.first.lock().unwrap() = Some(entry(&draft.record, &NoRegistry).unwrap());
+    }
+}
+
+impl Hooks for Preceded {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let Some(first) = self.first.lock().unwrap().take() else { return log.append(partition, batch) };
+        let (this, log) = (self.clone(), log.clone());
+        Box::pin(async move {
+            log.append(partition, vec![first]).await?;
+            this.landed.add_permits(1);
+            this.go.acquire().await.unwrap().forget();
+            log.append(partition, batch).await
+        })
     }
 }
 
@@ -172,39 +186,9 @@ fn claim_of_other(epoch: u64) -> Value {
     claim
 }
 
-impl Log for Preceded {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        let Some(first) = self.first.lock().unwrap().take() else { return self.log.append(partition, batch) };
-        let this = self.clone();
-        Box::pin(async move {
-            this.log.append(partition, vec![first]).await?;
-            this.landed.add_permits(1);
-            this.go.acquire().await.unwrap().forget();
-            this.log.append(partition, batch).await
-        })
-    }
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.log.bounds(partition, deadline)
-    }
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        self.log.reader(from)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn between_the_comparison_and_the_claim_a_record_can_land_but_another_claim_wins() {
-    let log = Preceded::new();
-    log.go.add_permits(2);
-    let site = Site::over(Arc::new(log.clone())).await;
+    let (log, site) = Preceded::start(2).await;
     let first = site.post("/claims", &json!({})).await;
     let mut record = intent(&writer(&first), "book");
     (record["writer_seq"], record["journal_seq"]) = (json!(1), json!(1));
@@ -225,8 +209,7 @@ async fn between_the_comparison_and_the_claim_a_record_can_land_but_another_clai
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_lost_claim_does_not_win() {
-    let log = Preceded::new();
-    let site = Site::over(Arc::new(log.clone())).await;
+    let (log, site) = Preceded::start(0).await;
     log.precede(&claim_of_other(1));
     let request = json!({ "record_id": "c-1" });
     let copy = async {

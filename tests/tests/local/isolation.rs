@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
-};
+use runlog_log::{Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog};
 use runlog_projector::{
     Config, Consistency, Projector,
     index::{
@@ -19,7 +17,10 @@ use runlog_schemas::{
     schema::Version,
 };
 use runlog_server::append;
-use runlog_tests::agent::{Agent, entry, run_in};
+use runlog_tests::{
+    agent::{Agent, entry, run_in},
+    hooked_log::{Hooks, hook},
+};
 use std::{
     sync::{
         Arc, Condvar, Mutex,
@@ -55,72 +56,36 @@ enum Fault {
     Panics,
 }
 
-/// A log whose reader fails once, and whose records of the first partition can be replaced.
-#[derive(Clone, Debug)]
+/// A reader fails once, and a record of the first partition can be replaced.
+#[derive(Debug, Default)]
 struct Faulty {
-    log: MemoryLog,
-    fault: Arc<Mutex<Option<Fault>>>,
+    fault: Mutex<Option<Fault>>,
     /// The record at this offset is replaced.
-    changed: Arc<Mutex<Option<Offset>>>,
+    changed: Mutex<Option<Offset>>,
     /// The reported end of every partition.
-    end: Arc<Mutex<Option<Offset>>>,
+    end: Mutex<Option<Offset>>,
 }
 
-impl Log for Faulty {
-    fn topic(&self) -> &str {
-        self.log.topic()
+impl Hooks for Faulty {
+    fn end(&self, end: Offset) -> Offset {
+        self.end.lock().unwrap().unwrap_or(end)
     }
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        self.log.append(partition, batch)
-    }
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        let end = *self.end.lock().unwrap();
-        match end {
-            Some(end) => Box::pin(std::future::ready(Ok(Bounds { start: Offset::ZERO, end }))),
-            None => self.log.bounds(partition, deadline),
-        }
-    }
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        Ok(Box::new(FaultyReader { reader: self.log.reader(from)?, log: self.clone() }))
-    }
-}
 
-struct FaultyReader {
-    reader: Box<dyn Reader>,
-    log: Faulty,
-}
-
-impl Reader for FaultyReader {
-    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
-        let fault = self.log.fault.lock().unwrap().take();
+    fn poll(&self, reader: &mut dyn Reader, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        let fault = self.fault.lock().unwrap().take();
         match fault {
             Some(Fault::Fails(kind)) => return Err(Error::new(kind, "t", "an injected failure")),
             Some(Fault::Panics) => panic!("an injected defect"),
             None => {}
         }
-        let mut records = self.reader.poll(max, timeout)?;
-        let changed = *self.log.changed.lock().unwrap();
+        let mut records = reader.poll(max, timeout)?;
+        let changed = *self.changed.lock().unwrap();
         for record in &mut records {
             if record.partition == FIRST && Some(record.offset) == changed {
                 record.value.push(0);
             }
         }
         Ok(records)
-    }
-    fn position(&self, partition: PartitionId) -> Option<Offset> {
-        self.reader.position(partition)
-    }
-    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
-        self.reader.seek(partition, next)
-    }
-    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
-        self.reader.release(partition)
     }
 }
 
@@ -195,11 +160,10 @@ impl Drop for Opened {
     }
 }
 
-async fn faulty() -> (TempDir, Projector, Faulty) {
-    let log =
-        Faulty { log: MemoryLog::new(PARTITIONS), fault: Arc::default(), changed: Arc::default(), end: Arc::default() };
-    let (dir, projector) = start(Arc::new(log.clone())).await;
-    (dir, projector, log)
+async fn faulty() -> (TempDir, Projector, MemoryLog, Arc<Faulty>) {
+    let (log, faults) = (MemoryLog::new(PARTITIONS), Arc::<Faulty>::default());
+    let (dir, projector) = start(hook(log.clone(), &faults)).await;
+    (dir, projector, log, faults)
 }
 
 /// Appends a turn of a run of its own. Returns its offset.
@@ -275,13 +239,13 @@ async fn a_panic_after_a_commit_folds_no_record_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_truncation_without_a_partition_stops_the_partition_that_lost_records() {
-    let (_dir, projector, log) = faulty().await;
+    let (_dir, projector, log, faults) = faulty().await;
     let (other, lost) = (PartitionId::from(1), append_turn(&log, FIRST, "lost").await);
     append_turn(&log, other, "kept").await;
     latest(&projector, FIRST).await;
     latest(&projector, other).await;
-    *log.changed.lock().unwrap() = Some(lost);
-    *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::OutOfRange));
+    *faults.changed.lock().unwrap() = Some(lost);
+    *faults.fault.lock().unwrap() = Some(Fault::Fails(Kind::OutOfRange));
     assert_eq!(await_stop(&projector, FIRST).await, (lost.saturating_add(1), "log_diverged"));
     let more = append_turn(&log, other, "more").await;
     await_applied(&projector, other, more).await;
@@ -290,9 +254,9 @@ async fn a_truncation_without_a_partition_stops_the_partition_that_lost_records(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loop_continues_after_a_panic_and_after_its_reader_failed_for_good() {
     for fault in [Fault::Panics, Fault::Fails(Kind::Fatal)] {
-        let (_dir, projector, log) = faulty().await;
+        let (_dir, projector, log, faults) = faulty().await;
         latest(&projector, FIRST).await;
-        *log.fault.lock().unwrap() = Some(fault);
+        *faults.fault.lock().unwrap() = Some(fault);
         // Visible meanwhile.
         let kind = await_stop(&projector, FIRST).await.1;
         assert_eq!(kind, if matches!(fault, Fault::Panics) { "panic" } else { "log" });
@@ -322,15 +286,15 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
-    let (_dir, projector, log) = faulty().await;
+    let (_dir, projector, log, faults) = faulty().await;
     let at = append_turn(&log, FIRST, "one").await;
     await_applied(&projector, FIRST, at).await;
     // A deposed leader does not know the record yet.
-    *log.end.lock().unwrap() = Some(at);
+    *faults.end.lock().unwrap() = Some(at);
     let refused = projector.wait(FIRST, Consistency::Latest, DEADLINE).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     projector.wait(FIRST, Consistency::Eventual, DEADLINE).await.expect("what is applied stays");
-    *log.end.lock().unwrap() = None;
+    *faults.end.lock().unwrap() = None;
     latest(&projector, FIRST).await;
 }
 
@@ -427,10 +391,10 @@ async fn a_skip_of_a_dead_letter_removes_it_without_a_rebuild() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_record_of_a_replaced_log_is_applied() {
-    let (_dir, projector, log) = faulty().await;
+    let (_dir, projector, log, faults) = faulty().await;
     let before = append_turn(&log, FIRST, "before").await;
     await_applied(&projector, FIRST, before).await;
-    *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::Replaced));
+    *faults.fault.lock().unwrap() = Some(Fault::Fails(Kind::Replaced));
     for partition in PartitionId::all(PARTITIONS) {
         assert_eq!(await_stop(&projector, partition).await.1, "log_diverged");
         // The injected failure occurs once: a record appended now would be read.

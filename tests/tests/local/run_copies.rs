@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_log::{Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog};
+use runlog_log::{Ack, Entry, Error, Kind, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_projector::{Config, Projector};
 use runlog_server::access::AllowedHosts;
-use runlog_tests::{served, server::client};
+use runlog_tests::{
+    hooked_log::{Hooks, hook},
+    served,
+    server::client,
+};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -18,40 +22,23 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A log that accepts so many more appends, and then fails one.
-#[derive(Clone, Debug)]
-struct Failing {
-    log: MemoryLog,
-    left: Arc<AtomicU64>,
-}
+/// The log accepts so many more appends, and then fails one.
+#[derive(Debug)]
+struct Failing(AtomicU64);
 
-impl Log for Failing {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+impl Hooks for Failing {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Box::pin(async { Err(Error::new(Kind::Retry, "runlog.journal", "the broker is away")) });
         }
-        self.log.append(partition, batch)
-    }
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.log.bounds(partition, deadline)
-    }
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        self.log.reader(from)
+        log.append(partition, batch)
     }
 }
 
 struct Site {
     _dir: TempDir,
-    log: Failing,
+    log: MemoryLog,
+    appends_left: Arc<Failing>,
     url: String,
     http: reqwest::Client,
 }
@@ -59,12 +46,12 @@ struct Site {
 impl Site {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let log = Failing { log: MemoryLog::new(1), left: Arc::new(AtomicU64::new(u64::MAX)) };
-        let projector =
-            Arc::new(Projector::start(Config::new(dir.path(), || 0, served::id), Arc::new(log.clone())).await.unwrap());
+        let (log, appends_left) = (MemoryLog::new(1), Arc::new(Failing(u64::MAX.into())));
+        let config = Config::new(dir.path(), || 0, served::id);
+        let projector = Arc::new(Projector::start(config, hook(log.clone(), &appends_left)).await.unwrap());
         let address = served::start(projector, AllowedHosts::default()).await.unwrap();
         let url = format!("http://{address}/v1/runs");
-        Self { _dir: dir, log, url, http: client().unwrap() }
+        Self { _dir: dir, log, appends_left, url, http: client().unwrap() }
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
@@ -111,7 +98,7 @@ impl Site {
     }
 
     async fn end(&self) -> Offset {
-        self.log.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end
+        self.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end
     }
 }
 
@@ -238,13 +225,13 @@ async fn a_copy_that_failed_halfway_resumes_where_it_ended() {
         let some = (0..200).map(|at| (format!("{part}-{at}"), host(part * 1000 + at))).collect();
         site.append_all("source", some).await;
     }
-    site.log.left.store(1, Ordering::Relaxed);
+    site.appends_left.0.store(1, Ordering::Relaxed);
     let body = json!({ "from": "source" });
     let (status, failed) = site.post("copy/copies", &body).await;
     assert_eq!((status, &failed["kind"]), (503, &json!("unavailable")), "{failed}");
     let partial = site.records("copy").await;
     assert!((1..600).contains(&partial.len()), "{}", partial.len());
-    site.log.left.store(u64::MAX, Ordering::Relaxed);
+    site.appends_left.0.store(u64::MAX, Ordering::Relaxed);
     let end = site.end().await;
     let (status, copied) = site.post("copy/copies", &body).await;
     assert_eq!((status, &copied["records"]), (200, &json!(600)), "{copied}");

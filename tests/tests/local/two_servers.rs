@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{
-    Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader,
+    Ack, Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_projector::{Config, Consistency, Projector};
@@ -15,6 +15,7 @@ use runlog_schemas::{
     judge::Reason,
 };
 use runlog_server::append::Appender;
+use runlog_tests::hooked_log::{Hooks, hook};
 use serde_json::{Value, json};
 use std::{
     path::Path,
@@ -35,49 +36,32 @@ const PAIRED: u32 = 5;
 /// One server's view of the log: records that both numbered at the same time land at the same time.
 #[derive(Debug)]
 struct Paired {
-    log: MemoryLog,
     both: Arc<Barrier>,
-    left: Arc<AtomicU32>,
+    left: AtomicU32,
     /// The number of queries for its end.
-    end_queries: Arc<AtomicU32>,
+    end_queries: AtomicU32,
     /// Whether appends are answered as by a log that has only its first record left.
-    lost_its_end: Arc<AtomicBool>,
+    lost_its_end: AtomicBool,
 }
 
-impl Log for Paired {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+impl Hooks for Paired {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         let of_run = batch.iter().any(|entry| entry.key == RUN.as_bytes());
         let paired =
             of_run && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
-        let (log, both, lost_its_end) = (self.log.clone(), self.both.clone(), self.lost_its_end.clone());
+        let (this, log) = (self.clone(), log.clone());
         Box::pin(async move {
             if paired {
-                both.wait().await;
+                this.both.wait().await;
             }
             let offsets = log.append(partition, batch).await?;
-            Ok(if lost_its_end.load(Ordering::Relaxed) { vec![1_u32.into(); offsets.len()] } else { offsets })
+            Ok(if this.lost_its_end.load(Ordering::Relaxed) { vec![1_u32.into(); offsets.len()] } else { offsets })
         })
     }
 
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+    fn end(&self, end: Offset) -> Offset {
         self.end_queries.fetch_add(1, Ordering::Relaxed);
-        self.log.bounds(partition, deadline)
-    }
-
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        self.log.reader(from)
+        end
     }
 }
 
@@ -86,9 +70,7 @@ struct Servers {
     log: MemoryLog,
     servers: [Arc<Projector>; 2],
     appenders: [Arc<Appender>; 2],
-    left: [Arc<AtomicU32>; 2],
-    end_queries: [Arc<AtomicU32>; 2],
-    lost_its_end: Arc<AtomicBool>,
+    links: [Arc<Paired>; 2],
 }
 
 async fn start(dir: &Path, log: Arc<dyn Log>) -> Arc<Projector> {
@@ -107,17 +89,16 @@ impl Servers {
         let dir = tempdir().unwrap();
         let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
         let both = Arc::new(Barrier::new(2));
-        let end_queries: [Arc<AtomicU32>; 2] = Default::default();
-        let left = [paired; 2].map(|paired| Arc::new(AtomicU32::new(paired)));
-        let lost_its_end = Arc::<AtomicBool>::default();
-        let link = |server: usize| {
-            let (left, end_queries, lost_its_end) =
-                (left[server].clone(), end_queries[server].clone(), lost_its_end.clone());
-            Arc::new(Paired { log: log.clone(), both: both.clone(), left, end_queries, lost_its_end })
-        };
-        let servers = [start(&dir.path().join("one"), link(0)).await, start(&dir.path().join("other"), link(1)).await];
+        let links = [paired; 2].map(|paired| {
+            let (left, both) = (paired.into(), both.clone());
+            Arc::new(Paired { both, left, end_queries: 0.into(), lost_its_end: false.into() })
+        });
+        let servers = [
+            start(&dir.path().join("one"), hook(log.clone(), &links[0])).await,
+            start(&dir.path().join("other"), hook(log.clone(), &links[1])).await,
+        ];
         let appenders = servers.clone().map(|server| Arc::new(Appender::new(server)));
-        Self { _dir: dir, log, servers, appenders, left, end_queries, lost_its_end }
+        Self { _dir: dir, log, servers, appenders, links }
     }
 
     async fn append(&self, server: usize, record: &Value) -> Outcome {
@@ -256,7 +237,7 @@ async fn a_server_queries_the_logs_end_before_it_numbers_a_record_unless_its_las
     let servers = Servers::start(0).await;
     let asks = async |server: usize, id: &str| {
         servers.servers[server].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
-        let queries = || servers.end_queries[server].load(Ordering::Relaxed);
+        let queries = || servers.links[server].end_queries.load(Ordering::Relaxed);
         let before = queries();
         let outcome = servers.append(server, &turn_record(&format!("{id}-{server}"))).await;
         assert_outcome(&outcome, Disposition::Applied, None);
@@ -267,7 +248,7 @@ async fn a_server_queries_the_logs_end_before_it_numbers_a_record_unless_its_las
         assert!(!asks(server, "second").await, "it has the record before");
     }
     servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
-    servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
+    servers.links.iter().for_each(|link| link.left.store(1, Ordering::Relaxed));
     let thirds = [turn_record("third-0"), turn_record("third-1")];
     let (one, other) = tokio::join!(servers.append(0, &thirds[0]), servers.append(1, &thirds[1]));
     let lost = usize::from(other.position.offset > one.position.offset);
@@ -283,7 +264,7 @@ async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_i
         servers.append(server, &turn_record(&format!("first-{server}"))).await;
     }
     servers.servers[0].wait(PartitionId::from(0), Consistency::Latest, DEADLINE).await.unwrap();
-    servers.left.iter().for_each(|left| left.store(1, Ordering::Relaxed));
+    servers.links.iter().for_each(|link| link.left.store(1, Ordering::Relaxed));
     let (one, mut other) = (turn_record("same"), turn_record("same"));
     other["payload"]["content"] = json!("something else");
     let (one, other) = tokio::join!(servers.append(0, &one), servers.append(1, &other));
@@ -296,7 +277,7 @@ async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_i
 async fn a_record_of_a_truncated_log_is_not_answered_with_the_indexs_record_at_its_offset() {
     let servers = Servers::start(0).await;
     servers.append(0, &turn_record("first")).await;
-    servers.lost_its_end.store(true, Ordering::Relaxed);
+    servers.links[0].lost_its_end.store(true, Ordering::Relaxed);
     let error = append(&servers.appenders[0], &turn_record("second")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("was truncated"), "{error}");

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{bail, ensure};
 use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader,
+    Delivery, Error, Log, Offset, PartitionId, Reader,
     local::{LocalConfig, LocalLog},
 };
 use runlog_projector::index::{
@@ -21,6 +21,7 @@ use runlog_projector::index::{
 };
 use runlog_schemas::{answer::ErrorKind, datum::Datum, id::RunId};
 use runlog_tests::{
+    hooked_log::{Hooks, hook},
     older_version,
     sample_journal::{self, CLAIMED},
     server::Launch,
@@ -34,73 +35,36 @@ const PARTITIONS: u32 = 4;
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A local log that delivers no record until permitted, and may report that it lost its start.
+/// The log delivers no record until permitted, and may report that it lost its start.
 #[derive(Debug)]
 struct Held {
-    log: LocalLog,
-    flows: Arc<AtomicBool>,
+    flows: AtomicBool,
     start: Offset,
 }
 
-struct HeldReader {
-    reader: Box<dyn Reader>,
-    flows: Arc<AtomicBool>,
-}
-
 impl Held {
-    fn open(dir: &Path, start: Offset) -> anyhow::Result<(Arc<Self>, Arc<AtomicBool>)> {
-        let flows = Arc::new(AtomicBool::new(false));
-        let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
-        Ok((Arc::new(Self { log, flows: flows.clone(), start }), flows))
+    fn open(dir: &Path, start: impl Into<Offset>) -> anyhow::Result<(Arc<dyn Log>, Arc<Self>)> {
+        let held = Arc::new(Self { flows: false.into(), start: start.into() });
+        Ok((hook(LocalLog::open(LocalConfig::new(dir.join("log")))?, &held), held))
     }
 }
 
-impl Log for Held {
-    fn topic(&self) -> &str {
-        self.log.topic()
+impl Hooks for Held {
+    fn start(&self, _: Offset) -> Offset {
+        self.start
     }
 
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        self.log.append(partition, batch)
-    }
-
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        Box::pin(async move { Ok(Bounds { start: self.start, ..self.log.bounds(partition, deadline).await? }) })
-    }
-
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        Ok(Box::new(HeldReader { reader: self.log.reader(from)?, flows: self.flows.clone() }))
-    }
-}
-
-impl Reader for HeldReader {
-    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+    fn poll(&self, reader: &mut dyn Reader, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
         // The genesis, one record, is read before all others.
         if max > 1 && !self.flows.load(Ordering::Acquire) {
             std::thread::park_timeout(timeout);
             return Ok(Vec::new());
         }
-        self.reader.poll(max, timeout)
+        reader.poll(max, timeout)
     }
 
-    fn position(&self, partition: PartitionId) -> Option<Offset> {
-        if self.flows.load(Ordering::Acquire) { self.reader.position(partition) } else { None }
-    }
-
-    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
-        self.reader.seek(partition, next)
-    }
-
-    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
-        self.reader.release(partition)
+    fn position(&self, reader: &dyn Reader, partition: PartitionId) -> Option<Offset> {
+        if self.flows.load(Ordering::Acquire) { reader.position(partition) } else { None }
     }
 }
 
@@ -181,9 +145,9 @@ fn an_older_index_is_kept_during_its_rebuild_and_no_partial_answer_is_given() ->
     let both = generations(folder.path())?;
     ensure!(both.len() == 2 * PARTITIONS as usize, "the older index is there until the new one is as far: {both:?}");
 
-    let (log, flows) = Held::open(folder.path(), Offset::ZERO)?;
+    let (log, held) = Held::open(folder.path(), Offset::ZERO)?;
     let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;
-    flows.store(true, Ordering::Release);
+    held.flows.store(true, Ordering::Release);
     for partition in PartitionId::all(PARTITIONS) {
         runtime.block_on(projector.wait(partition, Consistency::Eventual, LONG))?;
         runtime.block_on(projector.wait(partition, Consistency::Latest, LONG))?;
@@ -203,7 +167,7 @@ fn an_older_index_is_kept_during_its_rebuild_and_no_partial_answer_is_given() ->
 fn an_older_index_is_left_unchanged_if_the_log_lost_its_start() -> anyhow::Result<()> {
     let folder = outgrown()?;
     let before = generations(folder.path())?;
-    let (log, _) = Held::open(folder.path(), 1u32.into())?;
+    let (log, _) = Held::open(folder.path(), 1u32)?;
     let Err(refused) = Runtime::new()?.block_on(Projector::start(config(folder.path()), log)) else {
         bail!("it starts with an empty index")
     };

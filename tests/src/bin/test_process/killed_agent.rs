@@ -25,9 +25,10 @@ use anyhow::{Context, anyhow};
 use runlog_log::kafka::{KafkaConfig, KafkaLog};
 use runlog_producer::{Config, Journal, Runlog, failpoint};
 use runlog_tests::{
-    counting_log::{Counter, CountingLog},
+    append_counter::Counter,
     effect_desk::EffectDesk,
     gate_worker::{AckedList, GateWorker},
+    hooked_log::hook,
     kill_fleet::{self, RUNS_AT_ONCE, appends_file, content, healthy_run, process_log},
 };
 use serde_json::json;
@@ -105,14 +106,14 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()>
         .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC SERVER FOLDER SLOT"))?;
     let folder = Path::new(&folder);
     let counter = Arc::new(Counter::in_file(&appends_file(folder, &slot))?);
-    let log = CountingLog::new(KafkaLog::connect(KafkaConfig::new(&brokers, topic))?, counter.clone());
+    let log = hook(KafkaLog::connect(KafkaConfig::new(&brokers, topic))?, &counter);
     COUNTER.get_or_init(|| counter);
     let journal = Journal::Kafka { brokers, server: server.clone() };
     let config = Config {
         read_back: READ_BACK,
         failpoints: reached,
         content: Some(content(folder)?),
-        log: Some(Arc::new(log)),
+        log: Some(log),
         ..Config::new(journal, "kill-agent")
     };
     thread::spawn(listen);

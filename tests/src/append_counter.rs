@@ -1,16 +1,17 @@
-//! A log in Kafka that counts its appends in flight, and can hold their acknowledgements back.
+//! Hooks of a log that count its appends in flight, and can hold their acknowledgements back.
 
 use std::{
     fs::File,
     os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use anyhow::Context;
-use runlog_log::{Ack, BoundsAnswer, EndAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
+use runlog_log::{Ack, Entry, Log, PartitionId};
 use tokio::sync::watch;
+
+use crate::hooked_log::Hooks;
 
 /// Counts of appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +80,6 @@ impl Counter {
     }
 }
 
-/// The log.
-#[derive(Debug)]
-pub struct CountingLog {
-    log: KafkaLog,
-    counter: Arc<Counter>,
-}
-
 struct InFlight(Arc<Counter>);
 
 impl Drop for InFlight {
@@ -94,46 +88,16 @@ impl Drop for InFlight {
     }
 }
 
-impl CountingLog {
-    /// Counts the appends to `log`. An append whose future is dropped counts as ended.
-    pub fn new(log: KafkaLog, counter: Arc<Counter>) -> Self {
-        Self { log, counter }
-    }
-}
-
-impl Log for CountingLog {
-    fn topic(&self) -> &str {
-        self.log.topic()
-    }
-
-    fn partitions(&self) -> u32 {
-        self.log.partitions()
-    }
-
-    fn value_bytes_max(&self) -> usize {
-        self.log.value_bytes_max()
-    }
-
-    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        self.counter.count(|appends| appends.sent += 1);
-        let counted = InFlight(self.counter.clone());
-        let ack = self.log.append(partition, batch);
+impl Hooks for Counter {
+    /// An append whose future is dropped counts as ended.
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        self.count(|appends| appends.sent += 1);
+        let counted = InFlight(self.clone());
+        let ack = log.append(partition, batch);
         Box::pin(async move {
             // The counter is its sender.
             drop(counted.0.held.subscribe().wait_for(|held| !held).await);
             ack.await
         })
-    }
-
-    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.log.bounds(partition, deadline)
-    }
-
-    fn end(&self, partition: PartitionId, deadline: Duration) -> EndAnswer<'_> {
-        self.log.end(partition, deadline)
-    }
-
-    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        self.log.reader(from)
     }
 }

@@ -16,3 +16,15 @@ pub mod reopen;
 pub mod tail_all;
 pub mod takeover;
 pub mod writing;
+
+/// Each claim of a module as a test, on each of the journals that its line names: constructors of `$world`.
+#[macro_export]
+macro_rules! claims_on {
+    ($world:ty, $module:ident: $($claim:ident: $($journal:ident),+;)*) => {$(
+        #[test]
+        fn $claim() -> anyhow::Result<()> {
+            $($crate::claims::$module::$claim(&<$world>::$journal()?)?;)+
+            Ok(())
+        }
+    )*};
+}

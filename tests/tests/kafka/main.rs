@@ -16,7 +16,6 @@ mod model_agrees;
 mod ports_bob_core;
 mod ports_codetether;
 mod ports_observability;
-mod producer_kill;
 mod projector_kill;
 mod python_decodes;
 mod recreated_topic;

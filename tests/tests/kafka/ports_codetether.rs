@@ -1,33 +1,12 @@
 //! codetether's write-back journal on Kafka.
 
-use runlog_tests::{claims::port_codetether, port_fixture::PortBackend};
+use runlog_tests::port_fixture::PortBackend;
 
-#[test]
-fn the_export_is_the_crates_byte_for_byte() -> anyhow::Result<()> {
-    port_codetether::the_export_is_the_crates_byte_for_byte(&PortBackend::kafka()?)
-}
-
-#[test]
-fn only_a_staged_change_that_passes_its_checks_is_committed() -> anyhow::Result<()> {
-    port_codetether::only_a_staged_change_that_passes_its_checks_is_committed(&PortBackend::kafka()?)
-}
-
-#[test]
-fn concurrent_writers_lose_and_duplicate_nothing() -> anyhow::Result<()> {
-    port_codetether::concurrent_writers_lose_and_duplicate_nothing(&PortBackend::kafka()?)
-}
-
-#[test]
-fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned() -> anyhow::Result<()> {
-    port_codetether::open_transactions_of_a_killed_process_are_reconciled_or_abandoned(&PortBackend::kafka()?)
-}
-
-#[test]
-fn only_the_process_that_took_over_writes() -> anyhow::Result<()> {
-    port_codetether::only_the_process_that_took_over_writes(&PortBackend::kafka()?)
-}
-
-#[test]
-fn staged_changes_survive_a_claim_of_their_own_process() -> anyhow::Result<()> {
-    port_codetether::staged_changes_survive_a_claim_of_their_own_process(&PortBackend::kafka()?)
+runlog_tests::claims_on! { PortBackend, port_codetether:
+    the_export_is_the_crates_byte_for_byte: kafka;
+    only_a_staged_change_that_passes_its_checks_is_committed: kafka;
+    concurrent_writers_lose_and_duplicate_nothing: kafka;
+    open_transactions_of_a_killed_process_are_reconciled_or_abandoned: kafka;
+    only_the_process_that_took_over_writes: kafka;
+    staged_changes_survive_a_claim_of_their_own_process: kafka;
 }

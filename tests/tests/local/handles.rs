@@ -24,10 +24,7 @@ mod memory {
     };
 
     use runlog_log::{Clock, memory::MemoryOptions};
-    use runlog_tests::{
-        backend::Backend,
-        claims::{interleavings, reopen},
-    };
+    use runlog_tests::backend::Backend;
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -50,56 +47,6 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started() {
-        runlog_tests::claims::reopen::a_call_cancelled_while_it_is_read_back_counts_as_never_started(&backend().await)
-            .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_decided_after_it_was_cancelled_is_not_forgotten() {
-        Box::pin(reopen::a_call_decided_after_it_was_cancelled_is_not_forgotten(&backend().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_cancelled_after_the_end_counts_as_never_started() {
-        Box::pin(reopen::a_call_cancelled_after_the_end_counts_as_never_started(&backend().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_abandoned_during_a_reopen_answers_once() {
-        Box::pin(reopen::a_call_abandoned_during_a_reopen_answers_once(&backend().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
-        Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&backend().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call() {
-        Box::pin(interleavings::a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(&backend().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call() {
-        Box::pin(interleavings::a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(&backend().await))
-            .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again() {
-        runlog_tests::claims::writing::a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
-            &backend().await,
-        )
-        .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_timed_out_operation_reports_what_it_left() {
-        runlog_tests::claims::records::a_timed_out_operation_reports_what_it_left(&backend().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
     async fn a_trace_goes_with_its_records_as_a_header() {
         let backend = backend().await;
         for (run, traceparent) in
@@ -118,6 +65,23 @@ mod memory {
         Backend::memory(MemoryOptions::default()).await.expect("a journal")
     }
 
+    runlog_tests::backend_claims! { backend, reopen:
+        a_call_cancelled_while_it_is_read_back_counts_as_never_started,
+        a_call_decided_after_it_was_cancelled_is_not_forgotten,
+        a_call_cancelled_after_the_end_counts_as_never_started,
+        a_call_abandoned_during_a_reopen_answers_once,
+        an_end_cancelled_while_it_is_read_back_stops_the_handle,
+    }
+    runlog_tests::backend_claims! { backend, interleavings:
+        a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call,
+        a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call,
+    }
+    runlog_tests::backend_claims! { backend, writing:
+        a_write_that_is_not_read_back_is_unknown_until_it_is_written_again,
+    }
+    runlog_tests::backend_claims! { backend, records:
+        a_timed_out_operation_reports_what_it_left,
+    }
     runlog_tests::reopen_claims!(backend);
     runlog_tests::call_claims!(backend);
     runlog_tests::record_claims!(backend);

@@ -45,7 +45,6 @@ mod ports_codetether;
 mod ports_examples;
 mod ports_observability;
 mod principal_limits;
-mod producer_kill;
 mod projector_kill;
 mod publish_batch;
 mod record_writers;

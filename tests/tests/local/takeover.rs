@@ -1,13 +1,12 @@
-//! Two agent processes want one run over HTTP: at most one of them acts.
+//! Agent processes over HTTP: of two that want one run at most one acts, and killed processes lose nothing.
 
-use runlog_tests::{claims::takeover, deployment::Deployment};
+use runlog_tests::deployment::Deployment;
 
-#[test]
-fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::http()?)
+runlog_tests::claims_on! { Deployment, takeover:
+    an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run: http;
+    one_of_several_concurrent_claims_of_a_run_wins: http;
 }
 
-#[test]
-fn one_of_several_concurrent_claims_of_a_run_wins() -> anyhow::Result<()> {
-    takeover::one_of_several_concurrent_claims_of_a_run_wins(&Deployment::http()?)
+runlog_tests::claims_on! { Deployment, killed_producers:
+    acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice: http;
 }

@@ -156,6 +156,22 @@ impl Runlog {
         self.json(arguments)?.exits(0)?.json()
     }
 
+    /// Publishes records. Fails unless each is applied.
+    pub fn publish(&self, records: &[Value]) -> anyhow::Result<()> {
+        let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+        for outcome in self.json_with_input(&["publish"], &lines.join("\n"))?.exits(0)?.documents()? {
+            ensure!(outcome["outcome"] == "applied", "{outcome}");
+        }
+        Ok(())
+    }
+
+    /// Fails unless `verify` finds the indices equal to the log.
+    pub fn verified(&self) -> anyhow::Result<()> {
+        let verification = self.json(&["verify"])?.exits(0)?;
+        ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+        Ok(())
+    }
+
     fn run<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str, flags: &[&str]) -> anyhow::Result<Ran> {
         let mut command = command()?;
         // Global flags come first, because later arguments may begin with a hyphen.

@@ -13,9 +13,14 @@ use std::{
 
 use anyhow::Context;
 use runlog_content::Store;
-use runlog_projector::Projector;
-use runlog_server::{Options, serve};
+use runlog_log::Log;
+use runlog_projector::{Config, Projector};
+use runlog_server::{Options, access::AllowedHosts, serve};
+use serde_json::Value;
+use tempfile::TempDir;
 use tokio::net::TcpListener;
+
+use crate::server::client;
 
 /// The grace period of the server's shutdown; unused, because the server never shuts down.
 const GRACE: Duration = Duration::from_secs(10);
@@ -26,6 +31,53 @@ pub async fn start(projector: Arc<Projector>, options: impl Into<Options>) -> an
     let address = listener.local_addr()?;
     tokio::spawn(serve(listener, projector, options.into(), std::future::pending(), GRACE));
     Ok(address)
+}
+
+/// A server over a log, with its folder, which is deleted with it, and a client.
+#[derive(Debug)]
+pub struct Served {
+    /// Its projector.
+    pub projector: Arc<Projector>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// A client.
+    pub http: reqwest::Client,
+    _folder: TempDir,
+}
+
+impl Served {
+    /// Starts it with the defaults.
+    pub async fn over(log: Arc<dyn Log>) -> anyhow::Result<Self> {
+        Self::with(log, id, AllowedHosts::default()).await
+    }
+
+    /// Starts it with another source of ids and other options.
+    pub async fn with(log: Arc<dyn Log>, ids: fn() -> String, options: impl Into<Options>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let projector = Arc::new(Projector::start(Config::new(folder.path(), || 0, ids), log).await?);
+        let address = start(projector.clone(), options).await?;
+        Ok(Self { projector, address, http: client()?, _folder: folder })
+    }
+
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Sends GET; returns the status and the body.
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        exchange(self.http.get(self.url(path))).await
+    }
+
+    /// Sends POST; returns the status and the body.
+    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        exchange(self.http.post(self.url(path)).json(body)).await
+    }
+}
+
+async fn exchange(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let answer = request.send().await.expect("an answer");
+    (answer.status().as_u16(), answer.json().await.expect("a body in JSON"))
 }
 
 /// An id that is unique in this process, for servers that append their own records.

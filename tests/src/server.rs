@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use runlog_log::kafka::KafkaConfig;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::command::{self, Ran, Runlog};
 
@@ -28,18 +29,25 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 pub struct Launch {
     dir: PathBuf,
     arguments: Vec<String>,
+    temporary: Option<Arc<TempDir>>,
 }
 
 impl Launch {
     /// On a local log under `dir`.
     pub fn local(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), arguments: vec!["--local".into()] }
+        Self { dir: dir.to_owned(), arguments: vec!["--local".into()], temporary: None }
+    }
+
+    /// On a local log in a new folder, which is deleted with this value and its servers.
+    pub fn temporary() -> anyhow::Result<Self> {
+        let folder = Arc::new(tempfile::tempdir()?);
+        Ok(Self { temporary: Some(folder.clone()), ..Self::local(folder.path()) })
     }
 
     /// On a topic, with its indices under `dir`.
     pub fn kafka(dir: &Path, config: &KafkaConfig) -> Self {
         let arguments = ["--brokers", &config.brokers, "--topic", &config.topic].map(str::to_owned);
-        Self { dir: dir.to_owned(), arguments: arguments.into() }
+        Self { dir: dir.to_owned(), arguments: arguments.into(), temporary: None }
     }
 
     /// With another argument.
@@ -85,7 +93,8 @@ impl Launch {
         let mut command = self.command()?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let child = command.spawn().context("the server does not start")?;
-        let mut server = Server { child, url: String::new(), partitions: 0, complaints };
+        let _temporary = self.temporary.clone();
+        let mut server = Server { child, url: String::new(), partitions: 0, complaints, _temporary };
         let stdout = server.child.stdout.take().context("stdout is piped")?;
         let first = first_line(stdout).recv_timeout(START_WAIT).ok().filter(|line| !line.is_empty());
         let first = first.ok_or_else(|| {
@@ -122,6 +131,7 @@ pub struct Server {
     pub url: String,
     /// The journal's partition count.
     pub partitions: u32,
+    _temporary: Option<Arc<TempDir>>,
 }
 
 impl Server {

@@ -90,13 +90,6 @@ fn ids(runlog: &Runlog, run_id: &str, consistency: &str) -> anyhow::Result<Vec<S
     lines.iter().map(|line| Ok(line["record_id"].as_str().context("an id")?.to_owned())).collect()
 }
 
-fn assert_verified(runlog: &Runlog) -> anyhow::Result<()> {
-    let verification = runlog.json(&["verify"])?;
-    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-    verification.exits(0)?;
-    Ok(())
-}
-
 /// Log entries that are not records become dead letters, and the records after them are applied. `oversized`: the log
 /// accepts a record over our limit. `tombstone`: the log accepts a record without a value.
 pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> anyhow::Result<()> {
@@ -149,7 +142,7 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
         });
         ensure!(doctor["healthy"] == true && warned && doctor["partitions"][0]["state"] == "running", "{doctor}");
         runlog.json(&["dead-letter", "show", "0:0"])?.exits(1)?;
-        assert_verified(runlog)
+        runlog.verified()
     };
     check(&runlog)?;
     server.kill()?;
@@ -276,7 +269,7 @@ fn assert_stops(server: &Server, agents: &[Agent], stops: &[Option<Stop>]) -> an
     ensure!(effects["unavailable_partitions"] == json!(stopped), "{effects}");
     ensure!(runlog.answer(&["runs"])?["runs"].as_array().is_some_and(|runs| runs.len() == agents.len()), "all runs");
     assert_doctor(&runlog, stops)?;
-    assert_verified(&runlog)
+    runlog.verified()
 }
 
 fn assert_doctor(runlog: &Runlog, stops: &[Option<Stop>]) -> anyhow::Result<()> {
@@ -328,7 +321,7 @@ pub fn voids_and_stops(journal: &Journal<'_>) -> anyhow::Result<()> {
     let place = format!("1:{}", offsets[2]);
     server.runlog().json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y", "--force", "--yes"])?.exits(0)?;
     ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 1, "the partition resumes");
-    assert_verified(&server.runlog())
+    server.runlog().verified()
 }
 
 /// A skip of an applied record voids it permanently and frees its numbers for another record.
@@ -364,7 +357,7 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
         ensure!(runlog.json(&lookup)?.exits(6)?.json()?["status"] == "pending", "its call is pending again");
         let letters = runlog.answer(&["dead-letter", "list"])?;
         ensure!(letters["records"] == json!([]), "{letters}");
-        assert_verified(runlog)
+        runlog.verified()
     };
     voided(&runlog)?;
     server.kill()?;
@@ -379,5 +372,5 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     let (status, outcome) = server.post(&format!("/v1/runs/{}/records", agent.run_id), &right)?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
     ensure!(server.runlog().answer(&lookup)?["result"] == "right", "its numbers were free");
-    assert_verified(&server.runlog())
+    server.runlog().verified()
 }

@@ -26,10 +26,7 @@ pub fn everything(server: &Server, stories: &[Story]) -> anyhow::Result<()> {
     ensure!(letters["records"] == json!([]), "unreadable: {letters}");
     let listed = runlog.answer(&["runs", "--limit", "100000"])?;
     ensure!(listed["runs"].as_array().is_some_and(|runs| runs.len() == stories.len()), "runs: {listed}");
-    let verification = runlog.json(&["verify"])?;
-    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-    verification.exits(0)?;
-    Ok(())
+    runlog.verified()
 }
 
 async fn get(http: &reqwest::Client, url: &str) -> anyhow::Result<Value> {

@@ -99,7 +99,7 @@ fn every_writer_of_a_journal_with_a_registry_carries_its_id_and_readers_need_it_
             "the imported messages"
         );
         ensure!(runlog.json(&["show", "typed"])?.exits(0)?.documents()?.len() == 1, "the record over HTTP");
-        ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices equal a rebuild");
+        runlog.verified()?;
         Ok(())
     };
     check(&runlog)?;

@@ -5,7 +5,7 @@
 
 use runlog_log::{Ack, Entry, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_producer::{Journal, LoopState, Runlog, failpoint};
-use runlog_projector::{Config, Projector};
+use runlog_projector::Projector;
 use runlog_schemas::{
     answer::ErrorKind,
     id::{Epoch, RecordId, RunId, WriterId},
@@ -15,8 +15,7 @@ use runlog_schemas::{
 use runlog_server::access::AllowedHosts;
 use runlog_tests::{
     hooked_log::{Hooks, hook},
-    served,
-    server::client,
+    served::Served,
 };
 use serde_json::{Value, json};
 use std::{
@@ -65,24 +64,27 @@ impl Hooks for Overtaken {
     }
 }
 
+/// A server whose first writer of a run is `writer`.
+async fn served(log: Arc<dyn Log>) -> Served {
+    Served::with(log, || "writer".into(), AllowedHosts::default()).await.unwrap()
+}
+
+/// Posts about the run.
+async fn post(served: &Served, path: &str, body: &Value) -> (u16, Value) {
+    served.post(&format!("/v1/runs/{RUN}{path}"), body).await
+}
+
 /// A server over a log in memory, and the run claimed.
-async fn claimed() -> (tempfile::TempDir, impl AsyncFn(&str, &Value) -> (u16, Value)) {
-    let dir = tempfile::tempdir().unwrap();
-    let config = Config::new(dir.path(), || 0, || "writer".into());
-    let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
-    let address = served::start(projector, AllowedHosts::default()).await.unwrap();
-    let (url, http) = (format!("http://{address}/v1/runs/{RUN}"), client().unwrap());
-    let post = async move |path: &str, body: &Value| {
-        let answer = http.post(format!("{url}{path}")).json(body).send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
-    };
-    post("/claims", &json!({})).await;
-    (dir, post)
+async fn claimed() -> Served {
+    let served = served(Arc::new(MemoryLog::new(1))).await;
+    post(&served, "/claims", &json!({})).await;
+    served
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_outcome_can_be_queried() {
-    let (_dir, post) = claimed().await;
+    let served = claimed().await;
+    let post = async |path: &str, body: &Value| post(&served, path, body).await;
     let record = |id: &str, seq: u32, payload: Value| {
         json!({ "run_id": RUN, "record_id": id, "writer_id": "writer", "writer_epoch": 1, "writer_seq": seq,
             "journal_seq": seq, "payload": payload })
@@ -148,25 +150,25 @@ fn other_claim(projector: &Projector, epoch: u64) -> Entry {
 }
 
 /// A server over such a log.
-async fn overtaken() -> (tempfile::TempDir, Arc<Overtaken>, Arc<Projector>, std::net::SocketAddr) {
-    let (log, dir) = (MemoryLog::new(1), tempfile::tempdir().unwrap());
+async fn overtaken() -> (Arc<Overtaken>, Served) {
+    let log = MemoryLog::new(1);
     let hooks = Arc::new(Overtaken {
         log: log.clone(),
         claim: Mutex::default(),
         twice: false.into(),
         old_end: Mutex::default(),
     });
-    let config = Config::new(dir.path(), || 0, || "writer".into());
-    let projector = Arc::new(Projector::start(config, hook(log, &hooks)).await.unwrap());
-    let address = served::start(projector.clone(), AllowedHosts::default()).await.unwrap();
-    (dir, hooks, projector, address)
+    (hooks.clone(), served(hook(log, &hooks)).await)
+}
+
+fn config(served: &Served) -> runlog_producer::Config {
+    runlog_producer::Config::new(Journal::Http(served.url("")), "test")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_run_is_claimed_right_after_its_intent_runs_no_effect() {
-    let (_dir, log, projector, address) = overtaken().await;
-    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
-    let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
+    let (log, served) = overtaken().await;
+    let run = Runlog::connect(config(&served)).await.unwrap().open(RUN).await.unwrap();
     let ran = AtomicU32::new(0);
     let call = async |seat: u32| {
         let effect = |_| async {
@@ -176,7 +178,7 @@ async fn a_call_whose_run_is_claimed_right_after_its_intent_runs_no_effect() {
         run.tool("book", &seat).once(effect).await
     };
     call(1).await.unwrap();
-    *log.claim.lock().unwrap() = Some(other_claim(&projector, 2));
+    *log.claim.lock().unwrap() = Some(other_claim(&served.projector, 2));
     for seat in [2, 3] {
         let error = call(seat).await.unwrap_err();
         assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::Fenced, 1), "{error}");
@@ -185,9 +187,8 @@ async fn a_call_whose_run_is_claimed_right_after_its_intent_runs_no_effect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_intent_or_a_result_that_is_delivered_twice_counts_once() {
-    let (_dir, log, _projector, address) = overtaken().await;
-    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
-    let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
+    let (log, served) = overtaken().await;
+    let run = Runlog::connect(config(&served)).await.unwrap().open(RUN).await.unwrap();
     for twice in ["intent", "result"] {
         log.twice.store(twice == "intent", Ordering::SeqCst);
         let effect = |_| async {
@@ -204,22 +205,18 @@ async fn an_intent_or_a_result_that_is_delivered_twice_counts_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_before_the_record_itself_does_not_count_as_latest() {
-    let (_dir, log, _projector, address) = overtaken().await;
-    let http = client().unwrap();
-    let url = format!("http://{address}/v1/runs/{RUN}");
-    http.post(format!("{url}/claims")).json(&json!({})).send().await.unwrap();
+    let (log, served) = overtaken().await;
+    post(&served, "/claims", &json!({})).await;
     let intent = json!({ "run_id": RUN, "record_id": "i", "writer_id": "writer", "writer_epoch": 1, "writer_seq": 1,
         "journal_seq": 1, "payload": { "type": "tool_call_requested", "request_id": "q", "call_id": "c",
             "tool_name": "book", "arguments": {} } });
     // A leader deposed before the intent was appended does not report a later claim either.
     let end = log.log.bounds(PartitionId::ZERO, DEADLINE).await.unwrap().end;
     *log.old_end.lock().unwrap() = Some(end);
-    let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
-    let (status, problem) = (answer.status(), answer.json::<Value>().await.unwrap());
-    assert_eq!((status.as_u16(), &problem["kind"]), (503, &json!("unavailable")), "{problem}");
+    let (status, problem) = post(&served, "/records?consistency=latest", &intent).await;
+    assert_eq!((status, &problem["kind"]), (503, &json!("unavailable")), "{problem}");
     *log.old_end.lock().unwrap() = None;
-    let answer = http.post(format!("{url}/records?consistency=latest")).json(&intent).send().await.unwrap();
-    let outcome: Value = answer.json().await.unwrap();
+    let (_, outcome) = post(&served, "/records?consistency=latest", &intent).await;
     assert_eq!((&outcome["outcome"], &outcome["writer"]["epoch"]), (&json!("repeat"), &json!(1)), "{outcome}");
 }
 
@@ -244,11 +241,10 @@ const READ_BACK: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_pauses_with_its_permission_asks_again() {
-    let (_dir, log, projector, address) = overtaken().await;
-    let config = runlog_producer::Config::new(Journal::Http(format!("http://{address}")), "test");
-    let config = runlog_producer::Config { read_back: READ_BACK, failpoints: pause, ..config };
+    let (log, served) = overtaken().await;
+    let config = runlog_producer::Config { read_back: READ_BACK, failpoints: pause, ..config(&served) };
     let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();
-    *WHILE_PAUSED.lock().unwrap() = Some((log.log.clone(), other_claim(&projector, 2)));
+    *WHILE_PAUSED.lock().unwrap() = Some((log.log.clone(), other_claim(&served.projector, 2)));
     let ran = AtomicBool::new(false);
     let effect = |_| async {
         ran.store(true, Ordering::SeqCst);
@@ -260,13 +256,8 @@ async fn a_process_that_pauses_with_its_permission_asks_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_after_it() {
-    let (_dir, log, projector, address) = overtaken().await;
-    let url = format!("http://{address}/v1/runs/{RUN}");
-    let http = client().unwrap();
-    let post = async |path: &str, body: &Value| {
-        let answer = http.post(format!("{url}{path}")).json(body).send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
-    };
+    let (log, served) = overtaken().await;
+    let post = async |path: &str, body: &Value| post(&served, path, body).await;
     let (status, claim) = post("/claims", &json!({})).await;
     assert_eq!((status, &claim["writer_id"], &claim["epoch"]), (200, &json!("writer"), &json!(1)), "{claim}");
     let intent = |id: &str| {
@@ -278,7 +269,7 @@ async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_after_it(
     let members = |answer: &Value| [answer["outcome"].clone(), answer["journal_seq"].clone(), answer["writer"].clone()];
     assert_eq!(members(&kept), [json!("applied"), json!(1), json!({ "writer_id": "writer", "epoch": 1 })], "{kept}");
 
-    *log.claim.lock().unwrap() = Some(other_claim(&projector, 2));
+    *log.claim.lock().unwrap() = Some(other_claim(&served.projector, 2));
     let (status, lost) = post("/records?consistency=latest", &intent("lost")).await;
     assert_eq!(status, 200, "{lost}");
     let other = json!({ "writer_id": "other", "epoch": 2 });

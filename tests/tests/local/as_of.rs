@@ -150,8 +150,7 @@ fn answers_as_of_a_record_equal_those_given_right_after_it() -> anyhow::Result<(
 
 #[test]
 fn all_pages_of_a_recovery_show_the_state_of_the_first() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let mut story = Story { server: &server, steps: Vec::new() };
     let claim = story.step("claimed", "claims", &json!({ "claimed_by": "one" }), "applied")?;
     let mut call = |nth: usize| -> anyhow::Result<()> {
@@ -190,8 +189,7 @@ fn as_of(runlog: &Runlog, arguments: &[&str], position: &str) -> anyhow::Result<
 
 #[test]
 fn the_command_answers_with_the_state_at_the_position() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let (story, runlog) = (trip(&server)?, server.runlog());
     let lookup = ["lookup", RUN, "--tool", "book", "--args", ARGS];
     for (name, code, status, occurrences) in [
@@ -235,8 +233,7 @@ fn the_command_answers_with_the_state_at_the_position() -> anyhow::Result<()> {
 
 #[test]
 fn an_invalid_position_is_refused_and_a_position_before_the_run_has_no_run() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let (story, runlog) = (trip(&server)?, server.runlog());
     let (partition, _) = story.step_position("asked")?.split_once(':').context("a position")?;
     let other = (partition.parse::<u32>()? + 1) % 4;
@@ -274,8 +271,7 @@ fn an_invalid_position_is_refused_and_a_position_before_the_run_has_no_run() -> 
 
 #[test]
 fn a_skipped_record_is_absent_as_of_every_position() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let story = trip(&server)?;
     let (partition, offset) = story.step_position("late")?.split_once(':').context("a position")?;
     let skip = json!({ "partition": partition.parse::<u32>()?, "offset": offset.parse::<u64>()?, "who": "jo",

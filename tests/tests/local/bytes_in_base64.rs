@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{Config, Projector};
-use runlog_server::access::AllowedHosts;
-use runlog_tests::{served, server::client};
+use runlog_tests::served::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -17,16 +15,9 @@ fn host(bytes: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_are_one_record_in_either_form_and_returned_in_the_form_that_is_asked_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = Config::new(dir.path(), || 0, || "journal".into());
-    let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
-    let address = served::start(projector, AllowedHosts::default()).await.unwrap();
-    let url = format!("http://{address}/v1/runs/r/records");
-    let http = client().unwrap();
-    let post = async |bytes: Value| {
-        let answer = http.post(&url).json(&host(&bytes)).send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
-    };
+    let served = Served::over(Arc::new(MemoryLog::new(1))).await.unwrap();
+    let path = "/v1/runs/r/records";
+    let post = async |bytes: Value| served.post(path, &host(&bytes)).await;
     let (status, applied) = post(json!({ "base64": "AP9+" })).await;
     assert_eq!((status, &applied["outcome"], &applied["warnings"]), (200, &json!("applied"), &json!([])), "{applied}");
     let (_, again) = post(json!("00ff7e")).await;
@@ -38,14 +29,13 @@ async fn bytes_are_one_record_in_either_form_and_returned_in_the_form_that_is_as
     for (query, expected) in
         [("", json!("00ff7e")), ("bytes=hex", json!("00ff7e")), ("bytes=base64", json!({ "base64": "AP9+" }))]
     {
-        let page: Value = http.get(format!("{url}?whole=true&{query}")).send().await.unwrap().json().await.unwrap();
+        let (_, page) = served.get(&format!("{path}?whole=true&{query}")).await;
         let line = &page["records"][0];
         assert_eq!(line["payload"]["bytes"], expected, "{query}: {line}");
         assert_eq!(line["record"]["payload"]["bytes"], expected, "{query}: {line}");
         // What is returned can be appended as it is.
-        let again: Value = http.post(&url).json(&line["record"]).send().await.unwrap().json().await.unwrap();
+        let (_, again) = served.post(path, &line["record"]).await;
         assert_eq!((&again["outcome"], &again["reason"]), (&json!("repeat"), &Value::Null), "{again}");
     }
-    let answer = http.get(format!("{url}?bytes=octal")).send().await.unwrap();
-    assert_eq!(answer.status(), 400);
+    assert_eq!(served.get(&format!("{path}?bytes=octal")).await.0, 400);
 }

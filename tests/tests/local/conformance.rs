@@ -19,7 +19,6 @@ use std::{
     thread,
     time::Duration,
 };
-use tempfile::tempdir;
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
 const NOT_SHOWN: [(ModelRule, &str); 21] = [
@@ -80,8 +79,7 @@ fn all_pass(report: &Value) -> anyhow::Result<()> {
 
 #[test]
 fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     all_pass(&report(&server.url)?)?;
     // Without `--partition-rules` the suite skips the rules that change a partition, and does not count them as passed.
     let ran = server.runlog().json(&["conformance"])?.exits(0)?.json()?;

@@ -18,7 +18,6 @@ use runlog_tests::{
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
-use tempfile::tempdir;
 
 const RECORDS: &str = "/v1/runs/r/records";
 
@@ -93,8 +92,7 @@ fn contradicted(server: &Server) -> anyhow::Result<Vec<Value>> {
 
 #[test]
 fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
     first.asks("pay")?;
     let second = Writer::claim(&server)?;
@@ -134,8 +132,7 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
 
 #[test]
 fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let writer = Writer::claim(&server)?;
     writer.asks("pay")?;
     decide(&server, "pay", "give_up", &Value::Null)?;
@@ -151,8 +148,7 @@ fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::
 
 #[test]
 fn a_result_that_was_known_when_its_call_ended_does_not_contradict_when_it_arrives_again() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
     first.asks("pay")?;
     first.asks("refund")?;

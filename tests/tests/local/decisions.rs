@@ -92,8 +92,7 @@ fn a_decision_without_a_revision_is_refused_and_not_appended() -> anyhow::Result
 
 #[test]
 fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let claim = || -> anyhow::Result<Value> { Ok(server.post("/v1/runs/r/claims", &json!({}))?.1) };
     let record = |writer: &Value, id: &str, facts: Value, payload: Value| {
         json!({ "run_id": "r", "record_id": id, "writer_id": writer["writer_id"], "writer_epoch": writer["epoch"], "facts": facts,
@@ -370,8 +369,7 @@ fn the_command_decides_not_done_against_evidence_that_it_happened_only_if_the_ne
 
 #[test]
 fn against_accepts_only_evidence_that_the_effect_happened() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let call = json!({ "run_id": CLAIMED, "record_id": ASKED, "payload": { "type": "tool_call_requested", "request_id": "r",
         "call_id": "c", "tool_name": "book", "arguments": {} } });
     let records = format!("/v1/runs/{CLAIMED}/records");

@@ -128,9 +128,7 @@ impl Writer {
         shown.sort();
         known.sort();
         ensure!(shown == known, "{} shown, {} known", shown.len(), known.len());
-        let verification = self.server.runlog().json(&["verify"])?.exits(0)?;
-        ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-        Ok(())
+        self.server.runlog().verified()
     }
 }
 

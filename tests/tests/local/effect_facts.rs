@@ -3,7 +3,6 @@
 use anyhow::ensure;
 use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
-use tempfile::tempdir;
 
 fn claim(server: &Server) -> anyhow::Result<Value> {
     Ok(server.post("/v1/runs/r/claims", &json!({}))?.1)
@@ -28,8 +27,7 @@ fn effect(server: &Server) -> anyhow::Result<(Value, Value)> {
 
 #[test]
 fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let first = claim(&server)?;
     let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
         "arguments": { "amount": 1.50 } });

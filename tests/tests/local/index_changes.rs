@@ -158,8 +158,7 @@ fn a_stream_resumes_at_any_cursor_without_gap_or_repeat_also_after_a_rebuild() -
 
 #[test]
 fn changes_are_delivered_as_they_are_applied_and_the_command_follows_them() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let turn = |id: &str| {
         json!({ "run_id": "r", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
             "kind": "user", "content": id } })
@@ -243,8 +242,7 @@ fn an_invalid_cursor_is_refused_and_a_skip_of_a_delivered_change_ends_the_stream
 
 #[test]
 fn the_number_of_open_streams_is_bounded() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let (runtime, client) = (tokio::runtime::Builder::new_current_thread().enable_all().build()?, server::client()?);
     let url = format!("{}/v1/indices/runs/changes", server.url);
     runtime.block_on(async {

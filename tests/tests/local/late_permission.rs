@@ -13,7 +13,6 @@ use std::{
     },
     thread,
 };
-use tempfile::tempdir;
 
 const RUN: &str = "r";
 
@@ -35,8 +34,7 @@ fn suspend(at: &'static str) {
 
 #[test]
 fn an_effect_whose_call_was_decided_while_its_process_was_suspended_runs_once() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let effects = AtomicU32::new(0);
     // Each process opens the run and makes the same call.
     let make_call = || -> anyhow::Result<()> {

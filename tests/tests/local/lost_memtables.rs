@@ -84,8 +84,7 @@ fn shown(server: &Server, consistency: &str) -> anyhow::Result<Vec<Value>> {
 
 #[test]
 fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let launch = Launch::local(folder.path()).partitions(1);
+    let launch = Launch::temporary()?.partitions(1);
     let server = launch.start()?;
     publish(&server, 0, 5)?;
     let (code, _) = server.terminate()?;
@@ -102,8 +101,7 @@ fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> an
     paused.kill()?;
     let server = launch.start()?;
     ensure!(shown(&server, "latest")? == before, "{:?}", shown(&server, "latest"));
-    let verification = server.runlog().json(&["verify"])?.exits(0)?;
-    ensure!(verification.json()?["equal"] == true, "{}", verification.stdout);
+    server.runlog().verified()?;
     server.terminate()?;
     Ok(())
 }

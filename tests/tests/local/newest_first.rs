@@ -3,34 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{Config, Projector};
-use runlog_server::access::AllowedHosts;
-use runlog_tests::{served, server::client};
+use runlog_tests::served::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tempfile::TempDir;
 
 const RUN: &str = "grows";
 
-struct Site {
-    _dir: TempDir,
-    url: String,
-    http: reqwest::Client,
-}
+struct Site(Served);
 
 impl Site {
     async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let config = Config::new(dir.path(), || 0, || "journal".into());
-        let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
-        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
-        let url = format!("http://{address}/v1/runs");
-        Self { _dir: dir, url, http: client().unwrap() }
+        Self(Served::over(Arc::new(MemoryLog::new(1))).await.unwrap())
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        let answer = self.http.get(format!("{}/{path}", self.url)).send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        self.0.get(&format!("/v1/runs/{path}")).await
     }
 
     async fn append(&self, run: &str, id: &str, payload: &Value, correlation: &[(&str, &str)]) {
@@ -43,8 +30,7 @@ impl Site {
                 "subject_ref": { "kind": "run", "id": run, "privacy": "internal" }, "privacy_class": "internal",
                 "delivery_semantics": "journal_backed", "correlation_keys": entries });
         }
-        let answer = self.http.post(format!("{}/{run}/records", self.url)).json(&record).send().await.unwrap();
-        let answer: Value = answer.json().await.unwrap();
+        let (_, answer) = self.0.post(&format!("/v1/runs/{run}/records"), &record).await;
         assert_eq!(answer["outcome"], "applied", "{answer}");
     }
 

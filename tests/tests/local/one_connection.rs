@@ -3,13 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_log::memory::{MemoryLog, MemoryOptions};
-use runlog_projector::{Config, Projector};
-use runlog_server::access::AllowedHosts;
-use runlog_tests::served;
+use runlog_log::memory::MemoryLog;
+use runlog_tests::served::Served;
 use serde_json::{Value, json};
-use std::{net::SocketAddr, sync::Arc};
-use tempfile::TempDir;
+use std::sync::Arc;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
@@ -21,26 +18,17 @@ const RECORDS: usize = 24;
 
 /// Two servers over one log, and the writer of the run.
 struct Site {
-    _dirs: [TempDir; 2],
-    servers: [SocketAddr; 2],
+    servers: [Served; 2],
     writer: String,
 }
 
 impl Site {
     async fn start() -> Self {
-        let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
-        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let mut servers = Vec::new();
-        for dir in &dirs {
-            let config = Config::new(dir.path(), || 0, served::id);
-            let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-            servers.push(served::start(projector, AllowedHosts::default()).await.unwrap());
-        }
-        let mut site = Self { _dirs: dirs, servers: servers.try_into().unwrap(), writer: String::new() };
-        let mut connection = Connection::to(site.servers[0]).await;
-        connection.send("claims", &json!({})).await;
-        site.writer = connection.answer().await.unwrap()["writer_id"].as_str().unwrap().to_owned();
-        site
+        let log = MemoryLog::new(1);
+        let served = async || Served::over(Arc::new(log.clone())).await.unwrap();
+        let servers = [served().await, served().await];
+        let (_, claim) = servers[0].post(&format!("/v1/runs/{RUN}/claims"), &json!({})).await;
+        Self { servers, writer: claim["writer_id"].as_str().unwrap().to_owned() }
     }
 
     /// A record without numbers.
@@ -55,8 +43,8 @@ impl Site {
 struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    async fn to(server: SocketAddr) -> Self {
-        Self(BufReader::new(TcpStream::connect(server).await.unwrap()))
+    async fn to(server: &Served) -> Self {
+        Self(BufReader::new(TcpStream::connect(server.address).await.unwrap()))
     }
 
     async fn send(&mut self, what: &str, body: &Value) {
@@ -90,7 +78,7 @@ impl Connection {
 
 /// Sends all of a connection's records at once, and reads their answers.
 async fn sent_at_once(site: &Site, server: usize, name: &str) -> Vec<Value> {
-    let mut connection = Connection::to(site.servers[server]).await;
+    let mut connection = Connection::to(&site.servers[server]).await;
     for number in 0..RECORDS {
         connection.send("records", &site.turn_record(name, number)).await;
     }
@@ -132,7 +120,7 @@ async fn appends_on_a_connection_are_numbered_in_the_order_of_arrival_while_two_
 async fn a_cut_connection_leaves_the_first_of_its_records_and_the_rest_follow_in_order_when_all_are_sent_again() {
     let site = Site::start().await;
     let cut = async |name: &str, answered: usize| {
-        let mut connection = Connection::to(site.servers[0]).await;
+        let mut connection = Connection::to(&site.servers[0]).await;
         for number in 0..RECORDS {
             connection.send("records", &site.turn_record(name, number)).await;
         }

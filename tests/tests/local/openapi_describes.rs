@@ -113,8 +113,7 @@ fn described(document: &Value, method: &str, path: &str, answer: &Value) -> anyh
 
 #[test]
 fn the_document_describes_exactly_the_routes_and_has_no_unused_part() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let (_, document) = server.get("/openapi.json")?;
     let mut described = BTreeSet::new();
     for (path, item) in document["paths"].as_object().context("paths")? {
@@ -153,8 +152,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_payload_type_is_described_and_its_example_is_as_described() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let (_, document) = server.get("/openapi.json")?;
     let mapping = &document["components"]["schemas"]["Payload"]["discriminator"]["mapping"];
     let described: BTreeSet<_> = mapping.as_object().context("a mapping")?.keys().map(String::as_str).collect();

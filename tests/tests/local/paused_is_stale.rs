@@ -81,8 +81,7 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_its_state_at_eventua
 
 #[test]
 fn a_server_is_ready_while_records_are_appended() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let appender = scope.spawn(|| -> anyhow::Result<()> {

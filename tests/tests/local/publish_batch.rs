@@ -3,7 +3,6 @@
 use anyhow::{Context, ensure};
 use runlog_tests::server::Launch;
 use serde_json::{Value, json};
-use tempfile::tempdir;
 
 fn turn_record(text: &str) -> Value {
     json!({ "run_id": "run", "record_id": text, "payload": { "type": "conversation_turn", "message_id": text, "kind": "user",
@@ -16,8 +15,7 @@ fn batch(id: &str, records: &[Value]) -> Value {
 
 #[test]
 fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
     let request = json!({ "run_id": "run", "record_id": "q", "payload": { "type": "tool_call_requested",
         "request_id": "r", "call_id": "c", "tool_name": "book", "arguments": { "seat": 1 } } });
@@ -62,15 +60,14 @@ fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyho
         lookup["status"] == "completed" && lookup["result"] == "ok" && lookup["position"]["index"] == 2,
         "{lookup}"
     );
-    ensure!(runlog.answer(&["verify"])?["equal"] == true, "a rebuild gives the same index");
+    runlog.verified()?;
     server.terminate()?;
     Ok(())
 }
 
 #[test]
 fn open_states_and_events_are_answered_over_http() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
     let example = |tag: &str| -> anyhow::Result<Value> {
         let file = format!("{}/../schemas/examples/{tag}.json", env!("CARGO_MANIFEST_DIR"));

@@ -5,20 +5,13 @@
 
 use runlog_log::{Log, memory::MemoryLog};
 use runlog_producer::{Config as Producing, Journal, Runlog};
-use runlog_projector::{Config, Projector};
 use runlog_schemas::answer::ErrorKind;
-use runlog_server::access::AllowedHosts;
-use runlog_tests::{http_proxy::HttpProxy, served, server::client};
+use runlog_tests::{http_proxy::HttpProxy, served::Served};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A server over a log in memory.
-pub(crate) struct Site {
-    _folder: tempfile::TempDir,
-    /// The URL of the run `r`.
-    url: String,
-    http: reqwest::Client,
-}
+/// The run `r` on a server over a log in memory.
+pub(crate) struct Site(Served);
 
 impl Site {
     pub(crate) async fn start() -> Self {
@@ -26,20 +19,15 @@ impl Site {
     }
 
     pub(crate) async fn over(log: Arc<dyn Log>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = Config::new(folder.path(), || 0, served::id);
-        let projector = Arc::new(Projector::start(config, log).await.unwrap());
-        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
-        Self { _folder: folder, url: format!("http://{address}/v1/runs/r"), http: client().unwrap() }
+        Self(Served::over(log).await.unwrap())
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
-        let answer = self.http.post(format!("{}{path}", self.url)).json(body).send().await.unwrap();
-        answer.json().await.unwrap()
+        self.0.post(&format!("/v1/runs/r{path}"), body).await.1
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.http.get(format!("{}{path}", self.url)).send().await.unwrap().json().await.unwrap()
+        self.0.get(&format!("/v1/runs/r{path}")).await.1
     }
 
     /// Claims the run. Returns the writer as named in records, and in answers.
@@ -152,7 +140,7 @@ async fn a_batch_has_the_writer_that_sent_it_and_a_repeated_record_in_it_keeps_i
 async fn a_handle_runs_no_effect_if_the_record_under_its_id_is_of_another_epoch() {
     let site = Site::start().await;
     site.claim().await;
-    let proxy = HttpProxy::start(site.url.trim_end_matches("/v1/runs/r"), "/records").unwrap();
+    let proxy = HttpProxy::start(&site.0.url(""), "/records").unwrap();
     let config = Producing::new(Journal::parse(&proxy.url, None).unwrap(), "agent");
     let run = Runlog::connect(config).await.unwrap().open("r").await.unwrap();
     let position = json!({ "topic": "t", "partition": 0, "offset": 99, "index": 0 });

@@ -73,8 +73,7 @@ fn check_all(runlog: &Runlog, runs: &[Run], seed: u64) -> anyhow::Result<()> {
 fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> anyhow::Result<()> {
     let seed = Random::seed();
     println!("RUNLOG_SEED={seed}");
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
     let mut all = Vec::new();
     let mut reports = Vec::new();
@@ -93,7 +92,7 @@ fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> an
     }
     check_all(&runlog, &all, seed)?;
     listed(&runlog, &all)?;
-    ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices match the log");
+    runlog.verified()?;
 
     let before = ends(&server)?;
     for (format, files, records) in &reports {

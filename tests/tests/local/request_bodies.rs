@@ -7,7 +7,6 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
 };
-use tempfile::tempdir;
 
 const RECORDS: &str = "/v1/runs/r/records";
 const CLAIMS: &str = "/v1/runs/r/claims";
@@ -59,8 +58,7 @@ fn call(arguments: &str) -> String {
 
 /// A server with the run `r`, which has a claim and a call.
 fn with_run(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let server = Launch::temporary()?.partitions(1).start()?;
     for (path, body) in [(CLAIMS, r#"{"writer_id":"w"}"#), (RECORDS, record("asked", &call(r#"{"n":1}"#), "").as_str())]
     {
         let (status, answer) = post(&server, path, body)?;

@@ -3,10 +3,7 @@
 use anyhow::{Context, ensure};
 use runlog_producer::{Answer, Config, Error, Journal, Json, Run, Runlog};
 use runlog_schemas::answer::ErrorKind;
-use runlog_tests::{
-    command::Runlog as Command,
-    server::{Launch, Server},
-};
+use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -49,14 +46,6 @@ fn checkpoint(id: &str, base: Option<&str>, covers: u64) -> Value {
         payload["state_hash"] = runlog_model::state_hash(&list, &Value::Null).into();
     }
     run_record(id, payload)
-}
-
-fn publish(runlog: &Command, records: &[Value]) -> anyhow::Result<()> {
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    for outcome in runlog.json_with_input(&["publish"], &lines.join("\n"))?.exits(0)?.documents()? {
-        ensure!(outcome["outcome"] == "applied", "{outcome}");
-    }
-    Ok(())
 }
 
 /// Removes the content of a family. Returns the horizon's position in the run's partition.
@@ -104,17 +93,21 @@ fn only_content_before_a_horizon_is_absent_from_answers() -> anyhow::Result<()> 
     let launch = Launch::local(folder.path());
     let server = launch.start()?;
     let runlog = server.runlog();
-    publish(
-        &runlog,
-        &[turn_record("t"), request("q"), completed("ok", "q"), request("f"), failed("no", "f"), request("p")],
-    )?;
+    runlog.publish(&[
+        turn_record("t"),
+        request("q"),
+        completed("ok", "q"),
+        request("f"),
+        failed("no", "f"),
+        request("p"),
+    ])?;
     let before = runlog.json(&["show", RUN, "--raw"])?.exits(0)?.documents()?;
     let mut horizons = Vec::new();
     for family in ["conversation_turn", "tool_call_completed", "tool_call_failed"] {
         horizons.push(drop_content(&server, family, FAR)?);
     }
     // After the horizon, though appended before its time.
-    publish(&runlog, &[turn_record("later")])?;
+    runlog.publish(&[turn_record("later")])?;
 
     for command in [&["show", RUN][..], &["show", RUN, "--raw"], &["tail", RUN, "--until-end", "--raw"]] {
         let lines = runlog.json(command)?.exits(0)?.documents()?;
@@ -148,7 +141,7 @@ fn only_content_before_a_horizon_is_absent_from_answers() -> anyhow::Result<()> 
     let all_answers = answers(&server)?;
     ensure!(all_answers.to_string().matches("secret").count() == 4, "the later turn, in each query: {all_answers}");
 
-    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    runlog.verified()?;
     server.terminate()?;
     std::fs::remove_dir_all(folder.path().join("index"))?;
     let server = launch.start()?;
@@ -158,10 +151,9 @@ fn only_content_before_a_horizon_is_absent_from_answers() -> anyhow::Result<()> 
 
 #[test]
 fn a_repeated_horizon_is_harmless_and_the_furthest_one_is_listed_and_named() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[turn_record("t")])?;
+    runlog.publish(&[turn_record("t")])?;
     let mut listed = runlog.json(&["retention"])?.exits(0)?.json()?;
     ensure!(listed["horizons"] == json!([]), "{listed}");
     let old = drop_content(&server, "conversation_turn", "2001-01-01T01:00:00+01:00")?;
@@ -194,8 +186,7 @@ fn a_repeated_horizon_is_harmless_and_the_furthest_one_is_listed_and_named() -> 
 
 #[test]
 fn only_a_family_with_content_has_a_horizon_and_a_horizon_names_its_author() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     for family in ["run_claim", "genesis", "skip", "retention_horizon", "batch", "stored_payload", "nonsense", ""] {
         let body = json!({ "family": family, "until": FAR, "who": "jo", "why": "policy" });
         let (status, problem) = server.post("/v1/horizons", &body)?;
@@ -218,30 +209,26 @@ fn only_a_family_with_content_has_a_horizon_and_a_horizon_names_its_author() -> 
 
 #[test]
 fn a_checkpoint_is_valid_only_with_its_own_content_and_its_inherited_messages() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
-    publish(
-        &runlog,
-        &[
-            turn_record("a"),
-            turn_record("b"),
-            turn_record("c"),
-            turn_record("d"),
-            turn_record("e"),
-            checkpoint("old", None, 1),
-        ],
-    )?;
+    runlog.publish(&[
+        turn_record("a"),
+        turn_record("b"),
+        turn_record("c"),
+        turn_record("d"),
+        turn_record("e"),
+        checkpoint("old", None, 1),
+    ])?;
     // RFC 3339, as the log stamped it: records from the next millisecond on are younger.
     let stamp = |run: &Value| run["updated_at"].as_str().map(str::to_owned).context("a time");
     let taken = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
     let mut younger = taken.clone();
     while younger == taken {
         let (_, run) = server.get(&format!("/v1/runs/{RUN}"))?;
-        publish(&runlog, &[turn_record(&format!("wait-{}", run["records"]))])?;
+        runlog.publish(&[turn_record(&format!("wait-{}", run["records"]))])?;
         younger = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
     }
-    publish(&runlog, &[checkpoint("whole", None, 2), checkpoint("heir", Some("old"), 3)])?;
+    runlog.publish(&[checkpoint("whole", None, 2), checkpoint("heir", Some("old"), 3)])?;
     let valid = || -> anyhow::Result<Value> {
         Ok(runlog.json(&["checkpoint", RUN])?.exits(0)?.json()?["checkpoint_id"].clone())
     };
@@ -256,9 +243,9 @@ fn a_checkpoint_is_valid_only_with_its_own_content_and_its_inherited_messages() 
     ensure!(listed("heir").is_some_and(|payload| payload["messages"].is_array()), "its own content stays");
     drop_content(&server, "loop_checkpoint", FAR)?;
     runlog.json(&["checkpoint", RUN])?.exits(1)?;
-    publish(&runlog, &[checkpoint("new", None, 4)])?;
+    runlog.publish(&[checkpoint("new", None, 4)])?;
     ensure!(valid()? == "new");
-    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    runlog.verified()?;
     Ok(())
 }
 
@@ -270,8 +257,7 @@ async fn book(run: &Run, result: Option<Json>) -> Result<Answer, Error> {
 
 #[test]
 fn a_call_whose_result_was_dropped_is_not_run_again() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let config = || Config::new(Journal::Http(server.url.clone()), "test");
     runtime.block_on(async {

@@ -3,12 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{Ack, Entry, Error, Kind, Log, Offset, PartitionId, memory::MemoryLog};
-use runlog_projector::{Config, Projector};
-use runlog_server::access::AllowedHosts;
 use runlog_tests::{
     hooked_log::{Hooks, hook},
-    served,
-    server::client,
+    served::Served,
 };
 use serde_json::{Value, json};
 use std::{
@@ -18,7 +15,6 @@ use std::{
     },
     time::Duration,
 };
-use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -36,32 +32,24 @@ impl Hooks for Failing {
 }
 
 struct Site {
-    _dir: TempDir,
+    served: Served,
     log: MemoryLog,
     appends_left: Arc<Failing>,
-    url: String,
-    http: reqwest::Client,
 }
 
 impl Site {
     async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
         let (log, appends_left) = (MemoryLog::new(1), Arc::new(Failing(u64::MAX.into())));
-        let config = Config::new(dir.path(), || 0, served::id);
-        let projector = Arc::new(Projector::start(config, hook(log.clone(), &appends_left)).await.unwrap());
-        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
-        let url = format!("http://{address}/v1/runs");
-        Self { _dir: dir, log, appends_left, url, http: client().unwrap() }
+        let served = Served::over(hook(log.clone(), &appends_left)).await.unwrap();
+        Self { served, log, appends_left }
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        let answer = self.http.get(format!("{}/{path}", self.url)).send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        self.served.get(&format!("/v1/runs/{path}")).await
     }
 
     async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let answer = self.http.post(format!("{}/{path}", self.url)).json(body).send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        self.served.post(&format!("/v1/runs/{path}"), body).await
     }
 
     async fn append(&self, run: &str, id: &str, payload: Value) {

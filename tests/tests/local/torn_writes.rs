@@ -56,12 +56,6 @@ fn shown(server: &Server) -> anyhow::Result<Vec<String>> {
     page["records"].as_array().context("records")?.iter().map(whole).collect()
 }
 
-fn verified(server: &Server) -> anyhow::Result<()> {
-    let verification = server.runlog().json(&["verify"])?.exits(0)?;
-    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-    Ok(())
-}
-
 /// The newest file of a database with this ending.
 fn newest(dir: &Path, ending: &str) -> anyhow::Result<PathBuf> {
     let files = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path());
@@ -109,7 +103,7 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
         acknowledged.extend(write(&launch, RECORDS)?);
         let server = launch.start()?;
         ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
-        verified(&server)?;
+        server.runlog().verified()?;
     }
     Ok(())
 }
@@ -141,7 +135,7 @@ fn an_index_whose_last_flush_was_cut_off_resumes_from_the_previous_flush() -> an
         cut_flush(&folder.path().join("index/1/0"))?;
         let server = launch.start()?;
         ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
-        verified(&server)?;
+        server.runlog().verified()?;
         server.terminate()?;
     }
     Ok(())
@@ -178,7 +172,7 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
     refused(&launch, &dir, "bring this folder back from a copy")?;
     // The restored file is served.
     fs::copy(&kept, &wal)?;
-    verified(&launch.start()?)?;
+    launch.start()?.runlog().verified()?;
     // Damage in a table: the log opens, and a read of the table reports the damage.
     let table = newest(&dir, "sst")?;
     fs::copy(&table, &kept)?;
@@ -196,7 +190,7 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
     fs::copy(&kept, &table)?;
     let server = launch.start()?;
     ensure!(shown(&server)?.len() == RECORDS, "{:?}", shown(&server));
-    verified(&server)
+    server.runlog().verified()
 }
 
 #[test]
@@ -233,7 +227,7 @@ fn a_damaged_index_names_the_folder_to_delete_and_is_built_again() -> anyhow::Re
         acknowledged.extend(write(&launch, acknowledged.len())?);
         let server = launch.start()?;
         ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
-        verified(&server)?;
+        server.runlog().verified()?;
         server.terminate()?;
     }
     Ok(())

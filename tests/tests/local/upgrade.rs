@@ -44,8 +44,8 @@ struct Held {
 
 impl Held {
     fn open(dir: &Path, start: impl Into<Offset>) -> anyhow::Result<(Arc<dyn Log>, Arc<Self>)> {
-        let held = Arc::new(Self { flows: false.into(), start: start.into() });
-        Ok((hook(LocalLog::open(LocalConfig::new(dir.join("log")))?, &held), held))
+        let hooks = Arc::new(Self { flows: false.into(), start: start.into() });
+        Ok((hook(LocalLog::open(LocalConfig::new(dir.join("log")))?, &hooks), hooks))
     }
 }
 
@@ -104,7 +104,7 @@ fn a_folder_of_an_older_version_opens_and_answers_as_that_version_did() -> anyho
             let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
             ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
         }
-        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: the index matches the log");
+        server.runlog().verified()?;
         server.terminate()?;
     }
     Ok(())
@@ -158,7 +158,7 @@ fn an_older_index_is_kept_during_its_rebuild_and_no_partial_answer_is_given() ->
     let server = Launch::local(folder.path()).start()?;
     let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery"))?;
     ensure!(recovery["pending"][0]["tool_name"] == "book", "{recovery}");
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "the index matches the log");
+    server.runlog().verified()?;
     server.terminate()?;
     Ok(())
 }

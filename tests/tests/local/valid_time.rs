@@ -1,12 +1,8 @@
 //! Which facts hold at a time, over HTTP and by the command, from the publication to the display.
 
 use anyhow::{Context, ensure};
-use runlog_tests::{
-    command::Runlog,
-    server::{Launch, Server},
-};
+use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
-use tempfile::tempdir;
 
 const RUN: &str = "run";
 
@@ -53,14 +49,6 @@ fn retraction(id: &str, of: &str, valid: &str) -> Value {
     record
 }
 
-fn publish(runlog: &Runlog, records: &[Value]) -> anyhow::Result<()> {
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    for outcome in runlog.json_with_input(&["publish"], &lines.join("\n"))?.exits(0)?.documents()? {
-        ensure!(outcome["outcome"] == "applied", "{outcome}");
-    }
-    Ok(())
-}
-
 /// The records that state the facts at a time, by id: as the server lists facts, and as the command shows lines.
 fn facts_at(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
     let (status, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}", time(clock)))?;
@@ -76,20 +64,19 @@ fn facts_at(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
 
 #[test]
 fn a_call_as_of_a_time_has_the_state_stated_for_it_and_a_correction_never_reopens_it() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
-    publish(&runlog, &[request("q", "10:00"), completed("ok", "q", "10:10")])?;
+    runlog.publish(&[request("q", "10:00"), completed("ok", "q", "10:10")])?;
     for (clock, expected) in [("09:59", None), ("10:00", Some("q")), ("10:09", Some("q")), ("10:10", Some("ok"))] {
         ensure!(facts_at(&server, clock)? == Vec::from_iter(expected), "{clock}");
     }
     // It was done earlier than first recorded: the same completion once more, with another time.
-    publish(&runlog, &[completed("earlier", "q", "10:05")])?;
+    runlog.publish(&[completed("earlier", "q", "10:05")])?;
     for (clock, expected) in [("10:04", "q"), ("10:05", "earlier"), ("10:09", "earlier"), ("10:10", "ok")] {
         ensure!(facts_at(&server, clock)? == [expected], "{clock}");
     }
     // A second request is another call, and states no fact of the first.
-    publish(&runlog, &[request("again", "10:20")])?;
+    runlog.publish(&[request("again", "10:20")])?;
     ensure!(facts_at(&server, "10:20")? == ["ok", "again"]);
     let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}&family=tool_call", time("10:20")))?;
     let fact = &page["facts"][0];
@@ -116,29 +103,29 @@ fn a_call_as_of_a_time_has_the_state_stated_for_it_and_a_correction_never_reopen
     let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at=2100-01-01T00:00:00%2B02:00"))?;
     let given_up = &page["facts"][1];
     ensure!(given_up["key"] == "again" && given_up["status"] == "give_up", "{page}");
-    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    runlog.verified()?;
     Ok(())
 }
 
 #[test]
 fn a_retraction_ends_a_fact_from_its_time_on_and_at_a_tie_the_assertion_wins() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
-    publish(
-        &runlog,
-        &[turn_record("a", "m", "10:00"), retraction("tie", "a", "10:00"), retraction("gone", "a", "10:10")],
-    )?;
+    runlog.publish(&[
+        turn_record("a", "m", "10:00"),
+        retraction("tie", "a", "10:00"),
+        retraction("gone", "a", "10:10"),
+    ])?;
     ensure!(facts_at(&server, "10:00")? == ["a"] && facts_at(&server, "10:09")? == ["a"], "asserted at the same time");
     ensure!(facts_at(&server, "10:10")?.is_empty(), "retracted");
-    publish(&runlog, &[turn_record("b", "m", "10:20"), turn_record("c", "m", "10:20")])?;
+    runlog.publish(&[turn_record("b", "m", "10:20"), turn_record("c", "m", "10:20")])?;
     ensure!(facts_at(&server, "10:20")? == ["c"], "said again, and once more");
     // Retractions of an absent record, of a record without a fact, and of a whole batch: applied, without further
     // effect.
     let inner = [turn_record("d", "n", "10:30"), turn_record("e", "o", "10:30")];
     let batch = json!({ "run_id": RUN, "record_id": "batch", "payload": { "type": "batch", "records": inner } });
-    publish(&runlog, &[retraction("early", "d", "10:40"), batch, retraction("r1", "gone", "10:40")])?;
-    publish(&runlog, &[retraction("r2", "batch", "10:40"), retraction("r3", "nobody", "10:40")])?;
+    runlog.publish(&[retraction("early", "d", "10:40"), batch, retraction("r1", "gone", "10:40")])?;
+    runlog.publish(&[retraction("r2", "batch", "10:40"), retraction("r3", "nobody", "10:40")])?;
     ensure!(facts_at(&server, "10:40")? == ["c", "d", "e"], "{:?}", facts_at(&server, "10:40")?);
     let proposal = |id: &str, status: &str, valid: &str| {
         run_record(
@@ -147,25 +134,24 @@ fn a_retraction_ends_a_fact_from_its_time_on_and_at_a_tie_the_assertion_wins() -
             json!({ "type": "code_edit_proposal", "request_id": "p", "diffs": [], "status": status }),
         )
     };
-    publish(&runlog, &[proposal("p1", "pending", "11:00"), proposal("p2", "approved", "11:10")])?;
-    publish(&runlog, &[retraction("r4", "p2", "11:20")])?;
+    runlog.publish(&[proposal("p1", "pending", "11:00"), proposal("p2", "approved", "11:10")])?;
+    runlog.publish(&[retraction("r4", "p2", "11:20")])?;
     for (clock, expected) in [("11:00", Some("p1")), ("11:10", Some("p2")), ("11:20", None)] {
         let facts = facts_at(&server, clock)?;
         ensure!(facts.get(3).map(String::as_str) == expected, "{clock}: {facts:?}");
     }
     let (_, open) = server.get(&format!("/v1/runs/{RUN}/standing/proposals"))?;
     ensure!(open["standing"][0]["status"] == "approved", "its state does not depend on valid time: {open}");
-    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    runlog.verified()?;
     Ok(())
 }
 
 #[test]
 fn pages_of_facts_continue_where_the_last_one_ended_despite_writes_in_between() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
     let turns: Vec<Value> = (0..5).map(|n| turn_record(&format!("t{n}"), &format!("m{n}"), "10:00")).collect();
-    publish(&runlog, &turns)?;
+    runlog.publish(&turns)?;
     let (mut found, mut cursor) = (Vec::new(), String::new());
     for page_number in 0..4 {
         let path = format!("/v1/runs/{RUN}/facts?at={}&limit=2{cursor}", time("10:00"));
@@ -173,10 +159,11 @@ fn pages_of_facts_continue_where_the_last_one_ended_despite_writes_in_between() 
         found.extend(page["facts"].as_array().context("facts")?.iter().map(|fact| fact["key"].clone()));
         // One record after the cursor is retracted, one before it is stated again.
         if page_number == 0 {
-            publish(
-                &runlog,
-                &[retraction("r", "t3", "10:00"), turn_record("new", "m0", "10:00"), turn_record("t5", "m5", "09:00")],
-            )?;
+            runlog.publish(&[
+                retraction("r", "t3", "10:00"),
+                turn_record("new", "m0", "10:00"),
+                turn_record("t5", "m5", "09:00"),
+            ])?;
         }
         let Some(next) = page["next_cursor"].as_str() else { break };
         cursor = format!("&cursor={next}");
@@ -188,15 +175,14 @@ fn pages_of_facts_continue_where_the_last_one_ended_despite_writes_in_between() 
 
 #[test]
 fn queries_that_cannot_be_as_of_a_time_are_refused_and_lines_are_masked() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = Launch::local(folder.path()).start()?;
+    let server = Launch::temporary()?.start()?;
     let runlog = server.runlog();
     let (status, problem) = server.get(&format!("/v1/runs/nobody/facts?at={}", time("10:00")))?;
     ensure!(status == 404 && problem["kind"] == "not_found", "{problem}");
     ensure!(runlog.json(&["show", "nobody", "--as-of", &time("10:00")])?.exits(1)?.error_kind()? == "not_found");
     let mut call = request("q", "10:00");
     call["privacy"] = "content_refs_only".into();
-    publish(&runlog, &[call, turn_record("a", "m", "10:00")])?;
+    runlog.publish(&[call, turn_record("a", "m", "10:00")])?;
     ensure!(runlog.json(&["show", RUN, "--as-of", "2026-13-01T00:00:00Z"])?.exits(2)?.error_kind()? == "usage");
     for command in ["checkpoint", "recover"] {
         let refused = runlog.json(&[command, RUN, "--as-of", &time("10:00")])?.exits(2)?;

@@ -86,7 +86,7 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
     append_local(launch.dir(), &records)?;
     let server = launch.start()?;
     server.runlog().answer(&["runs", "--consistency", "latest"])?;
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "equal before it is damaged");
+    server.runlog().verified()?;
     server.terminate()?;
     Ok(())
 }
@@ -167,6 +167,6 @@ fn a_changed_dropped_or_added_row_is_detected_and_its_index_named() -> anyhow::R
         }
     }
     let server = launch.start()?;
-    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "equal when all is undone");
+    server.runlog().verified()?;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! An agent in a separate process (`bin/test_process/agent.rs`), driven by JSON lines over stdin and stdout.
+//! A separate process (`bin/test_process/main.rs`), driven by JSON lines over stdin and stdout.
 
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{self, Receiver},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +16,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of SIGSTOP, and the interval at which the process state is polled.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The command to book a seat.
+pub fn booking(seat: &str, key: Option<&str>) -> Value {
+    json!({ "call": { "tool": "book", "args": { "seat": seat }, "key": key } })
+}
 
 /// An agent process. Dropping it kills it.
 #[derive(Debug)]
@@ -50,10 +55,12 @@ impl AgentProcess {
 
     /// Receives the next answer.
     pub fn receive(&self) -> anyhow::Result<Value> {
-        let line = self
-            .answers
-            .recv_timeout(ANSWER_TIMEOUT)
-            .map_err(|error| anyhow!("no answer from the agent process: {error}"))?;
+        self.receive_within(ANSWER_TIMEOUT)
+    }
+
+    /// Receives the next answer; fails after `wait`.
+    pub(crate) fn receive_within(&self, wait: Duration) -> anyhow::Result<Value> {
+        let line = self.answers.recv_timeout(wait).map_err(|error| anyhow!("no answer from the process: {error}"))?;
         serde_json::from_str(&line).with_context(|| line)
     }
 
@@ -121,12 +128,32 @@ impl AgentProcess {
 
     /// Sends SIGKILL; returns when the process has ended. Fails if it had already exited.
     pub fn kill(mut self) -> anyhow::Result<()> {
+        self.kill_then(|| ())
+    }
+
+    /// Like [`Self::kill`]; calls `sent` as soon as the signal is sent.
+    pub(crate) fn kill_then(&mut self, sent: impl FnOnce()) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the process had already exited: {status}");
         }
         self.child.kill()?;
+        sent();
         self.child.wait()?;
         Ok(())
+    }
+
+    /// The lines that a killed process had written and that were not received.
+    pub(crate) fn kill_and_drain(mut self) -> anyhow::Result<Vec<Value>> {
+        self.child.kill()?;
+        self.child.wait()?;
+        let mut left = Vec::new();
+        loop {
+            match self.answers.recv_timeout(ANSWER_TIMEOUT) {
+                Ok(line) => left.push(serde_json::from_str(&line).with_context(|| line)?),
+                Err(RecvTimeoutError::Disconnected) => return Ok(left),
+                Err(RecvTimeoutError::Timeout) => bail!("stdout of the process stays open after SIGKILL"),
+            }
+        }
     }
 
     /// Waits until the process exits with status 0.

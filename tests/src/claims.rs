@@ -7,6 +7,7 @@ pub mod gate;
 mod held_append;
 pub mod interleavings;
 pub mod killed_producers;
+pub mod killed_server;
 pub mod port_bob_core;
 pub mod port_codetether;
 pub mod port_conformance;

@@ -1,6 +1,6 @@
 //! A journal with its server, and the ledger that the effects of agent processes append to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use runlog_log::kafka::KafkaConfig;
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::{
     agent::entry,
     agent_process::AgentProcess,
+    chaos::effect_desk::EffectDesk,
     foreign::append_kafka,
     kafka::Broker,
     programs::test_process,
@@ -80,8 +81,13 @@ impl Deployment {
     pub fn agent(&self) -> anyhow::Result<AgentProcess> {
         let url = &self.server.url;
         let mut command = test_process("agent")?;
-        command.args([&self.journal(url), url]).arg(self.path("ledger"));
+        command.args([&self.journal(url), url]).arg(self.folder.path());
         AgentProcess::start(command)
+    }
+
+    /// The folder of the agents' files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The path of a file in this deployment's temporary folder.
@@ -91,13 +97,13 @@ impl Deployment {
 
     /// The lines that effects appended, in order.
     pub fn ledger(&self) -> anyhow::Result<Vec<Value>> {
-        lines(&self.path("ledger"))
+        EffectDesk::in_folder(self.folder.path()).effects()
     }
 
-    /// The ids of the processes whose effects ran, in order.
-    pub fn booked_by(&self) -> anyhow::Result<Vec<u64>> {
+    /// The ids of the processes whose effects ran in a run, in order.
+    pub fn booked_by(&self, run: &str) -> anyhow::Result<Vec<u64>> {
         let process = |line: &Value| line["process"].as_u64().with_context(|| format!("{line}"));
-        self.ledger()?.iter().map(process).collect()
+        self.ledger()?.iter().filter(|line| line["run"] == run).map(process).collect()
     }
 
     /// Appends a record unchanged, under the writer that it names. A refusal by the projector is not an error here.
@@ -126,15 +132,13 @@ impl Deployment {
 
     /// Fails unless `runlog verify` finds the indices equal to the log.
     pub fn verified(&self) -> anyhow::Result<()> {
-        let verification = self.server.runlog().json(&["verify"])?.exits(0)?;
-        ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-        Ok(())
+        self.server.runlog().verified()
     }
 }
 
 /// The JSON documents of a file, one per line. A missing file has none. Other processes may be writing: an unfinished last
 /// line is ignored.
-pub fn lines(path: &std::path::Path) -> anyhow::Result<Vec<Value>> {
+pub fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
     if !path.exists() {
         return Ok(Vec::new());
     }

@@ -93,8 +93,8 @@ impl Launch {
         let mut command = self.command()?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let child = command.spawn().context("the server does not start")?;
-        let _temporary = self.temporary.clone();
-        let mut server = Server { child, url: String::new(), partitions: 0, complaints, _temporary };
+        let folder = self.temporary.clone();
+        let mut server = Server { child, url: String::new(), partitions: 0, complaints, _folder: folder };
         let stdout = server.child.stdout.take().context("stdout is piped")?;
         let first = first_line(stdout).recv_timeout(START_WAIT).ok().filter(|line| !line.is_empty());
         let first = first.ok_or_else(|| {
@@ -131,7 +131,7 @@ pub struct Server {
     pub url: String,
     /// The journal's partition count.
     pub partitions: u32,
-    _temporary: Option<Arc<TempDir>>,
+    _folder: Option<Arc<TempDir>>,
 }
 
 impl Server {

@@ -1,19 +1,8 @@
 //! A process that appends to a topic in order and reports acknowledgements. It is killed with appends in flight.
 
-use crate::programs::test_process;
-use anyhow::{Context, anyhow};
+use crate::{agent_process::AgentProcess, programs::test_process};
 use runlog_log::kafka::KafkaConfig;
 use serde::{Deserialize, Serialize};
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
-    thread,
-    time::Duration,
-};
-
-/// How long an acknowledgement may take.
-const ACK_WAIT: Duration = Duration::from_secs(60);
 
 /// How a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,57 +42,28 @@ pub struct Acknowledged {
 
 /// The process. Dropping it kills it.
 #[derive(Debug)]
-pub struct Appender {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-}
+pub struct Appender(AgentProcess);
 
 impl Appender {
     /// Starts the process on a topic.
     pub fn start(config: &KafkaConfig) -> anyhow::Result<Self> {
         let mut command = test_process("topic-appender")?;
-        command.args([&config.brokers, &config.topic]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
-        let stdin = child.stdin.take().context("stdin is piped")?;
-        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        let (send, lines) = mpsc::channel();
-        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Ok(Self { child, stdin, lines })
+        command.args([&config.brokers, &config.topic]);
+        AgentProcess::start(command).map(Self)
     }
 
     /// Sends an order.
     pub fn send(&mut self, order: &Order) -> anyhow::Result<()> {
-        let line = serde_json::to_string(order)?;
-        writeln!(self.stdin, "{line}").context("the appender does not read its stdin")
+        self.0.send(&serde_json::to_value(order)?)
     }
 
     /// The next acknowledgement.
     pub fn receive(&self) -> anyhow::Result<Acknowledged> {
-        let line =
-            self.lines.recv_timeout(ACK_WAIT).map_err(|error| anyhow!("the appender printed no line: {error}"))?;
-        serde_json::from_str(&line).context(line)
+        Ok(serde_json::from_value(self.0.receive()?)?)
     }
 
     /// Sends SIGKILL; returns the acknowledgements that it had written and that were not received.
-    pub fn kill(mut self) -> anyhow::Result<Vec<Acknowledged>> {
-        self.child.kill()?;
-        self.child.wait()?;
-        let mut last = Vec::new();
-        loop {
-            match self.lines.recv_timeout(ACK_WAIT) {
-                Ok(line) => last.push(serde_json::from_str(&line).context(line)?),
-                Err(RecvTimeoutError::Disconnected) => return Ok(last),
-                Err(RecvTimeoutError::Timeout) => anyhow::bail!("the appender's stdout stays open after SIGKILL"),
-            }
-        }
-    }
-}
-
-impl Drop for Appender {
-    fn drop(&mut self) {
-        // It may have exited already.
-        self.child.kill().ok();
-        self.child.wait().ok();
+    pub fn kill(self) -> anyhow::Result<Vec<Acknowledged>> {
+        self.0.kill_and_drain()?.into_iter().map(|line| Ok(serde_json::from_value(line)?)).collect()
     }
 }

@@ -9,19 +9,27 @@ use runlog_schemas::{
 };
 use serde_json::{Value, json};
 
-use crate::{agent_process::AgentProcess, deployment::Deployment};
+use crate::{
+    agent_process::{AgentProcess, booking},
+    deployment::Deployment,
+};
 
 fn book(key: Option<&str>) -> Value {
-    json!({ "call": { "tool": "book", "args": { "seat": "1A" }, "key": key } })
+    booking("1A", key)
 }
 
 /// Resumes a zombie: an agent that was paused and lost its run meanwhile. Fails unless it is fenced.
-fn resume_fenced(deployment: &Deployment, mut zombie: AgentProcess, booked_by: &[u64]) -> anyhow::Result<()> {
+fn resume_fenced(
+    deployment: &Deployment,
+    run: &str,
+    mut zombie: AgentProcess,
+    winner: &AgentProcess,
+) -> anyhow::Result<()> {
     let answer = zombie.resume()?;
     ensure!(answer["error"] == "fenced", "{answer}");
-    let answer = zombie.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
+    let answer = zombie.request(&booking("2B", None))?;
     ensure!(answer["error"] == "fenced", "its next call: {answer}");
-    ensure!(deployment.booked_by()? == booked_by, "the ledger: {:?}", deployment.ledger()?);
+    ensure!(deployment.booked_by(run)? == [winner.id()], "the ledger: {:?}", deployment.ledger()?);
     deployment.verified()
 }
 
@@ -36,13 +44,12 @@ pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
         a.arm_failpoint("intent_acknowledged")?;
         a.run_to_failpoint("intent_acknowledged", &book(key))?;
         a.pause()?;
-        let before = deployment.booked_by()?;
         let opened = b.open(run)?;
         let pending = opened["pending"].as_array().filter(|pending| pending.len() == 1);
         let pending = pending.and_then(|pending| pending[0].as_str()).with_context(|| format!("{opened}"))?;
         if key.is_none() {
             let answer = b.request(&book(key))?;
-            ensure!(answer["error"] == "reconcile_required" && deployment.booked_by()? == before, "{answer}");
+            ensure!(answer["error"] == "reconcile_required" && deployment.booked_by(run)?.is_empty(), "{answer}");
             let why = ["--not-done", "--who", "test", "--why", "it is fenced", "--yes"];
             deployment.server.runlog().answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
         }
@@ -50,7 +57,7 @@ pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
         ensure!(answer["result"].is_object() && answer["recorded"] == false, "{answer}");
         let line = deployment.ledger()?.pop().context("a booking")?;
         ensure!(line["call"] == pending && line["attempt"] == 2, "it is the same call: {line}");
-        resume_fenced(deployment, a, &[before, vec![b.id()]].concat())?;
+        resume_fenced(deployment, run, a, &b)?;
         ensure!(deployment.anomalies(run)?.is_empty(), "its intent was in time: {:?}", deployment.anomalies(run)?);
     }
     Ok(())
@@ -69,10 +76,10 @@ pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     ensure!(opened["pending"] == json!([]), "{opened}");
     let answer = b.request(&book(None))?;
     ensure!(answer["recorded"] == false && answer["result"].is_object(), "{answer}");
-    resume_fenced(deployment, a, &[b.id()])?;
+    resume_fenced(deployment, "late", a, &b)?;
     let refused = deployment.anomalies("late")?;
     ensure!(refused.len() == 1 && refused[0].0 == "fenced", "{refused:?}");
-    let again = b.request(&json!({ "call": { "tool": "book", "args": { "seat": "2B" } } }))?;
+    let again = b.request(&booking("2B", None))?;
     ensure!(again["result"].is_object(), "the run is the other's: {again}");
     Ok(())
 }
@@ -92,7 +99,7 @@ pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -
         let won: Vec<usize> = (0..count).filter(|at| answers[*at]["opened"]["epoch"] == 1).collect();
         let lost = answers.iter().filter(|answer| answer["error"] == "claim_lost").count();
         ensure!(won.len() == 1 && lost == count - 1, "{answers:?}");
-        ensure!(deployment.ledger()?.iter().all(|line| line["run"] != run), "no agent has booked");
+        ensure!(deployment.booked_by(run)?.is_empty(), "no agent has booked");
         losers_change_nothing(deployment, run, &mut agents[won[0]], count - 1)?;
     }
     deployment.verified()

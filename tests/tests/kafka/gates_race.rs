@@ -5,7 +5,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
-    agent_process::AgentProcess,
+    agent_process::{AgentProcess, booking},
     agreement::witness::{TopicRecord, Witness},
     deployment::Deployment,
 };
@@ -21,7 +21,7 @@ const LAND_WAIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
 fn book(key: Option<&str>) -> Value {
-    json!({ "call": { "tool": "book", "args": { "seat": "1A" }, "key": key } })
+    booking("1A", key)
 }
 
 /// A journal whose projector can be paused, and a reader of its topic.
@@ -76,13 +76,6 @@ impl Race {
         }
         Ok(landed)
     }
-
-    /// The processes whose effects happened in a run.
-    fn booked(&self, run: &str) -> anyhow::Result<Vec<u64>> {
-        let ledger = self.deployment.ledger()?;
-        let of_run = ledger.iter().filter(|line| line["run"] == run);
-        of_run.map(|line| line["process"].as_u64().context("a process")).collect()
-    }
 }
 
 /// Books, and returns the answer. Without a key the call may need a decision of an operator first: decides `not_done`
@@ -92,7 +85,7 @@ fn book_with_decision(race: &Race, run: &str, agent: &mut AgentProcess, key: Opt
     if answer["error"] != "reconcile_required" {
         return Ok(answer);
     }
-    ensure!(key.is_none() && race.booked(run)?.is_empty(), "{answer}");
+    ensure!(key.is_none() && race.deployment.booked_by(run)?.is_empty(), "{answer}");
     let runlog = race.deployment.server.runlog();
     let recovery = runlog.json(&["recover", run])?.exits(1)?.json()?;
     let pending = recovery["pending"][0]["id"].as_str().context("an id")?;
@@ -119,7 +112,7 @@ fn one_of_two_claimants_books_while_the_projector_is_paused() -> anyhow::Result<
         loser.open(run)?;
         let again = loser.request(&book(None))?;
         ensure!(again["recorded"] == true && again["result"] == booked["result"], "{again}, not {booked}");
-        ensure!(race.booked(run)? == [winner.id()], "{:?}", race.deployment.ledger()?);
+        ensure!(race.deployment.booked_by(run)? == [winner.id()], "{:?}", race.deployment.ledger()?);
     }
     race.deployment.verified()
 }
@@ -146,13 +139,13 @@ fn a_booking_that_races_a_takeover_with_a_paused_projector_happens_once() -> any
             // The log contains the claim before the booker gets the outcome of its intent.
             let answer = booker.receive()?;
             ensure!(answer["error"] == "fenced", "{run}: {answer}");
-            ensure!(race.booked(&run)?.is_empty(), "{run}: {:?}", race.deployment.ledger()?);
+            ensure!(race.deployment.booked_by(&run)?.is_empty(), "{run}: {:?}", race.deployment.ledger()?);
             fenced += race.deployment.anomalies(&run)?.len();
             let answer = taker.receive()?;
             ensure!(answer["opened"]["epoch"] == 2, "{run}: {answer}");
             let answer = book_with_decision(&race, &run, &mut taker, key)?;
             ensure!(answer["result"].is_object() && answer["recorded"] == false, "{run}: {answer}");
-            ensure!(race.booked(&run)? == [taker.id()], "{run}: {:?}", race.deployment.ledger()?);
+            ensure!(race.deployment.booked_by(&run)? == [taker.id()], "{run}: {:?}", race.deployment.ledger()?);
         }
     }
     // An intent after the claim is refused; an intent before the claim is applied.

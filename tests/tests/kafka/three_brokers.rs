@@ -3,7 +3,7 @@
 //! and servers recover by themselves. `make cluster` runs 200 faults.
 
 use runlog_tests::{
-    cluster::{
+    chaos::cluster::{
         broken_promises::Breach,
         faults::Fault,
         run::{Event, run},

@@ -1,16 +1,16 @@
-//! A server process that is killed: what `runlog serve --brokers` runs, with failpoints. Reads the name of the next
-//! failpoint to stop at from stdin, line by line, and ends when stdin does.
+//! A server process that is killed: what `runlog serve --brokers` runs, with failpoints. Reads the next failpoint to stop
+//! at from stdin, line by line, and ends when stdin does.
 //!
 //! ```text
 //!   test_process killed-server BROKERS TOPIC FOLDER PORT [STOP_AT]
-//!   {"listening": true}; then {"armed": NAME} for each line, and {"at": NAME} where it stopped
+//!   {"listening": true}; then {"armed": NAME} for each {"stop_at": NAME}, and {"at": NAME} where it stopped
 //! ```
 
 use std::{
-    io::{self, Write},
+    io,
     path::Path,
     process,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, SystemTime},
 };
@@ -20,28 +20,16 @@ use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content::Store;
 use runlog_projector::{Config, index::failpoint::Failpoints, open};
 use runlog_server::{access::AllowedHosts, serve};
-use runlog_tests::kill_fleet::{PARTITIONS, content, process_log};
-use serde_json::json;
+use runlog_tests::chaos::kill_fleet::{PARTITIONS, content, process_log};
+use serde_json::{Value, json};
 
-/// The failpoint at which this process stops.
-static STOP_AT: Mutex<Option<String>> = Mutex::new(None);
-
-fn say(what: &serde_json::Value) {
-    let mut stdout = io::stdout().lock();
-    let _ = writeln!(stdout, "{what}").and_then(|()| stdout.flush());
-}
+use crate::failpoint::{self, say};
 
 fn reached(name: &'static str) {
-    let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
-    if stop_at.as_deref() != Some(name) {
-        return;
-    }
-    tracing::info!(name, "stops at its failpoint");
-    *stop_at = None;
-    drop(stop_at);
-    say(&json!({ "at": name }));
-    loop {
-        thread::park();
+    if failpoint::disarm(name) {
+        tracing::info!(name, "stops at its failpoint");
+        say(&json!({ "at": name }));
+        failpoint::park();
     }
 }
 
@@ -59,14 +47,14 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     process_log::start();
     let mut next = || arguments.next().context("BROKERS TOPIC FOLDER PORT [STOP_AT]");
     let (brokers, topic, folder, port) = (next()?, next()?, next()?, next()?.parse::<u16>()?);
-    *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = arguments.next();
+    if let Some(name) = arguments.next() {
+        failpoint::arm(&name);
+    }
     thread::spawn(|| {
         for line in io::stdin().lines().map_while(Result::ok) {
-            // Answers under the lock, so that the process cannot stop at the point before.
-            let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
-            tracing::info!(line, "is to stop");
-            say(&json!({ "armed": line }));
-            *stop_at = Some(line);
+            let order: Value = serde_json::from_str(&line).unwrap_or_default();
+            tracing::info!(line, "must stop");
+            failpoint::arm_and_report(order["stop_at"].as_str().unwrap_or_default());
         }
         process::exit(0);
     });

@@ -3,10 +3,9 @@
 
 mod agent;
 mod checkpoints;
-mod cluster;
-mod killed_agent;
+mod failpoint;
+mod faults;
 mod killed_server;
-mod kills;
 mod pauses;
 mod port;
 mod rebuild_cost;
@@ -22,10 +21,9 @@ fn main() -> anyhow::Result<()> {
     match arguments.next().as_deref() {
         Some("agent") => agent::run(arguments),
         Some("checkpoints") => checkpoints::run(),
-        Some("cluster") => cluster::run(arguments),
-        Some("killed-agent") => killed_agent::run(arguments),
+        Some("cluster") => faults::cluster(arguments),
         Some("killed-server") => killed_server::run(arguments),
-        Some("kills") => kills::run(arguments),
+        Some("kills") => faults::kills(arguments),
         Some("pauses") => pauses::run(arguments),
         Some("port") => port::run(arguments),
         Some("rebuild-cost") => rebuild_cost::run(arguments),

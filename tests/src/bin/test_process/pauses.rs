@@ -4,7 +4,7 @@
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, admin};
 use runlog_tests::{
-    cluster::{Cluster, brokers},
+    chaos::cluster::{Cluster, brokers},
     kafka::Broker,
     random::Random,
     server::{Launch, Server},

@@ -8,7 +8,7 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -24,21 +24,19 @@ use runlog_log::{
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_producer::{Config, Journal, Runlog};
-use serde_json::Value;
 use uuid::Uuid;
 
-use super::{
-    Cluster, RECOVERY_WAIT,
-    importer::{self, Imported},
-    probes::Probe,
-};
+use super::{Cluster, RECOVERY_WAIT};
 use crate::{
     agreement::witness::Witness,
-    audit,
-    contended_runs::{Group, Histories},
-    deployment::lines,
-    effect_desk::EffectDesk,
-    gate_worker::{AckedList, GateWorker},
+    chaos::{
+        audit::Evidence,
+        contended_runs::{Group, Histories},
+        effect_desk::EffectDesk,
+        gate_worker::{AckedList, GateWorker},
+        importer::{self, Imported},
+        probes::Probe,
+    },
     server::{self, Launch, Server},
 };
 
@@ -108,12 +106,6 @@ pub struct Figures {
     pub histories: Histories,
 }
 
-impl World {
-    fn list(&self, worker: usize) -> PathBuf {
-        self.folder.join(format!("acknowledged-{worker}"))
-    }
-}
-
 async fn connect(config: &KafkaConfig, server: &str) -> anyhow::Result<Runlog> {
     let journal = Journal::Kafka { brokers: config.brokers.clone(), server: server.to_owned() };
     let config = Config { read_back: READ_BACK, ..Config::new(journal, "load") };
@@ -122,7 +114,7 @@ async fn connect(config: &KafkaConfig, server: &str) -> anyhow::Result<Runlog> {
 
 /// Works on one run after the other, until `ending`.
 async fn work(world: &World, worker: usize, runlog: &Runlog, server: &str, ending: &AtomicBool) -> anyhow::Result<()> {
-    let acked = AckedList::open(&world.list(worker))?;
+    let acked = AckedList::open(&world.folder, &worker.to_string())?;
     let World { desk, answered, large, .. } = world;
     let worker_of = GateWorker { runlog, http: server::client()?, server, desk, acked: &acked, large, answered };
     let mut number = 0;
@@ -140,7 +132,7 @@ impl Load {
         let launch = |name: &str| Launch::kafka(&folder.join(name), &config).partitions(PARTITIONS).start();
         let servers = [launch("one")?, launch("two")?];
         cluster.await_in_sync(&config.topic)?;
-        let (desk, contended) = (EffectDesk::new(folder.join("desk"))?, EffectDesk::new(folder.join("contended"))?);
+        let (desk, contended) = (EffectDesk::in_folder(folder), EffectDesk::new(folder.join("contended")));
         let (answered, large) = (AtomicU64::new(0), AtomicBool::new(false));
         let world = Arc::new(World { folder: folder.to_owned(), desk, contended, answered, large });
         let ending = Arc::new(AtomicBool::new(false));
@@ -222,32 +214,25 @@ impl Load {
         }
         let imported = self.importer.join().ok().context("the importer panicked")??;
         cluster.await_in_sync(&self.config.topic)?;
-        let lists = lists(&self.world)?;
-        let ledger: Vec<Value> = self.world.desk.effects()?.into_values().flatten().collect();
-        let stood = Witness::new(&self.config, PARTITIONS)?.read()?;
-        let mut figures = None;
+        let (evidence, topic) = (Evidence::read(&self.world.folder)?, Witness::new(&self.config, PARTITIONS)?.read()?);
+        let mut calls = 0;
         for server in &self.servers {
-            let calls = audit::acknowledged(&server.url, &lists)?;
-            let effects = audit::effects(ledger.clone(), &calls)?;
-            self.probes.iter().try_for_each(|probe| probe.check(&server.url, &stood))?;
+            calls = evidence.check(&server.url)?;
+            self.probes.iter().try_for_each(|probe| probe.check(&server.url, &topic))?;
             importer::check(&self.world.folder, &server.runlog(), &imported)?;
-            figures = Some((calls.len(), effects));
         }
-        let (calls, effects) = figures.context("a server")?;
         let contended = contended_effects(&self.world.contended)?;
         for server in self.servers {
-            let verification = server.runlog().json(&["verify"])?.exits(0)?;
-            ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+            server.runlog().verified()?;
             let (code, _) = server.terminate()?;
             ensure!(code == Some(0), "a server ended with {code:?}");
         }
         let probed: usize = self.probes.iter().map(|probe| probe.count()).sum();
-        let listed: usize = lists.values().flatten().filter(|line| line["position"].is_object()).count();
         Ok(Figures {
-            acknowledged: probed + listed + usize::try_from(imported.records)?,
+            acknowledged: probed + evidence.acknowledged() + usize::try_from(imported.records)?,
             repeated: self.probes.iter().map(|probe| probe.repeated()).sum(),
             calls,
-            effects,
+            effects: evidence.effects(),
             contended,
             imported: (imported.records, imported.repeated),
             histories,
@@ -255,21 +240,10 @@ impl Load {
     }
 }
 
-/// The lists of acknowledged operations, by run.
-fn lists(world: &World) -> anyhow::Result<HashMap<String, Vec<Value>>> {
-    let mut lists = HashMap::<String, Vec<Value>>::new();
-    for worker in 0..WORKERS {
-        for line in lines(&world.list(worker))? {
-            lists.entry(line["run"].as_str().context("a run")?.to_owned()).or_default().push(line);
-        }
-    }
-    Ok(lists)
-}
-
 /// Counts the effects of contended runs; fails if one happened twice. No effect has a key.
 fn contended_effects(desk: &EffectDesk) -> anyhow::Result<usize> {
     let mut happened = BTreeMap::new();
-    for line in desk.effects()?.into_values().flatten() {
+    for line in desk.effects()? {
         *happened.entry(format!("{} {}", line["run"], line["args"])).or_insert(0) += 1;
     }
     let twice: Vec<_> = happened.iter().filter(|(_, times)| **times > 1).collect();

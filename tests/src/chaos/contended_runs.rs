@@ -13,7 +13,7 @@ use runlog_producer::{Action, Call, Error, Json, OpenOptions, Run, Runlog, SideE
 use serde_json::{Value, json};
 
 use crate::{
-    effect_desk::EffectDesk,
+    chaos::effect_desk::EffectDesk,
     linearizability::{Event, Operation, Status, Verdict, check},
     random::Random,
 };

@@ -33,9 +33,7 @@ use crate::{
 
 pub mod broken_promises;
 pub mod faults;
-pub mod importer;
 pub mod load;
-pub mod probes;
 pub mod run;
 pub mod topics;
 

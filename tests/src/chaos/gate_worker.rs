@@ -18,7 +18,7 @@ use runlog_producer::{Action, Answer, Call, Error, Failure, Json, LoopState, Out
 use runlog_schemas::{answer::ErrorKind, judge::RunStatus};
 use serde_json::{Value, json};
 
-use crate::effect_desk::{EffectDesk, append_line};
+use super::effect_desk::{EffectDesk, append_line};
 
 /// How long an operation may keep failing.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -35,8 +35,12 @@ const LARGE_TURN_BYTES: usize = 1_100_000;
 pub struct AckedList(File);
 
 impl AckedList {
-    /// Appends to the file at `path`.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
+    /// The prefix of the names of these files.
+    pub(crate) const PREFIX: &str = "acked-";
+
+    /// Appends to the list of an agent in `folder`.
+    pub fn open(folder: &Path, agent: &str) -> anyhow::Result<Self> {
+        let path = folder.join(format!("{}{agent}", Self::PREFIX));
         Ok(Self(File::options().create(true).append(true).open(path)?))
     }
 
@@ -152,6 +156,7 @@ impl GateWorker<'_> {
                 Ok(done) => return Ok(Some(done)),
                 Err(error) => error,
             };
+            self.acked.note(run.id().as_str(), "failed", json!({ "error": error.to_string() }))?;
             ensure!(started.elapsed() < PATIENCE, "it fails for {PATIENCE:?}: {error}");
             match (error.kind(), error.action()) {
                 (ErrorKind::ReconcileRequired, _) => self.reconcile_call(run.id().as_str(), &error).await?,
@@ -203,7 +208,7 @@ impl GateWorker<'_> {
     /// requires it again.
     async fn reconcile(&self, run_id: &str, pending: &[answer::Pending]) -> anyhow::Result<()> {
         for pending in pending.iter().filter(|pending| pending.class == answer::Class::ReconcileRequired) {
-            let mut body = match self.desk.booked(run_id, pending.id.as_str())? {
+            let mut body = match self.desk.booked(pending.id.as_str())? {
                 Some(result) => json!({ "decision": "done", "result": result }),
                 None => json!({ "decision": "not_done" }),
             };
@@ -218,7 +223,9 @@ impl GateWorker<'_> {
     }
 }
 
-fn answer_json(answer: &Answer) -> Value {
+/// The answer to a call, as a list or a test has it.
+pub fn answer_json(answer: &Answer) -> Value {
     let result = answer.result.as_ref().map(Json::to_value);
-    json!({ "result": result, "recorded": answer.recorded, "position": answer.position })
+    let failure = answer.error.as_ref().map(|error| error.kind.clone());
+    json!({ "result": result, "failure": failure, "recorded": answer.recorded, "position": answer.position })
 }

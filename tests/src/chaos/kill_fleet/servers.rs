@@ -15,10 +15,12 @@ use runlog_schemas::{
 };
 use serde_json::Value;
 
-use super::{ANYWHERE, Kill, SERVERS, SICK, Site, process::Process, process_log};
+use super::{ANYWHERE, Kill, SERVERS, SICK, Site, process_log};
 use crate::{
     agent::{Agent, entry, id},
+    agent_process::AgentProcess,
     foreign::append_kafka,
+    programs::test_process,
 };
 
 /// How long a server may take to start, to reach a point, and to reach an expected state.
@@ -33,20 +35,16 @@ pub(super) fn name(server: usize) -> String {
 }
 
 /// The server that was started after a kill, and whether the kill counts.
-type Next = (Process, Kill);
+type Next = (AgentProcess, Kill);
 
 impl Site<'_> {
     /// Starts a server. Waits until it listens or, with `stop_at`, until it stops at that point before it listens.
-    pub(super) fn start(&self, server: usize, stop_at: Option<&'static str>) -> anyhow::Result<Process> {
-        let mut arguments = vec![
-            self.config.brokers.clone(),
-            self.config.topic.clone(),
-            self.folder.to_str().context("a path in UTF-8")?.to_owned(),
-            self.ports[server].to_string(),
-        ];
-        arguments.extend(stop_at.map(str::to_owned));
-        let process = Process::start("killed-server", &arguments, process_log::file(self.folder, &name(server))?)?;
-        let report = process.receive(WAIT).context("it starts")?;
+    pub(super) fn start(&self, server: usize, stop_at: Option<&'static str>) -> anyhow::Result<AgentProcess> {
+        let mut command = test_process("killed-server")?;
+        command.args([&self.config.brokers, &self.config.topic]).arg(self.folder).arg(self.ports[server].to_string());
+        command.args(stop_at).stderr(process_log::file(self.folder, &name(server))?);
+        let process = AgentProcess::start(command)?;
+        let report = process.receive_within(WAIT).context("it starts")?;
         let expected = stop_at.map_or(report["listening"] == true, |point| report["at"] == point);
         ensure!(expected, "{report}, and not {stop_at:?}");
         Ok(process)
@@ -56,9 +54,9 @@ impl Site<'_> {
     pub(super) fn kill_servers(
         &self,
         server: usize,
-        process: Process,
+        process: AgentProcess,
         plan: &[&'static str],
-    ) -> anyhow::Result<Process> {
+    ) -> anyhow::Result<AgentProcess> {
         let mut alive = Some(process);
         for point in plan.iter().copied() {
             let counted = self.until_counted(|| {
@@ -72,7 +70,7 @@ impl Site<'_> {
         alive.context("a server")
     }
 
-    fn kill_server(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
+    fn kill_server(&self, server: usize, mut process: AgentProcess, point: &'static str) -> anyhow::Result<Next> {
         let kill = match point {
             ANYWHERE => self.kill(process, point)?,
             failpoint::STORE_OPENED => {
@@ -81,7 +79,7 @@ impl Site<'_> {
                 self.kill(self.start(server, Some(point))?, point)?
             }
             failpoint::VERIFY_BUILT => {
-                process.arm(point, WAIT)?;
+                process.arm_failpoint(point)?;
                 let url = format!("{}/v1/verify", self.url(server));
                 // The request gets no answer.
                 let request = thread::spawn(move || post(&url));
@@ -90,7 +88,7 @@ impl Site<'_> {
                 kill
             }
             failpoint::BATCH_FOLDED | failpoint::BATCH_COMMITTED => {
-                process.arm(point, WAIT)?;
+                process.arm_failpoint(point)?;
                 self.kill_at(server, process, point)?
             }
             failpoint::STOP_REPORTED | failpoint::SKIP_VOIDED => return self.kill_at_stop(server, process, point),
@@ -100,8 +98,8 @@ impl Site<'_> {
     }
 
     /// Waits until it stops at the point, and kills it there.
-    fn kill_at(&self, server: usize, process: Process, point: &'static str) -> anyhow::Result<Kill> {
-        let report = process.receive(WAIT).with_context(|| match get(&self.doctor(server)) {
+    fn kill_at(&self, server: usize, process: AgentProcess, point: &'static str) -> anyhow::Result<Kill> {
+        let report = process.receive_within(WAIT).with_context(|| match get(&self.doctor(server)) {
             Ok(doctor) => format!("{point} is not reached: {doctor}"),
             Err(error) => format!("{point} is not reached, and the server does not answer: {error:#}"),
         })?;
@@ -109,7 +107,7 @@ impl Site<'_> {
         self.kill(process, point)
     }
 
-    fn kill(&self, process: Process, point: &'static str) -> anyhow::Result<Kill> {
+    fn kill(&self, mut process: AgentProcess, point: &'static str) -> anyhow::Result<Kill> {
         let before = self.await_in_flight()?;
         let mut ended = before;
         process.kill_then(|| ended = self.counter.appends())?;
@@ -122,11 +120,11 @@ impl Site<'_> {
     }
 
     /// A record of an unknown schema stops the partition without agents; a skip continues it.
-    fn kill_at_stop(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
+    fn kill_at_stop(&self, server: usize, mut process: AgentProcess, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let unknown = Entry { value: [&[0xC3, 0x01], &[0xAB; 8][..], b"newer"].concat(), ..Entry::default() };
         if point == failpoint::STOP_REPORTED {
-            process.arm(point, WAIT)?;
+            process.arm_failpoint(point)?;
             let offset = self.append(unknown)?;
             let kill = self.kill_at(server, process, point)?;
             process = self.start(server, None)?;
@@ -137,7 +135,7 @@ impl Site<'_> {
         }
         let offset = self.append(unknown)?;
         self.await_stop(server)?;
-        process.arm(point, WAIT)?;
+        process.arm_failpoint(point)?;
         let skip = self.skip(offset)?;
         let kill = self.kill_at(server, process, point)?;
         process = self.start(server, None)?;
@@ -146,11 +144,11 @@ impl Site<'_> {
     }
 
     /// The skip of an applied record rebuilds the partition without agents.
-    fn kill_at_rebuild(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
+    fn kill_at_rebuild(&self, server: usize, mut process: AgentProcess, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = self.append(entry(&Agent::new("voided").turn("voided")))?;
         self.await_partition(server, |health| has_applied(health, offset))?;
-        process.arm(point, WAIT)?;
+        process.arm_failpoint(point)?;
         let skip = self.skip(offset)?;
         let kill = self.kill_at(server, process, point)?;
         let process = self.start(server, None)?;

@@ -7,9 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use serde_json::json;
 
-use super::{ANYWHERE, Kill, SERVERS, Site, process::Process, process_log};
-use crate::{append_counter::Appends, random::Random};
+use super::{Kill, RUNS_AT_ONCE, SERVERS, Site, content, process_log};
+use crate::{agent_process::AgentProcess, append_counter::Appends, programs::test_process, random::Random};
 
 /// How long an agent works before it gets its kill point, ms.
 const LIFE_MS: std::ops::Range<u64> = 20..1200;
@@ -29,15 +30,16 @@ pub fn appends_file(folder: &Path, slot: &str) -> PathBuf {
 }
 
 impl Site<'_> {
-    fn start_agent(&self, slot: usize) -> anyhow::Result<Process> {
-        let arguments = [
-            self.config.brokers.clone(),
-            self.config.topic.clone(),
-            self.url(slot % SERVERS),
-            self.folder.to_str().context("a path in UTF-8")?.to_owned(),
-            slot.to_string(),
-        ];
-        Process::start("killed-agent", &arguments, process_log::file(self.folder, &name(slot))?)
+    fn start_agent(&self, slot: usize) -> anyhow::Result<AgentProcess> {
+        let (journal, url) = (format!("kafka:{}", self.config.brokers), self.url(slot % SERVERS));
+        let mut command = test_process("agent")?;
+        command.args([&journal, &url]).arg(self.folder).arg(slot.to_string());
+        command.arg(&self.config.topic).arg(content(self.folder)?.url);
+        command.stderr(process_log::file(self.folder, &name(slot))?);
+        let mut agent = AgentProcess::start(command)?;
+        let work = json!({ "slot": slot.to_string(), "threads": RUNS_AT_ONCE, "runs_each": 1 });
+        agent.send(&json!({ "work": work }))?;
+        Ok(agent)
     }
 
     /// Kills one agent after the other at the points of the plan; the last agent ends its runs.
@@ -51,15 +53,15 @@ impl Site<'_> {
             return Ok(());
         }
         let mut last = self.start_agent(slot)?;
-        last.send("end")?;
+        last.send(&json!("end"))?;
         last.wait_for_exit(END_WAIT).with_context(|| format!("the end of agent {slot}"))
     }
 
     fn kill_agent(&self, slot: usize, point: &'static str, random: &mut Random) -> anyhow::Result<Kill> {
         let mut agent = self.start_agent(slot)?;
         thread::sleep(Duration::from_millis(random.between(LIFE_MS.start, LIFE_MS.end)));
-        agent.send(&if point == ANYWHERE { point.to_owned() } else { format!("at {point}") })?;
-        let report = agent.receive(POINT_WAIT)?;
+        agent.arm_failpoint(point)?;
+        let report = agent.receive_within(POINT_WAIT)?;
         ensure!(report["at"] == point, "{report}");
         agent.kill()?;
         // The counts of the agent at the moment of the kill.

@@ -1,7 +1,7 @@
 //! Agents and servers on one journal in Kafka, killed with SIGKILL at every named failpoint while appends are in flight.
 //!
 //! ```text
-//!   Slot × 4: killed-agent, killed and started again ─┐               ┌─ killed-server, killed and started again
+//!   Slot × 4: an agent, killed and started again ─────┐               ┌─ killed-server, killed and started again
 //!                                                     ├─ one topic ───┤
 //!   Probe × partitions, in this process: never killed ┘               └─ killed-server
 //! ```
@@ -10,7 +10,7 @@
 //! skips that rebuild it, bring servers to the rarer points.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     path::Path,
     sync::{
@@ -28,16 +28,12 @@ use runlog_log::{
 };
 use runlog_producer::{content::Config, failpoint as producer};
 use runlog_projector::index::failpoint as projector;
-use serde_json::Value;
 
 use crate::{
     agent::run_in,
     agreement::witness::Witness,
     append_counter::{Appends, Counter},
-    audit,
-    cluster::probes::Probe,
-    deployment::lines,
-    effect_desk::EffectDesk,
+    chaos::{audit::Evidence, cluster::free_ports, probes::Probe},
     hooked_log::hook,
     kafka::Broker,
     random::Random,
@@ -46,7 +42,6 @@ use crate::{
 pub use agents::appends_file;
 
 mod agents;
-mod process;
 pub mod process_log;
 mod servers;
 
@@ -54,8 +49,8 @@ mod servers;
 pub const ANYWHERE: &str = "anywhere";
 /// Partitions of the journal.
 pub const PARTITIONS: u32 = 4;
-/// Runs that an agent works on at the same time.
-pub const RUNS_AT_ONCE: usize = 4;
+/// Runs that an agent works on at the same time, each on a thread of its own.
+const RUNS_AT_ONCE: usize = 4;
 /// Agents at a time.
 const SLOTS: usize = 4;
 /// Servers at a time.
@@ -235,7 +230,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
     let site = Site {
         config: broker.topic(PARTITIONS)?,
         folder: folder.path(),
-        ports: crate::cluster::free_ports(&mut random)?,
+        ports: free_ports(&mut random)?,
         counter: counter.clone(),
         sick: Mutex::default(),
         kills: Mutex::default(),
@@ -282,40 +277,21 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
 impl Site<'_> {
     /// Fails unless acknowledgements, ledger and journal agree, on both servers.
     fn check(&self, probes: &[Arc<Probe>], begun: Instant) -> anyhow::Result<Report> {
-        let mut lists = HashMap::<String, Vec<Value>>::new();
-        for slot in 0..SLOTS {
-            for line in lines(&self.folder.join(format!("acked-{slot}")))? {
-                lists.entry(line["run"].as_str().context("a run")?.to_owned()).or_default().push(line);
-            }
-        }
-        let ledger: Vec<Value> =
-            EffectDesk::new(self.folder.join("desk"))?.effects()?.into_values().flatten().collect();
-        let stood = Witness::new(&self.config, PARTITIONS)?.read()?;
-        let mut audited = None;
+        let (evidence, topic) = (Evidence::read(self.folder)?, Witness::new(&self.config, PARTITIONS)?.read()?);
+        let mut calls = 0;
         for server in 0..SERVERS {
             let url = self.url(server);
-            let calls = audit::acknowledged(&url, &lists)?;
-            let effects = audit::effects(ledger.clone(), &calls)?;
-            probes.iter().try_for_each(|probe| probe.check(&url, &stood))?;
-            let verification = crate::command::Runlog::for_server(&url).json(&["verify"])?.exits(0)?;
-            ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
-            audited = Some((calls.len(), effects));
-        }
-        let (calls, effects) = audited.context("a server")?;
-        let count = |what: &str| lists.values().flatten().filter(|line| line["what"] == what).count();
-        let mut met = BTreeMap::new();
-        for line in lists.values().flatten().filter(|line| line["what"] == "met") {
-            *met.entry(line["class"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+            calls = evidence.check(&url)?;
+            probes.iter().try_for_each(|probe| probe.check(&url, &topic))?;
         }
         let probed: usize = probes.iter().map(|probe| probe.count()).sum();
-        let listed = lists.values().flatten().filter(|line| line["position"].is_object()).count();
         Ok(Report {
             kills: self.kills.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            acknowledged: probed + listed,
-            answers: count("answer"),
+            acknowledged: probed + evidence.acknowledged(),
+            answers: evidence.lines("answer").count(),
             calls,
-            effects,
-            met,
+            effects: evidence.effects(),
+            met: evidence.count("met", "class"),
             lasted: begun.elapsed(),
         })
     }

@@ -1,0 +1,69 @@
+//! The ledger of effects: a file with a line for each effect. It is independent of the journal, so tests read there which
+//! effects happened.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process,
+};
+
+use runlog_producer::Call;
+use serde_json::{Value, json};
+
+use crate::deployment::lines;
+
+/// The ledger of a deployment.
+#[derive(Clone, Debug)]
+pub struct EffectDesk {
+    ledger: PathBuf,
+}
+
+/// Appends a line in one write, so that a killed process leaves the whole line or no part of it.
+pub fn append_line(mut file: &File, line: &Value) -> io::Result<()> {
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+impl EffectDesk {
+    /// With its ledger in this file.
+    pub fn new(ledger: PathBuf) -> Self {
+        Self { ledger }
+    }
+
+    /// With the ledger that all agents of a folder share.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self::new(folder.join("ledger"))
+    }
+
+    /// An effect: a booking with a new number, or the earlier number if the key is known.
+    pub fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
+        let key = call.idempotency_key.as_deref();
+        let booked = if key.is_some() && call.attempt > 1 { self.booked(call.id.as_str())? } else { None };
+        let result = booked.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
+        let line = json!({
+            "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
+            "process": process::id(), "result": result,
+        });
+        append_line(&File::options().create(true).append(true).open(&self.ledger)?, &line)?;
+        Ok(result)
+    }
+
+    /// The booking of a call.
+    pub fn booked(&self, call: &str) -> anyhow::Result<Option<Value>> {
+        if !self.ledger.exists() {
+            return Ok(None);
+        }
+        // Parses few lines: the ledger is long.
+        let named: Vec<Value> = fs::read_to_string(&self.ledger)?
+            .split_inclusive('\n')
+            .filter(|line| line.contains(call) && line.ends_with('\n'))
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?;
+        Ok(named.into_iter().find(|line| line["call"] == call).map(|line| line["result"].clone()))
+    }
+
+    /// All effects, in order.
+    pub fn effects(&self) -> anyhow::Result<Vec<Value>> {
+        lines(&self.ledger)
+    }
+}

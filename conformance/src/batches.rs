@@ -3,113 +3,109 @@
 use super::{
     Rule,
     payloads::{completed, request, turn},
-    scenario::{Checked, Needs, Scenario},
+    scenario::Needs,
 };
 use serde_json::{Value, json};
 
 const SECTION: &str = "Batches";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("batch_applied", SECTION, "a batch is applied as a whole, in the order of its records", batch_applied),
+    Rule::new(
+        "batch_applied",
+        SECTION,
+        "a batch is applied as a whole, in the order of its records",
+        |scenario, mut run| {
+            let (arguments, result) = (json!({"n": 1}), json!("done"));
+            let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
+            let request_id = batch.0["payload"]["records"][0]["record_id"].clone();
+            batch.0["payload"]["records"][1]["payload"]["request_record_id"] = request_id;
+            scenario.send(&mut run, &batch)?.expect_applied()?;
+            scenario.head(&run)?.has("/records", 3)?;
+            scenario.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
+            scenario.append(&mut run, turn("b")).map(drop)
+        },
+    ),
     Rule::new(
         "batch_refused",
         SECTION,
         "a batch with a refused record is refused as a whole and stays invisible",
-        batch_refused,
+        |scenario, mut run| {
+            let mut batch = run.batch(vec![turn("a"), turn("b")]);
+            batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
+            scenario.send(&mut run, &batch)?.expect_refused("sequence").needs("sequence_next")?;
+            scenario.query_run(&run, "/records", &[])?.expect_problem(404, "not_found")
+        },
     ),
     Rule::new(
         "batch_takes_numbers",
         SECTION,
         "a refused batch consumes one writer_seq per record, and each journal_seq that was the next one",
-        takes_numbers,
+        |scenario, mut run| {
+            let mut batch = run.batch(vec![turn("a"), turn("b")]);
+            batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
+            // Another rule tests the outcome. An applied batch consumes these numbers too.
+            scenario.send(&mut run, &batch)?;
+            run.journal_seq = 2;
+            let next = run.record(turn("c"));
+            let answer = scenario.send(&mut run, &next)?;
+            answer.check(answer.value_at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
+            answer
+                .check(answer.value_at("/reason") != "sequence", "the next number")
+                .needs("refusal_consumes_journal_seq")?;
+            answer.expect_applied().map(drop)
+        },
     ),
-    Rule::new("batch_shape", SECTION, "a batch has one writer and consecutive writer_seq", shape),
-    Rule::new("batch_positions", SECTION, "the records of a batch share one offset and are indexed from 0", positions),
+    Rule::new("batch_shape", SECTION, "a batch has one writer and consecutive writer_seq", |scenario, mut run| {
+        let mut batch = run.batch(vec![turn("a"), turn("b")]);
+        batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
+        scenario.send(&mut run, &batch)?.expect_refused("batch").map(drop)
+    }),
+    Rule::new(
+        "batch_positions",
+        SECTION,
+        "the records of a batch share one offset and are indexed from 0",
+        |scenario, mut run| {
+            let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);
+            let sent = scenario.send(&mut run, &batch)?.expect_applied()?;
+            let shown = scenario.query_run(&run, "/records", &[])?;
+            let whole = shown.list("/records").is_ok_and(|records| records.len() == 3);
+            shown.check(whole, "three records").needs("batch_applied")?;
+            for index in 0..3 {
+                shown.has(&format!("/records/{index}/position/index"), index)?;
+                shown.has(&format!("/records/{index}/position/offset"), sent.value_at("/position/offset").clone())?;
+            }
+            Ok(())
+        },
+    ),
     Rule::new(
         "batch_repeat",
         SECTION,
         "a batch sent again is a repeat, and so is one of its records sent alone",
-        repeat,
+        |scenario, mut run| {
+            let batch = run.batch(vec![turn("a"), turn("b")]);
+            let first = scenario.send(&mut run, &batch)?.expect_applied()?;
+            scenario.send(&mut run, &batch)?.expect_repeat(&first).needs("repeat_of_applied")?;
+            let alone: Value = batch.0["payload"]["records"][1].clone();
+            let answer = scenario.body(&run, alone.to_string())?.ok()?;
+            answer.has("/outcome", "repeat").needs("batch_applied")?;
+            answer.has("/position/offset", first.value_at("/position/offset").clone())?;
+            answer.has("/position/index", 1)
+        },
     ),
-    Rule::new("array_not_atomic", SECTION, "a JSON array is not a batch: each record is judged by itself", array),
+    Rule::new(
+        "array_not_atomic",
+        SECTION,
+        "a JSON array is not a batch: each record is judged by itself",
+        |scenario, mut run| {
+            let first = run.record(turn("a")).0;
+            let early = run.clone().record(turn("b")).with("writer_seq", 9).with("record_id", "early").0;
+            let second = run.record(turn("c")).0;
+            let answer = scenario.body(&run, json!([first, early, second]).to_string())?.ok()?;
+            run.note_position(&answer);
+            answer.has("/1/outcome", "refused").needs("gap")?;
+            answer.has("/0/outcome", "applied")?;
+            answer.has("/2/outcome", "applied")?;
+            scenario.head(&run)?.has("/records", 2)
+        },
+    ),
 ];
-
-fn batch_applied(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let (arguments, result) = (json!({"n": 1}), json!("done"));
-    let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
-    let request_id = batch.0["payload"]["records"][0]["record_id"].clone();
-    batch.0["payload"]["records"][1]["payload"]["request_record_id"] = request_id;
-    scenario.send(&mut run, &batch)?.expect_applied()?;
-    scenario.head(&run)?.has("/records", 3)?;
-    scenario.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
-    scenario.append(&mut run, turn("b")).map(drop)
-}
-
-fn batch_refused(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let mut batch = run.batch(vec![turn("a"), turn("b")]);
-    batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-    scenario.send(&mut run, &batch)?.expect_refused("sequence").needs("sequence_next")?;
-    scenario.query_run(&run, "/records", &[])?.expect_problem(404, "not_found")
-}
-
-fn takes_numbers(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let mut batch = run.batch(vec![turn("a"), turn("b")]);
-    batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-    // Another rule tests the outcome. An applied batch consumes these numbers too.
-    scenario.send(&mut run, &batch)?;
-    run.journal_seq = 2;
-    let next = run.record(turn("c"));
-    let answer = scenario.send(&mut run, &next)?;
-    answer.check(answer.value_at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
-    answer.check(answer.value_at("/reason") != "sequence", "the next number").needs("refusal_consumes_journal_seq")?;
-    answer.expect_applied().map(drop)
-}
-
-fn shape(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let mut batch = run.batch(vec![turn("a"), turn("b")]);
-    batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
-    scenario.send(&mut run, &batch)?.expect_refused("batch").map(drop)
-}
-
-fn positions(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);
-    let sent = scenario.send(&mut run, &batch)?.expect_applied()?;
-    let shown = scenario.query_run(&run, "/records", &[])?;
-    let whole = shown.list("/records").is_ok_and(|records| records.len() == 3);
-    shown.check(whole, "three records").needs("batch_applied")?;
-    for index in 0..3 {
-        shown.has(&format!("/records/{index}/position/index"), index)?;
-        shown.has(&format!("/records/{index}/position/offset"), sent.value_at("/position/offset").clone())?;
-    }
-    Ok(())
-}
-
-fn repeat(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let batch = run.batch(vec![turn("a"), turn("b")]);
-    let first = scenario.send(&mut run, &batch)?.expect_applied()?;
-    scenario.send(&mut run, &batch)?.expect_repeat(&first).needs("repeat_of_applied")?;
-    let alone: Value = batch.0["payload"]["records"][1].clone();
-    let answer = scenario.body(&run, alone.to_string())?.ok()?;
-    answer.has("/outcome", "repeat").needs("batch_applied")?;
-    answer.has("/position/offset", first.value_at("/position/offset").clone())?;
-    answer.has("/position/index", 1)
-}
-
-fn array(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let first = run.record(turn("a")).0;
-    let early = run.clone().record(turn("b")).with("writer_seq", 9).with("record_id", "early").0;
-    let second = run.record(turn("c")).0;
-    let answer = scenario.body(&run, json!([first, early, second]).to_string())?.ok()?;
-    run.note_position(&answer);
-    answer.has("/1/outcome", "refused").needs("gap")?;
-    answer.has("/0/outcome", "applied")?;
-    answer.has("/2/outcome", "applied")?;
-    scenario.head(&run)?.has("/records", 2)
-}

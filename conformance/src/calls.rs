@@ -3,7 +3,6 @@
 use super::{
     Rule,
     payloads::{completed, failed, request, turn},
-    scenario::{Checked, Scenario},
 };
 use serde_json::{Value, json};
 
@@ -14,66 +13,174 @@ pub(crate) const RULES: &[Rule] = &[
         "call_transition",
         "Judgement",
         "a result needs a pending call; failed after completed is refused",
-        transition,
+        |scenario, mut run| {
+            let unrequested = run.record(completed("nobody's", &json!(1)));
+            scenario.send(&mut run, &unrequested)?.expect_refused("transition")?;
+            let mut run = scenario.run();
+            let request_id = scenario.pending(&mut run)?;
+            scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+            let late = run.record(failed(&request_id, "too late"));
+            scenario.send(&mut run, &late)?.expect_refused("transition").map(drop)
+        },
     ),
-    Rule::new("same_completion", "Judgement", "the same completion again is a no-op", same_completion),
+    Rule::new("same_completion", "Judgement", "the same completion again is a no-op", |scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let first = run.record(completed(&request_id, &json!(1)));
+        let ended = scenario.send(&mut run, &first)?.expect_applied()?;
+        scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+        let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+        call.has("/position", ended.value_at("/position").clone())
+    }),
     Rule::new(
         "fingerprint",
         SECTION,
         "a fingerprint is computed from the tool and the canonical arguments",
-        fingerprint,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            for (tool, arguments, fingerprint) in VECTORS {
+                let answer = scenario.query_run(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
+                answer.has("/fingerprint", fingerprint)?;
+            }
+            Ok(())
+        },
     ),
     Rule::new(
         "big_integers",
         SECTION,
         "integers of 64 bits are not rounded: different integers are different calls",
-        big_integers,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            for (id, fingerprint) in [
+                ("1234567890123456789", "v1:27806e68b5b3585d7079f4df44e393cc4ae7e24ec2a0f6e13040d6def16b9737"),
+                ("1234567890123456788", "v1:c685a509ee16cffac0001f802b2a26c9adf86df7e82df801500685d2c17391fa"),
+            ] {
+                let arguments = format!("{{\"id\":{id}}}");
+                let answer =
+                    scenario.query_run(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
+                answer.has("/fingerprint", fingerprint)?;
+            }
+            Ok(())
+        },
     ),
-    Rule::new("duplicate_keys", SECTION, "arguments with a duplicate key are refused", duplicate_keys),
+    Rule::new("duplicate_keys", SECTION, "arguments with a duplicate key are refused", |scenario, mut run| {
+        let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
+        let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
+        scenario.body(&run, twice)?.expect_problem(400, "invalid")?;
+        let query = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
+        scenario.query_run(&run, "/lookup", &query)?.expect_problem(400, "invalid")
+    }),
     Rule::new(
         "lookup_canonical",
         SECTION,
         "a lookup finds a call regardless of key order, white space and escapes",
-        canonical,
+        |scenario, mut run| {
+            scenario.append(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
+            let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
+            let answer = scenario.query_run(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
+            answer.has("/status", "pending")?;
+            let answer = scenario
+                .query_run(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?
+                .ok()?;
+            answer.has("/status", "unknown")
+        },
     ),
-    Rule::new("lookup_unknown", SECTION, "a call that was never requested is unknown, also in an unknown run", unknown),
+    Rule::new(
+        "lookup_unknown",
+        SECTION,
+        "a call that was never requested is unknown, also in an unknown run",
+        |scenario, mut run| {
+            let unknown_run = scenario.run();
+            scenario.pending(&mut run)?;
+            for answer in [
+                scenario.lookup(&run, "book", &json!({"seat": 2}))?,
+                scenario.lookup(&unknown_run, "book", &json!({"seat": 1}))?,
+            ] {
+                answer.has("/status", "unknown")?;
+                answer.has("/occurrences", 0)?;
+                answer.has("/result", Value::Null)?;
+            }
+            let third = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "3")];
+            let answer = scenario.query_run(&run, "/lookup", &third)?.ok()?;
+            answer.has("/status", "unknown")?;
+            answer.has("/occurrences", 1)
+        },
+    ),
     Rule::new(
         "lookup_completed",
         SECTION,
         "a lookup of a completed call returns its result unchanged and the position of its end",
-        lookup_completed,
+        |scenario, _| {
+            for result in
+                [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})]
+            {
+                let mut run = scenario.run();
+                let request_id = scenario.pending(&mut run)?;
+                let record = run.record(completed(&request_id, &result));
+                let ended = scenario.send(&mut run, &record)?.expect_applied()?;
+                let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+                call.has("/status", "completed")?;
+                call.has("/result", result)?;
+                call.has("/error", Value::Null)?;
+                call.has("/arguments", json!({"seat": 1}))?;
+                call.has("/position", ended.value_at("/position").clone())?;
+            }
+            Ok(())
+        },
     ),
-    Rule::new("lookup_failed", SECTION, "a lookup of a failed call returns its error and no result", lookup_failed),
+    Rule::new(
+        "lookup_failed",
+        SECTION,
+        "a lookup of a failed call returns its error and no result",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            scenario.append(&mut run, failed(&request_id, "no seats"))?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            call.has("/status", "failed")?;
+            call.has("/result", Value::Null)?;
+            call.has("/error", json!({"kind": "refused", "message": "no seats"}))
+        },
+    ),
     Rule::new(
         "occurrences",
         SECTION,
         "the k-th request with a fingerprint is occurrence k; a lookup returns the last by default",
-        occurrences,
+        |scenario, mut run| {
+            let first = scenario.pending(&mut run)?;
+            scenario.append(&mut run, completed(&first, &json!(1)))?;
+            scenario.pending(&mut run)?;
+            let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            last.has("/occurrence", 2)?;
+            last.has("/occurrences", 2)?;
+            last.has("/status", "pending")?;
+            let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
+            scenario.query_run(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
+        },
     ),
-    Rule::new("call_ids_repeat", SECTION, "a call_id does not identify a call, because providers repeat it", call_ids),
-    Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", by_request),
+    Rule::new(
+        "call_ids_repeat",
+        SECTION,
+        "a call_id does not identify a call, because providers repeat it",
+        |scenario, mut run| {
+            let [one, other] = [1, 2].map(|seat| {
+                let mut payload = request("book", &json!({"seat": seat}));
+                payload["call_id"] = "call_0".into();
+                scenario.append(&mut run, payload)
+            });
+            let (one, other) = (one?, other?);
+            scenario.append(&mut run, completed(&other, &json!("two")))?;
+            scenario.recovery(&run)?.lists("/pending", "id", &[&one])?;
+            scenario.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
+        },
+    ),
+    Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", |scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+        let answer = scenario.query_run(&run, &format!("/calls/{request_id}"), &[])?.ok()?;
+        answer.has("/status", "completed")?;
+        answer.has("/occurrence", 1)?;
+        scenario.query_run(&run, "/calls/nobody", &[])?.expect_problem(404, "not_found")
+    }),
 ];
-
-fn transition(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let unrequested = run.record(completed("nobody's", &json!(1)));
-    scenario.send(&mut run, &unrequested)?.expect_refused("transition")?;
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
-    let late = run.record(failed(&request_id, "too late"));
-    scenario.send(&mut run, &late)?.expect_refused("transition").map(drop)
-}
-
-fn same_completion(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let first = run.record(completed(&request_id, &json!(1)));
-    let ended = scenario.send(&mut run, &first)?.expect_applied()?;
-    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
-    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.has("/position", ended.value_at("/position").clone())
-}
 
 /// Tool, arguments as text, and fingerprint. Contains the examples of RFC 8785.
 const VECTORS: [(&str, &str, &str); 7] = [
@@ -101,128 +208,3 @@ const VECTORS: [(&str, &str, &str); 7] = [
     ),
     ("b\u{f6}\u{f6}k", r#"{"a":1}"#, "v1:7b6e265001e10ce3677e988beefb9a94e71365ba32412ee20c5214cc947b834b"),
 ];
-
-fn fingerprint(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    for (tool, arguments, fingerprint) in VECTORS {
-        let answer = scenario.query_run(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
-        answer.has("/fingerprint", fingerprint)?;
-    }
-    Ok(())
-}
-
-fn big_integers(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    for (id, fingerprint) in [
-        ("1234567890123456789", "v1:27806e68b5b3585d7079f4df44e393cc4ae7e24ec2a0f6e13040d6def16b9737"),
-        ("1234567890123456788", "v1:c685a509ee16cffac0001f802b2a26c9adf86df7e82df801500685d2c17391fa"),
-    ] {
-        let arguments = format!("{{\"id\":{id}}}");
-        let answer = scenario.query_run(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
-        answer.has("/fingerprint", fingerprint)?;
-    }
-    Ok(())
-}
-
-fn duplicate_keys(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
-    let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
-    scenario.body(&run, twice)?.expect_problem(400, "invalid")?;
-    let query = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
-    scenario.query_run(&run, "/lookup", &query)?.expect_problem(400, "invalid")
-}
-
-fn canonical(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
-    let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
-    let answer = scenario.query_run(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
-    answer.has("/status", "pending")?;
-    let answer = scenario
-        .query_run(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?
-        .ok()?;
-    answer.has("/status", "unknown")
-}
-
-fn unknown(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let unknown_run = scenario.run();
-    scenario.pending(&mut run)?;
-    for answer in [
-        scenario.lookup(&run, "book", &json!({"seat": 2}))?,
-        scenario.lookup(&unknown_run, "book", &json!({"seat": 1}))?,
-    ] {
-        answer.has("/status", "unknown")?;
-        answer.has("/occurrences", 0)?;
-        answer.has("/result", Value::Null)?;
-    }
-    let third = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "3")];
-    let answer = scenario.query_run(&run, "/lookup", &third)?.ok()?;
-    answer.has("/status", "unknown")?;
-    answer.has("/occurrences", 1)
-}
-
-fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
-    for result in [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})] {
-        let mut run = scenario.run();
-        let request_id = scenario.pending(&mut run)?;
-        let record = run.record(completed(&request_id, &result));
-        let ended = scenario.send(&mut run, &record)?.expect_applied()?;
-        let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-        call.has("/status", "completed")?;
-        call.has("/result", result)?;
-        call.has("/error", Value::Null)?;
-        call.has("/arguments", json!({"seat": 1}))?;
-        call.has("/position", ended.value_at("/position").clone())?;
-    }
-    Ok(())
-}
-
-fn lookup_failed(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, failed(&request_id, "no seats"))?;
-    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.has("/status", "failed")?;
-    call.has("/result", Value::Null)?;
-    call.has("/error", json!({"kind": "refused", "message": "no seats"}))
-}
-
-fn occurrences(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let first = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&first, &json!(1)))?;
-    scenario.pending(&mut run)?;
-    let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    last.has("/occurrence", 2)?;
-    last.has("/occurrences", 2)?;
-    last.has("/status", "pending")?;
-    let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
-    scenario.query_run(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
-}
-
-fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let [one, other] = [1, 2].map(|seat| {
-        let mut payload = request("book", &json!({"seat": seat}));
-        payload["call_id"] = "call_0".into();
-        scenario.append(&mut run, payload)
-    });
-    let (one, other) = (one?, other?);
-    scenario.append(&mut run, completed(&other, &json!("two")))?;
-    scenario.recovery(&run)?.lists("/pending", "id", &[&one])?;
-    scenario.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
-}
-
-fn by_request(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
-    let answer = scenario.query_run(&run, &format!("/calls/{request_id}"), &[])?.ok()?;
-    answer.has("/status", "completed")?;
-    answer.has("/occurrence", 1)?;
-    scenario.query_run(&run, "/calls/nobody", &[])?.expect_problem(404, "not_found")
-}

@@ -13,73 +13,213 @@ use serde_json::{Value, json};
 const SECTION: &str = "Checkpoints";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("checkpoint_covers", "Judgement", "a checkpoint covers no more records than the run has", covers),
-    Rule::new("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run", id_taken),
-    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied checkpoint", base),
-    Rule::new("checkpoint_spans", "Judgement", "a checkpoint's spans lie within the lists that they refer to", spans),
+    Rule::new(
+        "checkpoint_covers",
+        "Judgement",
+        "a checkpoint covers no more records than the run has",
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            refuses(scenario, &mut run, checkpoint("c", 2, &[message("hello")]))
+        },
+    ),
+    Rule::new("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run", |scenario, mut run| {
+        scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+        refuses(scenario, &mut run, checkpoint("c", 0, &[message("goodbye")]))
+    }),
+    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied checkpoint", |scenario, mut run| {
+        let own = [message("hello")];
+        refuses(scenario, &mut run, based("c", "nobody's", &own, json!([]), &own))
+    }),
+    Rule::new(
+        "checkpoint_spans",
+        "Judgement",
+        "a checkpoint's spans lie within the lists that they refer to",
+        |scenario, mut run| {
+            let own = [message("hello")];
+            scenario.append(&mut run, checkpoint("c", 0, &own))?;
+            let outside = json!([{"from_base": true, "from": 90, "count": 3}]);
+            refuses(scenario, &mut run, based("d", "c", &own, outside, &own))
+        },
+    ),
     Rule::new(
         "checkpoint_hash",
         SECTION,
         "a checkpoint whose list does not match its state_hash is not returned",
-        hash,
+        |scenario, mut run| {
+            let own = [message("hello")];
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, checkpoint("c", 0, &own))?;
+            let mut wrong = based("d", "c", &own, json!([]), &own);
+            wrong["covers_journal_seq"] = 1.into();
+            // Its list has two messages, but the hash is for one message.
+            scenario.append(&mut run, wrong)?;
+            latest(scenario, &run, "c").map(drop)
+        },
     ),
-    Rule::new("checkpoint_version", SECTION, "a checkpoint of an unknown schema version is not returned", version),
+    Rule::new(
+        "checkpoint_version",
+        SECTION,
+        "a checkpoint of an unknown schema version is not returned",
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+            let mut later = checkpoint("d", 1, &[message("hello")]);
+            later["schema_version"] = 9.into();
+            scenario.append(&mut run, later)?;
+            latest(scenario, &run, "c").map(drop)
+        },
+    ),
     Rule::new(
         "checkpoint_list",
         SECTION,
         "a list consists of messages of the base and of the checkpoint, each unchanged",
-        list,
+        |scenario, mut run| {
+            let texts = ["a", "b", "c", "d"].map(message);
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, checkpoint("first", 0, &texts))?;
+            let own = [json!({"role": "tool", "content": null, "of the host": {"id": 9_007_199_254_740_993_u64}})];
+            let whole = [texts[0].clone(), texts[1].clone(), own[0].clone(), texts[3].clone()];
+            let spans = json!([{"from_base": true, "from": 0, "count": 2}, {"from_base": false, "from": 0, "count": 1},
+        {"from_base": true, "from": 3, "count": 1}]);
+            let mut second = based("second", "first", &own, spans, &whole);
+            second["covers_journal_seq"] = 1.into();
+            scenario.append(&mut run, second)?;
+            latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
+        },
     ),
-    Rule::new("latest_by_covers", "Reads", "the latest checkpoint covers the most records", by_covers),
+    Rule::new("latest_by_covers", "Reads", "the latest checkpoint covers the most records", |scenario, run| {
+        first_wins(scenario, run, "covers_journal_seq", [2, 1])
+    }),
     Rule::new(
         "latest_by_seq",
         "Reads",
         "if two cover the same records, the higher checkpoint_seq is the latest",
-        by_seq,
+        |scenario, run| first_wins(scenario, run, "checkpoint_seq", [5, 3]),
     ),
     Rule::new(
         "latest_by_time",
         "Reads",
         "if checkpoint_seq is equal too, the higher created_at_millis is the latest",
-        by_time,
+        |scenario, run| first_wins(scenario, run, "created_at_millis", [2000, 1000]),
     ),
     Rule::new(
         "checkpoint_at_or_before",
         "Reads",
         "at_or_before returns the latest checkpoint that covers no more than its number",
-        at_or_before,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, turn("b"))?;
+            scenario.append(&mut run, checkpoint("first", 1, &[message("a")]))?;
+            scenario.append(&mut run, checkpoint("second", 2, &[message("b")]))?;
+            let answer = scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
+            answer.has("/checkpoint_id", "first")?;
+            scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.expect_problem(404, "not_found")
+        },
     ),
-    Rule::new("checkpoints_listed", "Reads", "checkpoints are listed latest first, and returned by id", listed),
+    Rule::new(
+        "checkpoints_listed",
+        "Reads",
+        "checkpoints are listed latest first, and returned by id",
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, turn("b"))?;
+            for (id, covers) in [("first", 1), ("third", 2), ("second", 1)] {
+                let mut payload = checkpoint(id, covers, &[message(id)]);
+                payload["checkpoint_seq"] = run.writer_seq.into();
+                scenario.append(&mut run, payload)?;
+            }
+            let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2")])?.ok()?;
+            page.lists("/checkpoints", "checkpoint_id", &["third", "second"])?;
+            let next = page.value_at("/next_cursor").as_str().unwrap_or_default().to_owned();
+            let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+            page.lists("/checkpoints", "checkpoint_id", &["first"])?;
+            scenario.query_run(&run, "/checkpoints/second", &[])?.ok()?.has("/messages", vec![message("second")])?;
+            scenario.query_run(&run, "/checkpoints/fourth", &[])?.expect_problem(404, "not_found")
+        },
+    ),
     Rule::new(
         "checkpoint_unanswered",
         SECTION,
         "a checkpoint does not cover the calls that it names as unanswered",
-        unanswered,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+            let mut payload = checkpoint("c", 2, &[message("hello")]);
+            payload["unanswered"] = json!([request_id]);
+            scenario.append(&mut run, payload)?;
+            scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])
+        },
     ),
     Rule::new(
         "checkpoint_covered",
         SECTION,
         "a recovery does not list a completed call that its checkpoint covers",
-        covered,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            scenario.append(&mut run, completed(&request_id, &json!(1)))?;
+            scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])?;
+            scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+            scenario.recovery(&run)?.lists("/completed", "id", &[])?;
+            // A process that starts from the beginning ignores the checkpoint, so it needs the call.
+            scenario.query_run(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists(
+                "/completed",
+                "id",
+                &[&request_id],
+            )
+        },
     ),
     Rule::new(
         "copy_has_checkpoints",
         "Copies",
         "a copy contains the checkpoints and turns with new numbers, and no call",
-        copied,
+        |scenario, _| {
+            let (mut source, target) = (scenario.run(), scenario.run());
+            scenario.append(&mut source, turn("a"))?;
+            scenario.pending(&mut source)?;
+            scenario.append(&mut source, turn("b"))?;
+            scenario.append(&mut source, checkpoint("c", 3, &[message("hello")]))?;
+            for _ in 0..2 {
+                let answer = copy(scenario, &source, &target)?.ok().needs("repeat_of_applied")?;
+                answer.has("/records", 3)?;
+                answer.has("/left_out", 1)?;
+            }
+            let lines = scenario.query_run(&target, "/records", &[])?.ok()?;
+            lines.lists("/records", "payload_type", &["conversation_turn", "conversation_turn", "loop_checkpoint"])?;
+            let latest = scenario.query_run(&target, "/checkpoints/latest", &[])?.ok()?;
+            latest.has("/covers_journal_seq", 2)?;
+            latest.has("/messages", vec![message("hello")])?;
+            scenario.recovery(&target)?.lists("/pending", "id", &[])
+        },
     ),
-    Rule::new("copy_of_new_run", "Copies", "a copy into a run with other records is refused", copied_into_another),
+    Rule::new("copy_of_new_run", "Copies", "a copy into a run with other records is refused", |scenario, _| {
+        let (mut source, mut target) = (scenario.run(), scenario.run());
+        scenario.append(&mut source, turn("a"))?;
+        scenario.append(&mut target, turn("b"))?;
+        copy(scenario, &source, &target)?.expect_problem(409, "conflict").needs("sequence_next")?;
+        scenario.head(&target)?.has("/records", 1)
+    }),
     Rule::new(
         "prune_hides",
         SECTION,
         "a prune hides checkpoints that cover fewer records than its number",
-        prune_hides,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+            scenario.append(&mut run, prune(5, false))?;
+            scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
+        },
     ),
     Rule::new(
         "prune_preserves",
         SECTION,
         "a prune with preserve_latest_terminal keeps the latest checkpoint after the run's end",
-        prune_preserves,
+        |scenario, mut run| {
+            scenario.append(&mut run, lifecycle("completed"))?;
+            let record = run.record(checkpoint("c", 1, &[message("hello")]));
+            scenario.send(&mut run, &record)?.expect_applied().needs("follows_the_end")?;
+            scenario.append(&mut run, prune(5, true))?;
+            latest(scenario, &run, "c").map(drop)
+        },
     ),
 ];
 
@@ -110,72 +250,8 @@ fn latest(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Ans
     Ok(answer)
 }
 
-fn covers(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    refuses(scenario, &mut run, checkpoint("c", 2, &[message("hello")]))
-}
-
-fn id_taken(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
-    refuses(scenario, &mut run, checkpoint("c", 0, &[message("goodbye")]))
-}
-
-fn base(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let own = [message("hello")];
-    refuses(scenario, &mut run, based("c", "nobody's", &own, json!([]), &own))
-}
-
-fn spans(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let own = [message("hello")];
-    scenario.append(&mut run, checkpoint("c", 0, &own))?;
-    let outside = json!([{"from_base": true, "from": 90, "count": 3}]);
-    refuses(scenario, &mut run, based("d", "c", &own, outside, &own))
-}
-
-fn hash(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let own = [message("hello")];
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, checkpoint("c", 0, &own))?;
-    let mut wrong = based("d", "c", &own, json!([]), &own);
-    wrong["covers_journal_seq"] = 1.into();
-    // Its list has two messages, but the hash is for one message.
-    scenario.append(&mut run, wrong)?;
-    latest(scenario, &run, "c").map(drop)
-}
-
-fn version(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
-    let mut later = checkpoint("d", 1, &[message("hello")]);
-    later["schema_version"] = 9.into();
-    scenario.append(&mut run, later)?;
-    latest(scenario, &run, "c").map(drop)
-}
-
-fn list(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let texts = ["a", "b", "c", "d"].map(message);
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, checkpoint("first", 0, &texts))?;
-    let own = [json!({"role": "tool", "content": null, "of the host": {"id": 9_007_199_254_740_993_u64}})];
-    let whole = [texts[0].clone(), texts[1].clone(), own[0].clone(), texts[3].clone()];
-    let spans = json!([{"from_base": true, "from": 0, "count": 2}, {"from_base": false, "from": 0, "count": 1},
-        {"from_base": true, "from": 3, "count": 1}]);
-    let mut second = based("second", "first", &own, spans, &whole);
-    second["covers_journal_seq"] = 1.into();
-    scenario.append(&mut run, second)?;
-    latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
-}
-
 /// Checks that the first of two checkpoints is the latest. They differ in one member.
-fn first_wins(scenario: &mut Scenario<'_>, member: &str, values: [u64; 2]) -> Checked {
-    let mut run = scenario.run();
+fn first_wins(scenario: &mut Scenario<'_>, mut run: Run, member: &str, values: [u64; 2]) -> Checked {
     scenario.append(&mut run, turn("a"))?;
     scenario.append(&mut run, turn("b"))?;
     for (id, value) in ["first", "second"].into_iter().zip(values) {
@@ -186,113 +262,7 @@ fn first_wins(scenario: &mut Scenario<'_>, member: &str, values: [u64; 2]) -> Ch
     latest(scenario, &run, "first").map(drop)
 }
 
-fn by_covers(scenario: &mut Scenario<'_>) -> Checked {
-    first_wins(scenario, "covers_journal_seq", [2, 1])
-}
-
-fn by_seq(scenario: &mut Scenario<'_>) -> Checked {
-    first_wins(scenario, "checkpoint_seq", [5, 3])
-}
-
-fn by_time(scenario: &mut Scenario<'_>) -> Checked {
-    first_wins(scenario, "created_at_millis", [2000, 1000])
-}
-
-fn at_or_before(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, turn("b"))?;
-    scenario.append(&mut run, checkpoint("first", 1, &[message("a")]))?;
-    scenario.append(&mut run, checkpoint("second", 2, &[message("b")]))?;
-    let answer = scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
-    answer.has("/checkpoint_id", "first")?;
-    scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.expect_problem(404, "not_found")
-}
-
-fn listed(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, turn("b"))?;
-    for (id, covers) in [("first", 1), ("third", 2), ("second", 1)] {
-        let mut payload = checkpoint(id, covers, &[message(id)]);
-        payload["checkpoint_seq"] = run.writer_seq.into();
-        scenario.append(&mut run, payload)?;
-    }
-    let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2")])?.ok()?;
-    page.lists("/checkpoints", "checkpoint_id", &["third", "second"])?;
-    let next = page.value_at("/next_cursor").as_str().unwrap_or_default().to_owned();
-    let page = scenario.query_run(&run, "/checkpoints", &[("limit", "2"), ("cursor", &next)])?.ok()?;
-    page.lists("/checkpoints", "checkpoint_id", &["first"])?;
-    scenario.query_run(&run, "/checkpoints/second", &[])?.ok()?.has("/messages", vec![message("second")])?;
-    scenario.query_run(&run, "/checkpoints/fourth", &[])?.expect_problem(404, "not_found")
-}
-
 fn copy(scenario: &mut Scenario<'_>, source: &Run, target: &Run) -> Checked<Answer> {
     let to = Target::run(&target.id).path("/copies");
     scenario.post(to, json!({ "from": source.id }).to_string())
-}
-
-fn copied(scenario: &mut Scenario<'_>) -> Checked {
-    let (mut source, target) = (scenario.run(), scenario.run());
-    scenario.append(&mut source, turn("a"))?;
-    scenario.pending(&mut source)?;
-    scenario.append(&mut source, turn("b"))?;
-    scenario.append(&mut source, checkpoint("c", 3, &[message("hello")]))?;
-    for _ in 0..2 {
-        let answer = copy(scenario, &source, &target)?.ok().needs("repeat_of_applied")?;
-        answer.has("/records", 3)?;
-        answer.has("/left_out", 1)?;
-    }
-    let lines = scenario.query_run(&target, "/records", &[])?.ok()?;
-    lines.lists("/records", "payload_type", &["conversation_turn", "conversation_turn", "loop_checkpoint"])?;
-    let latest = scenario.query_run(&target, "/checkpoints/latest", &[])?.ok()?;
-    latest.has("/covers_journal_seq", 2)?;
-    latest.has("/messages", vec![message("hello")])?;
-    scenario.recovery(&target)?.lists("/pending", "id", &[])
-}
-
-fn copied_into_another(scenario: &mut Scenario<'_>) -> Checked {
-    let (mut source, mut target) = (scenario.run(), scenario.run());
-    scenario.append(&mut source, turn("a"))?;
-    scenario.append(&mut target, turn("b"))?;
-    copy(scenario, &source, &target)?.expect_problem(409, "conflict").needs("sequence_next")?;
-    scenario.head(&target)?.has("/records", 1)
-}
-
-fn unanswered(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
-    let mut payload = checkpoint("c", 2, &[message("hello")]);
-    payload["unanswered"] = json!([request_id]);
-    scenario.append(&mut run, payload)?;
-    scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])
-}
-
-fn covered(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&request_id, &json!(1)))?;
-    scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])?;
-    scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
-    scenario.recovery(&run)?.lists("/completed", "id", &[])?;
-    // A process that starts from the beginning ignores the checkpoint, so it needs the call.
-    scenario.query_run(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&request_id])
-}
-
-fn prune_hides(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    scenario.append(&mut run, prune(5, false))?;
-    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
-}
-
-fn prune_preserves(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, lifecycle("completed"))?;
-    let record = run.record(checkpoint("c", 1, &[message("hello")]));
-    scenario.send(&mut run, &record)?.expect_applied().needs("follows_the_end")?;
-    scenario.append(&mut run, prune(5, true))?;
-    latest(scenario, &run, "c").map(drop)
 }

@@ -3,7 +3,7 @@
 use super::client::Target;
 use super::{
     Rule,
-    payloads::{attempt, completed, effect_intent, failed, request, resolution},
+    payloads::{attempt, completed, effect_intent, failed, request, resolution, turn},
     run::Run,
     scenario::{Answer, Checked, Needs, Scenario},
 };
@@ -16,88 +16,290 @@ pub(crate) const RULES: &[Rule] = &[
         "key_is_retry_safe",
         SECTION,
         "a pending effect without a decision is retry_safe if and only if it has a key",
-        key,
+        |scenario, mut run| {
+            scenario.pending(&mut run)?;
+            class(scenario, &run, "reconcile_required")?;
+            for (name, payload) in
+                [("idempotency_key", request("book", &json!({"seat": 1}))), ("dedupe_key", effect_intent("e"))]
+            {
+                class_with_key(scenario, payload, (name, "key-1"), "retry_safe")?;
+            }
+            Ok(())
+        },
     ),
-    Rule::new("key_without_text", SECTION, "an empty key does not make a call retry_safe", empty_key),
-    Rule::new("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe", dedupe_key_of_call),
-    Rule::new("evidence_fenced", "Judgement", "a fenced result is kept as evidence of its effect", evidence_fenced),
-    Rule::new("evidence_once", "Judgement", "a result that is refused twice is one piece of evidence", evidence_once),
+    Rule::new("key_without_text", SECTION, "an empty key does not make a call retry_safe", |scenario, _| {
+        class_with_key(scenario, request("book", &json!({"seat": 1})), ("idempotency_key", ""), "reconcile_required")
+    }),
+    Rule::new("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe", |scenario, _| {
+        class_with_key(scenario, request("book", &json!({"seat": 1})), ("dedupe_key", "key-1"), "reconcile_required")
+    }),
+    Rule::new(
+        "evidence_fenced",
+        "Judgement",
+        "a fenced result is kept as evidence of its effect",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
+            let answer = scenario.recovery(&run)?;
+            answer.lists("/pending/0/evidence", "record_id", &[&late])?;
+            answer.has("/pending/0/evidence/0/status", "completed")?;
+            answer.has("/pending/0/evidence/0/reason", "fenced")
+        },
+    ),
+    Rule::new(
+        "evidence_once",
+        "Judgement",
+        "a result that is refused twice is one piece of evidence",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let late = run.record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
+            for _ in 0..2 {
+                scenario.send(&mut run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+            }
+            let answer = scenario.recovery(&run)?;
+            answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+            answer.only("/pending/0/evidence").map(drop)
+        },
+    ),
     Rule::new(
         "evidence_of_same_id",
         "Judgement",
         "a result with the id of other evidence and other content is evidence too",
-        evidence_of_same_id,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
+            let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
+            let other = other.with("record_id", late.as_str());
+            scenario.send(&mut run, &other)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+            let answer = scenario.recovery(&run)?;
+            let completed =
+                answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
+            answer.check(completed, "the completion in /pending/0/evidence")
+        },
     ),
     Rule::new(
         "evidence_makes_room",
         "Judgement",
         "the 17th result replaces the oldest one that does not say that the effect happened",
-        evidence_makes_room,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let mut evidence_ids = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
+            for number in 0..16 {
+                evidence_ids.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
+            }
+            evidence_ids.remove(1);
+            let answer = scenario.recovery(&run)?;
+            answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+            answer.lists(
+                "/pending/0/evidence",
+                "record_id",
+                &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
+        },
     ),
     Rule::new(
         "resolution_transition",
         "Judgement",
         "a decision needs a pending effect; adopt also needs evidence",
-        transition,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            for (effect, decision) in [("nobody's", "done"), (request_id.as_str(), "adopt")] {
+                let record = run.decision(effect, decision, 1, None);
+                let sent = scenario.send(&mut run, &record)?;
+                sent.check(sent.value_at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
+                sent.expect_refused("transition")?;
+            }
+            Ok(())
+        },
     ),
-    Rule::new("resolved_done", SECTION, "done: the call is completed with the decision's result", done),
-    Rule::new("resolved_adopt", SECTION, "adopt: the call ends with the status and result of its evidence", adopt),
-    Rule::new("resolved_not_done", SECTION, "not_done: the call stays pending and is retry_safe", not_done),
-    Rule::new("resolved_give_up", SECTION, "give_up: the call is failed with the error given_up", give_up),
+    Rule::new(
+        "resolved_done",
+        SECTION,
+        "done: the call is completed with the decision's result",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let decided = decide(scenario, &mut run, &request_id, "done")?;
+            let call = status(scenario, &run, "completed")?;
+            call.has("/result", json!({"found": 7}))?;
+            call.has("/position", decided.value_at("/position").clone())
+        },
+    ),
+    Rule::new(
+        "resolved_adopt",
+        SECTION,
+        "adopt: the call ends with the status and result of its evidence",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+            decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
+            status(scenario, &run, "completed")?.has("/result", "found")
+        },
+    ),
+    Rule::new(
+        "resolved_not_done",
+        SECTION,
+        "not_done: the call stays pending and is retry_safe",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &request_id, "not_done")?;
+            status(scenario, &run, "pending")?;
+            class(scenario, &run, "retry_safe").map(drop)
+        },
+    ),
+    Rule::new(
+        "resolved_give_up",
+        SECTION,
+        "give_up: the call is failed with the error given_up",
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &request_id, "give_up")?;
+            status(scenario, &run, "failed")?.has("/error/kind", "given_up")
+        },
+    ),
     Rule::new(
         "contradiction_kept",
         "Judgement",
         "after give_up only a result that the effect happened contradicts; a lookup shows it",
-        contradiction,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &request_id, "give_up")?;
+            status(scenario, &run, "failed").needs("resolved_give_up")?;
+            for (result, contradicts) in
+                [(failed(&request_id, "busy"), false), (completed(&request_id, &json!("done")), true)]
+            {
+                scenario.evidence(&mut run, result)?;
+                status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
+            }
+            Ok(())
+        },
     ),
     Rule::new(
         "adopt_prefers_completed",
         "Judgement",
         "if evidence is contradictory, adopt completes the call",
-        adopt_prefers,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
+            evidence(scenario, &mut run, failed(&request_id, "no answer"))?;
+            decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            call.check(call.value_at("/status") != "pending", "an end").needs("resolved_adopt")?;
+            call.has("/status", "completed")
+        },
     ),
     Rule::new(
         "not_done_taken_back",
         "Judgement",
         "a later applied record about the effect revokes a not_done decision",
-        taken_back,
+        |scenario, mut run| {
+            scenario.append(&mut run, effect_intent("e"))?;
+            decide(scenario, &mut run, "e", "not_done")?;
+            scenario.append(&mut run, effect_intent("e"))?;
+            class(scenario, &run, "reconcile_required").map(drop)
+        },
     ),
     Rule::new(
         "attempt_starts_again",
         SECTION,
         "an attempt starts the call again; an earlier not_done does not cover it",
-        attempt_starts,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &request_id, "not_done")?;
+            scenario.append(&mut run, attempt(&request_id))?;
+            class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
+        },
     ),
     Rule::new(
         "stale_decision",
         "Judgement",
         "a decision made at an earlier revision of its effect is refused",
-        stale_decision,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let before = scenario.recovery(&run)?;
+            before.has("/pending/0/revision", 1)?;
+            decide(scenario, &mut run, &request_id, "not_done")?;
+            let made_at = |run: &mut Run, revision: u64| {
+                run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"revision": revision}))
+            };
+            let stale = made_at(&mut run, 1);
+            scenario.send(&mut run, &stale)?.expect_refused("stale_decision")?;
+            let current = made_at(&mut run, 2);
+            scenario.send(&mut run, &current)?.expect_applied()?;
+            scenario.recovery(&run)?.has("/pending/0/revision", 3)
+        },
     ),
-    Rule::new("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence", adopt_names),
+    Rule::new("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence", |scenario, run| {
+        names(scenario, run, "adopt")
+    }),
     Rule::new(
         "not_done_names_evidence",
         "Judgement",
         "not_done with a revision must name the evidence that the effect happened",
-        not_done_names,
+        |scenario, run| names(scenario, run, "not_done"),
     ),
     Rule::new(
         "decision_fenced",
         "Judgement",
         "a writer's own decision is applied only in the epoch of that writer",
-        decision_fenced,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &request_id, "not_done")?;
+            let of_epoch = |run: &mut Run, epoch: u64| {
+                let decision =
+                    run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"epoch": epoch}));
+                decision.with("writer_epoch", epoch)
+            };
+            let other = of_epoch(&mut run, 7);
+            scenario.send(&mut run, &other)?.expect_refused("fenced")?;
+            let own = of_epoch(&mut run, 0);
+            scenario.send(&mut run, &own)?.expect_applied().map(drop)
+        },
     ),
     Rule::new(
         "decision_says_revision",
         "Judgement",
         "a new decision without a revision or epoch is invalid and not appended",
-        says_revision,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let blind = run.unclaimed_record(resolution(&request_id, "not_done"));
+            let of_nobody = blind.clone().with("facts", json!({"evidence": "late"}));
+            let beside = json!([run.record(turn("a")).0, blind.0]);
+            let records = || Target::run(&run.id).path("/records");
+            for body in [&blind.0, &of_nobody.0, &beside] {
+                scenario.post(records(), body.to_string())?.expect_problem(400, "invalid")?;
+            }
+            scenario.post(records().with("check", true), blind.0.to_string())?.expect_problem(400, "invalid")?;
+            let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"});
+            let mut null = body.clone();
+            null["revision"] = Value::Null;
+            for body in [body, null] {
+                let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
+                scenario.post(target, body.to_string())?.expect_problem(400, "invalid")?;
+            }
+            let recovery = scenario.recovery(&run)?;
+            recovery.has("/next_journal_seq", 2).needs("mangled_refused")?;
+            recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
+            recovery.has("/pending/0/revision", 1).needs("stale_decision")
+        },
     ),
     Rule::new(
         "resolution_served",
         SECTION,
         "a server accepts a decision once; if the effect is not pending, it is a conflict",
-        served,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
+            let unsigned = json!({"decision": "give_up"}).to_string();
+            scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
+            let body =
+                json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
+            let decided =
+                scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
+            let again = scenario.post(target(), body)?;
+            run.note_position(&decided);
+            status(scenario, &run, "failed").needs("resolved_give_up")?;
+            again.expect_problem(409, "conflict").needs("resolution_transition")
+        },
     ),
 ];
 
@@ -115,91 +317,12 @@ fn status(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Ans
     Ok(call)
 }
 
-fn key(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.pending(&mut run)?;
-    class(scenario, &run, "reconcile_required")?;
-    for (name, payload) in
-        [("idempotency_key", request("book", &json!({"seat": 1}))), ("dedupe_key", effect_intent("e"))]
-    {
-        class_with_key(scenario, payload, (name, "key-1"), "retry_safe")?;
-    }
-    Ok(())
-}
-
-fn empty_key(scenario: &mut Scenario<'_>) -> Checked {
-    class_with_key(scenario, request("book", &json!({"seat": 1})), ("idempotency_key", ""), "reconcile_required")
-}
-
-fn dedupe_key_of_call(scenario: &mut Scenario<'_>) -> Checked {
-    class_with_key(scenario, request("book", &json!({"seat": 1})), ("dedupe_key", "key-1"), "reconcile_required")
-}
-
 /// Checks the class of a pending effect whose request has this key.
 fn class_with_key(scenario: &mut Scenario<'_>, payload: Value, (name, key): (&str, &str), expected: &str) -> Checked {
     let mut run = scenario.run();
     let record = run.record(payload).with(name, key);
     scenario.send(&mut run, &record)?.expect_applied()?;
     class(scenario, &run, expected).map(drop)
-}
-
-fn evidence_of_same_id(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
-    let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
-    let other = other.with("record_id", late.as_str());
-    scenario.send(&mut run, &other)?.expect_refused("fenced").needs("fenced_unclaimed")?;
-    let answer = scenario.recovery(&run)?;
-    let completed = answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
-    answer.check(completed, "the completion in /pending/0/evidence")
-}
-
-fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
-    let answer = scenario.recovery(&run)?;
-    answer.lists("/pending/0/evidence", "record_id", &[&late])?;
-    answer.has("/pending/0/evidence/0/status", "completed")?;
-    answer.has("/pending/0/evidence/0/reason", "fenced")
-}
-
-fn evidence_once(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let late = run.record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
-    for _ in 0..2 {
-        scenario.send(&mut run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
-    }
-    let answer = scenario.recovery(&run)?;
-    answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-    answer.only("/pending/0/evidence").map(drop)
-}
-
-fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let mut evidence_ids = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
-    for number in 0..16 {
-        evidence_ids.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
-    }
-    evidence_ids.remove(1);
-    let answer = scenario.recovery(&run)?;
-    answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-    answer.lists("/pending/0/evidence", "record_id", &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-fn transition(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    for (effect, decision) in [("nobody's", "done"), (request_id.as_str(), "adopt")] {
-        let record = run.decision(effect, decision, 1, None);
-        let sent = scenario.send(&mut run, &record)?;
-        sent.check(sent.value_at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
-        sent.expect_refused("transition")?;
-    }
-    Ok(())
 }
 
 /// Appends a decision without evidence at the effect's current revision.
@@ -230,97 +353,8 @@ fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checke
     Ok(late)
 }
 
-fn done(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let decided = decide(scenario, &mut run, &request_id, "done")?;
-    let call = status(scenario, &run, "completed")?;
-    call.has("/result", json!({"found": 7}))?;
-    call.has("/position", decided.value_at("/position").clone())
-}
-
-fn adopt(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
-    decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
-    status(scenario, &run, "completed")?.has("/result", "found")
-}
-
-fn not_done(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &request_id, "not_done")?;
-    status(scenario, &run, "pending")?;
-    class(scenario, &run, "retry_safe").map(drop)
-}
-
-fn give_up(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &request_id, "give_up")?;
-    status(scenario, &run, "failed")?.has("/error/kind", "given_up")
-}
-
-fn contradiction(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &request_id, "give_up")?;
-    status(scenario, &run, "failed").needs("resolved_give_up")?;
-    for (result, contradicts) in [(failed(&request_id, "busy"), false), (completed(&request_id, &json!("done")), true)]
-    {
-        scenario.evidence(&mut run, result)?;
-        status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
-    }
-    Ok(())
-}
-
-fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
-    evidence(scenario, &mut run, failed(&request_id, "no answer"))?;
-    decide_by(scenario, &mut run, &request_id, "adopt", Some(&evidence_id))?;
-    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.check(call.value_at("/status") != "pending", "an end").needs("resolved_adopt")?;
-    call.has("/status", "completed")
-}
-
-fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, effect_intent("e"))?;
-    decide(scenario, &mut run, "e", "not_done")?;
-    scenario.append(&mut run, effect_intent("e"))?;
-    class(scenario, &run, "reconcile_required").map(drop)
-}
-
-fn attempt_starts(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &request_id, "not_done")?;
-    scenario.append(&mut run, attempt(&request_id))?;
-    class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
-}
-
-fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let before = scenario.recovery(&run)?;
-    before.has("/pending/0/revision", 1)?;
-    decide(scenario, &mut run, &request_id, "not_done")?;
-    let made_at = |run: &mut Run, revision: u64| {
-        run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"revision": revision}))
-    };
-    let stale = made_at(&mut run, 1);
-    scenario.send(&mut run, &stale)?.expect_refused("stale_decision")?;
-    let current = made_at(&mut run, 2);
-    scenario.send(&mut run, &current)?.expect_applied()?;
-    scenario.recovery(&run)?.has("/pending/0/revision", 3)
-}
-
 /// Checks that a decision is refused if it does not name the evidence, and applied if it does.
-fn names(scenario: &mut Scenario<'_>, decision: &str) -> Checked {
-    let mut run = scenario.run();
+fn names(scenario: &mut Scenario<'_>, mut run: Run, decision: &str) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     decide(scenario, &mut run, &request_id, "not_done")?;
     let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
@@ -331,55 +365,4 @@ fn names(scenario: &mut Scenario<'_>, decision: &str) -> Checked {
     let facts = json!({"revision": 3, "evidence": late});
     let named = run.unclaimed_record(resolution(&request_id, decision)).with("facts", facts);
     scenario.send(&mut run, &named)?.expect_applied().map(drop)
-}
-
-fn adopt_names(scenario: &mut Scenario<'_>) -> Checked {
-    names(scenario, "adopt")
-}
-
-fn not_done_names(scenario: &mut Scenario<'_>) -> Checked {
-    names(scenario, "not_done")
-}
-
-fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    decide(scenario, &mut run, &request_id, "not_done")?;
-    let of_epoch = |run: &mut Run, epoch: u64| {
-        let decision = run.unclaimed_record(resolution(&request_id, "not_done")).with("facts", json!({"epoch": epoch}));
-        decision.with("writer_epoch", epoch)
-    };
-    let other = of_epoch(&mut run, 7);
-    scenario.send(&mut run, &other)?.expect_refused("fenced")?;
-    let own = of_epoch(&mut run, 0);
-    scenario.send(&mut run, &own)?.expect_applied().map(drop)
-}
-
-fn says_revision(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let blind = run.unclaimed_record(resolution(&request_id, "not_done"));
-    let records = Target::run(&run.id).path("/records");
-    scenario.post(records, blind.0.to_string())?.expect_problem(400, "invalid")?;
-    let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
-    let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"}).to_string();
-    scenario.post(target, body)?.expect_problem(400, "invalid")?;
-    let recovery = scenario.recovery(&run)?;
-    recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
-    recovery.has("/pending/0/revision", 1).needs("stale_decision")
-}
-
-fn served(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
-    let unsigned = json!({"decision": "give_up"}).to_string();
-    scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
-    let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
-    let decided =
-        scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
-    let again = scenario.post(target(), body)?;
-    run.note_position(&decided);
-    status(scenario, &run, "failed").needs("resolved_give_up")?;
-    again.expect_problem(409, "conflict").needs("resolution_transition")
 }

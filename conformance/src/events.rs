@@ -11,30 +11,78 @@ use serde_json::{Value, json};
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("event_run", SECTION, "a query by run returns only events of that run", of_run),
-    Rule::new("event_family", SECTION, "a query by family returns only events of that family", of_family),
-    Rule::new("event_kind", SECTION, "a query by kind returns only events of that kind", of_kind),
-    Rule::new("event_subject", SECTION, "a query by subject returns only events about that entity", of_subject),
+    Rule::new("event_run", SECTION, "a query by run returns only events of that run", |scenario, _| {
+        let (mut one, mut two) = (scenario.run(), scenario.run());
+        let tag = scenario.prefix().to_owned();
+        let mut ids = Vec::new();
+        for run in [&mut one, &mut two] {
+            ids.push(append_event(scenario, run, |summary| summary["tags"] = json!([tag]))?);
+        }
+        let answer = scenario.events(&one, &[("run", &one.id), ("tag", &tag)])?;
+        answer.only("/events")?;
+        answer.has("/events/0/run_id", one.id.as_str())
+    }),
+    Rule::new("event_family", SECTION, "a query by family returns only events of that family", |scenario, run| {
+        finds(scenario, run, "family", str::to_owned, |summary, word| summary["event_family"] = word.into())
+    }),
+    Rule::new("event_kind", SECTION, "a query by kind returns only events of that kind", |scenario, mut run| {
+        let family = format!("{}.family", run.id);
+        let kinds = ["one", "two"].map(|kind| format!("{}.{kind}", run.id));
+        let mut ids = Vec::new();
+        for kind in &kinds {
+            let id = append_event(scenario, &mut run, |summary| {
+                summary["event_family"] = family.as_str().into();
+                summary["event_kind"] = kind.as_str().into();
+            })?;
+            ids.push(id);
+        }
+        let answer = scenario.events(&run, &[("family", &family), ("kind", &kinds[0])])?;
+        answer.lists("/events", "record_id", &[&ids[0]])
+    }),
+    Rule::new("event_subject", SECTION, "a query by subject returns only events about that entity", |scenario, run| {
+        let entity = |word: &str| json!({"kind": "artifact", "id": word, "privacy": "internal"});
+        let value = |word: &str| format!("artifact:{word}");
+        finds(scenario, run, "subject", value, |summary, word| summary["subject_ref"] = entity(word))
+    }),
     Rule::new(
         "event_related",
         SECTION,
         "a query by related entity returns only events that name the entity",
-        of_related,
+        |scenario, run| {
+            let entity = |word: &str| json!([{"kind": "message", "id": word, "privacy": "internal"}]);
+            let value = |word: &str| format!("message:{word}");
+            finds(scenario, run, "related", value, |summary, word| summary["related_refs"] = entity(word))
+        },
     ),
     Rule::new(
         "event_correlation",
         SECTION,
         "a query by correlation entry returns only events with that entry",
-        of_correlation,
+        |scenario, run| {
+            let entries = |word: &str| json!([{"key": "trip", "value": word}]);
+            let value = |word: &str| format!("trip={word}");
+            finds(scenario, run, "correlation", value, |summary, word| summary["correlation_keys"] = entries(word))
+        },
     ),
-    Rule::new("event_tag", SECTION, "a query by tag returns only events with that tag", of_tag),
+    Rule::new("event_tag", SECTION, "a query by tag returns only events with that tag", |scenario, run| {
+        finds(scenario, run, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
+    }),
     Rule::new(
         "event_each",
         SECTION,
         "a record is found by the first 64 of its tags, references and entries, and not by others",
-        each,
+        |scenario, mut run| {
+            let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
+            let id = append_event(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
+            scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
+            finds_none(scenario, &run, &tags[64])
+        },
     ),
-    Rule::new("event_text", SECTION, "a record is not found by a text over 512 bytes", long_text),
+    Rule::new("event_text", SECTION, "a record is not found by a text over 512 bytes", |scenario, mut run| {
+        let tag = "x".repeat(513);
+        append_event(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
+        finds_none(scenario, &run, &tag)
+    }),
 ];
 
 /// Appends a record with a unique summary that `change` modifies. Returns its id.
@@ -50,71 +98,17 @@ fn append_event(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(
 /// Appends two records and checks that a query finds only the first.
 fn finds(
     scenario: &mut Scenario<'_>,
+    mut run: Run,
     parameter: &str,
     value: impl Fn(&str) -> String,
     change: impl Fn(&mut Value, &str),
 ) -> Checked {
-    let mut run = scenario.run();
     let words = [format!("{}.one", run.id), format!("{}.two", run.id)];
     let first = append_event(scenario, &mut run, |summary| change(summary, &words[0]))?;
     append_event(scenario, &mut run, |summary| change(summary, &words[1]))?;
     let answer = scenario.events(&run, &[(parameter, &value(&words[0]))])?;
     answer.lists("/events", "record_id", &[&first])?;
     answer.has("/events/0/run_id", run.id.as_str())
-}
-
-fn of_run(scenario: &mut Scenario<'_>) -> Checked {
-    let (mut one, mut two) = (scenario.run(), scenario.run());
-    let tag = scenario.prefix().to_owned();
-    let mut ids = Vec::new();
-    for run in [&mut one, &mut two] {
-        ids.push(append_event(scenario, run, |summary| summary["tags"] = json!([tag]))?);
-    }
-    let answer = scenario.events(&one, &[("run", &one.id), ("tag", &tag)])?;
-    answer.only("/events")?;
-    answer.has("/events/0/run_id", one.id.as_str())
-}
-
-fn of_family(scenario: &mut Scenario<'_>) -> Checked {
-    finds(scenario, "family", str::to_owned, |summary, word| summary["event_family"] = word.into())
-}
-
-fn of_kind(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let family = format!("{}.family", run.id);
-    let kinds = ["one", "two"].map(|kind| format!("{}.{kind}", run.id));
-    let mut ids = Vec::new();
-    for kind in &kinds {
-        let id = append_event(scenario, &mut run, |summary| {
-            summary["event_family"] = family.as_str().into();
-            summary["event_kind"] = kind.as_str().into();
-        })?;
-        ids.push(id);
-    }
-    let answer = scenario.events(&run, &[("family", &family), ("kind", &kinds[0])])?;
-    answer.lists("/events", "record_id", &[&ids[0]])
-}
-
-fn of_subject(scenario: &mut Scenario<'_>) -> Checked {
-    let entity = |word: &str| json!({"kind": "artifact", "id": word, "privacy": "internal"});
-    let value = |word: &str| format!("artifact:{word}");
-    finds(scenario, "subject", value, |summary, word| summary["subject_ref"] = entity(word))
-}
-
-fn of_related(scenario: &mut Scenario<'_>) -> Checked {
-    let entity = |word: &str| json!([{"kind": "message", "id": word, "privacy": "internal"}]);
-    let value = |word: &str| format!("message:{word}");
-    finds(scenario, "related", value, |summary, word| summary["related_refs"] = entity(word))
-}
-
-fn of_correlation(scenario: &mut Scenario<'_>) -> Checked {
-    let entries = |word: &str| json!([{"key": "trip", "value": word}]);
-    let value = |word: &str| format!("trip={word}");
-    finds(scenario, "correlation", value, |summary, word| summary["correlation_keys"] = entries(word))
-}
-
-fn of_tag(scenario: &mut Scenario<'_>) -> Checked {
-    finds(scenario, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
 }
 
 /// Checks that a tag finds no record. An unused tag must not find one either: a server that ignores tags fails `event_tag`.
@@ -125,19 +119,4 @@ fn finds_none(scenario: &mut Scenario<'_>, run: &Run, tag: &str) -> Checked {
         .lists("/events", "record_id", &[])
         .needs("event_tag")?;
     scenario.events(run, &[("run", &run.id), ("tag", tag)])?.lists("/events", "record_id", &[])
-}
-
-fn each(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
-    let id = append_event(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
-    scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
-    finds_none(scenario, &run, &tags[64])
-}
-
-fn long_text(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let tag = "x".repeat(513);
-    append_event(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
-    finds_none(scenario, &run, &tag)
 }

@@ -3,6 +3,7 @@
 use super::{
     Rule,
     payloads::{request, retraction, turn},
+    run::Run,
     scenario::{Checked, Needs, Scenario},
 };
 use serde_json::json;
@@ -14,84 +15,73 @@ pub(crate) const RULES: &[Rule] = &[
         "valid_time",
         SECTION,
         "a fact holds from its valid time on; of several, the one with the latest valid time holds",
-        valid_time,
+        |scenario, mut run| {
+            let first = run.record(turn("m")).valid(20);
+            scenario.send(&mut run, &first)?.expect_applied()?;
+            // It is appended later and has an earlier valid time.
+            let second = run.record(turn("m")).valid(10);
+            scenario.send(&mut run, &second)?.expect_applied()?;
+            scenario.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
+            scenario.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
+            scenario.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
+        },
     ),
-    Rule::new("facts_of_family", SECTION, "a query by family returns only facts of that family", of_family),
-    Rule::new("retraction", SECTION, "a retraction ends a fact from its valid time on", retracted),
-    Rule::new("assert_wins", SECTION, "at the same valid time an assertion wins over a retraction", assert_wins),
+    Rule::new(
+        "facts_of_family",
+        SECTION,
+        "a query by family returns only facts of that family",
+        |scenario, mut run| {
+            let turn_id = scenario.append(&mut run, turn("m"))?;
+            let request_id = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
+            for (family, id) in [("conversation_turn", turn_id), ("tool_call", request_id)] {
+                let answer =
+                    scenario.query_run(&run, "/facts", &[("family", family), ("at", "2026-11-22T01:00:00Z")])?.ok()?;
+                answer.lists("/facts", "record_id", &[&id])?;
+            }
+            Ok(())
+        },
+    ),
+    Rule::new("retraction", SECTION, "a retraction ends a fact from its valid time on", |scenario, run| {
+        let (run, turn_id) = retract(scenario, run, 20)?;
+        scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])?;
+        scenario.facts(&run, 25)?.lists("/facts", "record_id", &[])
+    }),
+    Rule::new("assert_wins", SECTION, "at the same valid time an assertion wins over a retraction", |scenario, run| {
+        let (run, turn_id) = retract(scenario, run, 10)?;
+        scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])
+    }),
     Rule::new(
         "retraction_of_later",
         SECTION,
         "a retraction has no effect on a record that follows it in the log",
-        of_later,
+        |scenario, mut run| {
+            let early = run.unclaimed_record(retraction("to-come")).invalid(20);
+            scenario.send(&mut run, &early)?.expect_applied().needs("unclaimed_kind")?;
+            let stated = run.record(turn("m")).with("record_id", "to-come").valid(10);
+            scenario.send(&mut run, &stated)?.expect_applied()?;
+            scenario.facts(&run, 25)?.lists("/facts", "record_id", &["to-come"])
+        },
     ),
     Rule::new(
         "decision_states",
         SECTION,
         "a decision that ends a call replaces the call's fact from its valid time on",
-        decision_states,
+        |scenario, mut run| {
+            let requested = run.record(request("book", &json!({"seat": 1}))).valid(10);
+            scenario.send(&mut run, &requested)?.expect_applied()?;
+            let decided = run.decision(requested.id(), "done", 1, None).valid(20);
+            scenario.send(&mut run, &decided)?.expect_applied().needs("unclaimed_kind")?;
+            scenario.facts(&run, 15)?.lists("/facts", "record_id", &[requested.id()])?;
+            scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])
+        },
     ),
 ];
 
-fn valid_time(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let first = run.record(turn("m")).valid(20);
-    scenario.send(&mut run, &first)?.expect_applied()?;
-    // It is appended later and has an earlier valid time.
-    let second = run.record(turn("m")).valid(10);
-    scenario.send(&mut run, &second)?.expect_applied()?;
-    scenario.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
-    scenario.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
-    scenario.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
-}
-
-fn of_family(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let turn_id = scenario.append(&mut run, turn("m"))?;
-    let request_id = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
-    for (family, id) in [("conversation_turn", turn_id), ("tool_call", request_id)] {
-        let answer = scenario.query_run(&run, "/facts", &[("family", family), ("at", "2026-11-22T01:00:00Z")])?.ok()?;
-        answer.lists("/facts", "record_id", &[&id])?;
-    }
-    Ok(())
-}
-
 /// Appends a turn that is valid from second 10 on, and its retraction from second `from` on.
-fn retract(scenario: &mut Scenario<'_>, from: u64) -> Checked<(super::run::Run, String)> {
-    let mut run = scenario.run();
+fn retract(scenario: &mut Scenario<'_>, mut run: Run, from: u64) -> Checked<(Run, String)> {
     let stated = run.record(turn("m")).valid(10);
     scenario.send(&mut run, &stated)?.expect_applied()?;
     let retracted = run.unclaimed_record(retraction(stated.id())).invalid(from);
     scenario.send(&mut run, &retracted)?.expect_applied().needs("unclaimed_kind")?;
     Ok((run, stated.id().to_owned()))
-}
-
-fn retracted(scenario: &mut Scenario<'_>) -> Checked {
-    let (run, turn_id) = retract(scenario, 20)?;
-    scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])?;
-    scenario.facts(&run, 25)?.lists("/facts", "record_id", &[])
-}
-
-fn assert_wins(scenario: &mut Scenario<'_>) -> Checked {
-    let (run, turn_id) = retract(scenario, 10)?;
-    scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])
-}
-
-fn of_later(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let early = run.unclaimed_record(retraction("to-come")).invalid(20);
-    scenario.send(&mut run, &early)?.expect_applied().needs("unclaimed_kind")?;
-    let stated = run.record(turn("m")).with("record_id", "to-come").valid(10);
-    scenario.send(&mut run, &stated)?.expect_applied()?;
-    scenario.facts(&run, 25)?.lists("/facts", "record_id", &["to-come"])
-}
-
-fn decision_states(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let requested = run.record(request("book", &json!({"seat": 1}))).valid(10);
-    scenario.send(&mut run, &requested)?.expect_applied()?;
-    let decided = run.decision(requested.id(), "done", 1, None).valid(20);
-    scenario.send(&mut run, &decided)?.expect_applied().needs("unclaimed_kind")?;
-    scenario.facts(&run, 15)?.lists("/facts", "record_id", &[requested.id()])?;
-    scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])
 }

@@ -13,10 +13,11 @@
 //! the model's name.
 //!
 //! Reading order: [`Rule`], `client` (HTTP), `scenario` (requests and expectations), `run` (records), then a file for each
-//! part of the specification.
+//! part of the specification: a table of its rules, each with its scenario.
 
 #![deny(missing_docs)]
 
+use run::Run;
 use scenario::{Checked, Finding, Scenario, Stop};
 use serde::Serialize;
 use std::{
@@ -58,25 +59,18 @@ pub struct Rule {
     pub claim: &'static str,
     /// Whether its scenario also changes the data of other runs of a partition. See [`Plan::partition_rules`].
     pub of_partition: bool,
-    scenario: fn(&mut Scenario<'_>) -> Checked,
+    scenario: Steps,
 }
 
+/// The requests and checks of a rule. The run is new.
+type Steps = fn(&mut Scenario<'_>, Run) -> Checked;
+
 impl Rule {
-    const fn new(
-        name: &'static str,
-        section: &'static str,
-        claim: &'static str,
-        scenario: fn(&mut Scenario<'_>) -> Checked,
-    ) -> Self {
+    const fn new(name: &'static str, section: &'static str, claim: &'static str, scenario: Steps) -> Self {
         Self { name, section, claim, of_partition: false, scenario }
     }
 
-    const fn of_partition(
-        name: &'static str,
-        section: &'static str,
-        claim: &'static str,
-        scenario: fn(&mut Scenario<'_>) -> Checked,
-    ) -> Self {
+    const fn of_partition(name: &'static str, section: &'static str, claim: &'static str, scenario: Steps) -> Self {
         Self { name, section, claim, of_partition: true, scenario }
     }
 }
@@ -151,8 +145,9 @@ pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     for rule in chosen {
         let shown = (!rule.of_partition || plan.partition_rules).then(|| {
             let mut scenario = Scenario::new(client, format!("{}.{}", plan.prefix, rule.name), plan.wait);
+            let run = scenario.run();
             // A rule does not depend on itself.
-            (rule.scenario)(&mut scenario)
+            (rule.scenario)(&mut scenario, run)
                 .map_err(|stop| Stop { needs: stop.needs.filter(|other| *other != rule.name), ..stop })
         });
         results.push((rule, shown));

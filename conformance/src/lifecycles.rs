@@ -14,50 +14,152 @@ use serde_json::Value;
 const SECTION: &str = "Lifecycles";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("effect_transition", SECTION, "an effect that ended cannot end differently", effect),
-    Rule::new("tool_transition", SECTION, "a tool that completed cannot be requested again", tool_ended),
-    Rule::new("delivery_transition", SECTION, "a delivery that completed cannot fail", delivery),
-    Rule::new("approval_transition", SECTION, "an approval is decided once", approval),
-    Rule::new("wake_transition", SECTION, "a wake has one end", wake_ended),
-    Rule::new("message_transition", SECTION, "a message that failed cannot be accepted again", message),
-    Rule::new("proposal_transition", SECTION, "a proposal that was denied cannot be applied", proposal_denied),
-    Rule::new("effect_unknown", SECTION, "an effect whose result is unknown has not ended", effect_unknown),
-    Rule::new("intent_again", SECTION, "a second intent of an effect counts as another start", intent_again),
+    Rule::new("effect_transition", SECTION, "an effect that ended cannot end differently", |scenario, run| {
+        let payloads = vec![effect_intent("e"), effect_result("e", "completed"), effect_result("e", "failed")];
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("tool_transition", SECTION, "a tool that completed cannot be requested again", |scenario, run| {
+        let payloads = ["requested", "intent_recorded", "completed", "requested"];
+        let payloads = payloads.map(|status| tool(&run.id, "t", status)).into();
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("delivery_transition", SECTION, "a delivery that completed cannot fail", |scenario, run| {
+        let payloads = vec![delivery_intent("d"), delivery_result("d", "completed"), delivery_result("d", "failed")];
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("approval_transition", SECTION, "an approval is decided once", |scenario, run| {
+        let request = approval_requested(&run.id, "a");
+        let payloads = vec![request, approval_decided("a", "approved"), approval_decided("a", "denied")];
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("wake_transition", SECTION, "a wake has one end", |scenario, run| {
+        let payloads = ["registered", "triggered", "cancelled"].map(|status| wake(&run.id, "w", status)).into();
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("message_transition", SECTION, "a message that failed cannot be accepted again", |scenario, run| {
+        let payloads = ["accepted", "failed", "accepted"].map(|status| run_message(&run.id, "m", status)).into();
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("proposal_transition", SECTION, "a proposal that was denied cannot be applied", |scenario, run| {
+        refuses(
+            scenario,
+            run,
+            ["pending", "denied", "applied"].map(|status| proposal("p", status)).into(),
+            "transition",
+        )
+    }),
+    Rule::new("effect_unknown", SECTION, "an effect whose result is unknown has not ended", |scenario, mut run| {
+        scenario.append(&mut run, effect_intent("e"))?;
+        scenario.append(&mut run, effect_result("e", "unknown"))?;
+        scenario.recovery(&run)?.lists("/pending", "id", &["e"])
+    }),
+    Rule::new("intent_again", SECTION, "a second intent of an effect counts as another start", |scenario, mut run| {
+        scenario.append(&mut run, effect_intent("e"))?;
+        scenario.recovery(&run)?.has("/pending/0/attempts", 1)?;
+        scenario.append(&mut run, effect_intent("e"))?;
+        scenario.recovery(&run)?.has("/pending/0/attempts", 2)
+    }),
     Rule::new(
         "tool_not_started",
         SECTION,
         "a tool that was requested but not started is not a pending effect",
-        not_started,
+        |scenario, mut run| {
+            let requested = tool(&run.id, "t", "requested");
+            scenario.append(&mut run, requested)?;
+            scenario.recovery(&run)?.lists("/pending", "id", &[])?;
+            let started = tool(&run.id, "t", "intent_recorded");
+            scenario.append(&mut run, started)?;
+            scenario.recovery(&run)?.lists("/pending", "id", &["t"])
+        },
     ),
     Rule::new(
         "terminal_marker",
         SECTION,
         "a terminal result may repeat the status with which an effect ended",
-        terminal_marker,
+        |scenario, mut run| {
+            scenario.append(&mut run, effect_intent("e"))?;
+            scenario.append(&mut run, effect_result("e", "completed"))?;
+            scenario.append(&mut run, terminal_result("e", "completed")).map(drop)
+        },
     ),
-    Rule::new("never_back", SECTION, "an open state never returns to an earlier one", never_back),
-    Rule::new("unknown_word", SECTION, "a record with an unknown status is applied and changes no state", unknown_word),
+    Rule::new("never_back", SECTION, "an open state never returns to an earlier one", |scenario, mut run| {
+        for status in ["pending", "approved", "pending"] {
+            scenario.append(&mut run, proposal("p", status))?;
+        }
+        let answer = scenario.query_items(&run, "proposals", false)?;
+        answer.only("/standing")?;
+        answer.has("/standing/0/status", "approved")
+    }),
+    Rule::new(
+        "unknown_word",
+        SECTION,
+        "a record with an unknown status is applied and changes no state",
+        |scenario, mut run| {
+            let registered = wake(&run.id, "w", "registered");
+            let id = scenario.append(&mut run, registered)?;
+            let unknown = wake(&run.id, "w", "of_a_later_version");
+            scenario.append(&mut run, unknown)?;
+            let answer = scenario.query_items(&run, "wakes", false)?;
+            answer.only("/standing")?;
+            answer.has("/standing/0/status", "registered")?;
+            answer.has("/standing/0/record_id", id)
+        },
+    ),
     Rule::new(
         "proposal_taken_back",
         SECTION,
         "a proposal with is_valid false does not set the proposal's state",
-        taken_back,
+        |scenario, mut run| {
+            let record = run.record(proposal("p", "pending")).invalid(0);
+            scenario.send(&mut run, &record)?.expect_applied()?;
+            scenario.query_items(&run, "proposals", false)?.lists("/standing", "id", &[])
+        },
     ),
-    Rule::new("pool_returned", SECTION, "a run can rejoin a pool that it left", pool_returned),
-    Rule::new("staged_once", SECTION, "a write-back that was committed cannot be staged again", staged_once),
-    Rule::new("not_staged", SECTION, "only a staged write-back can be committed", not_staged),
+    Rule::new("pool_returned", SECTION, "a run can rejoin a pool that it left", |scenario, mut run| {
+        for status in ["run_joined", "run_left", "run_joined"] {
+            let payload = pool(&run.id, "p", status);
+            scenario.append(&mut run, payload)?;
+        }
+        scenario.query_items(&run, "pools", false)?.lists("/standing", "id", &["p"])
+    }),
+    Rule::new("staged_once", SECTION, "a write-back that was committed cannot be staged again", |scenario, run| {
+        let payloads = ["staged", "committed", "staged"].map(|phase| write_back(phase, 1)).into();
+        refuses(scenario, run, payloads, "transition")
+    }),
+    Rule::new("not_staged", SECTION, "only a staged write-back can be committed", |scenario, run| {
+        refuses(scenario, run, vec![write_back("staged", 1), write_back("committed", 2)], "not_staged")
+    }),
     Rule::new(
         "rejection_taken",
         SECTION,
         "a rejection ends a staged write-back, and is applied without one too",
-        rejection_taken,
+        |scenario, mut run| {
+            scenario.append(&mut run, write_back("staged", 1))?;
+            scenario.append(&mut run, write_back("rejected", 1))?;
+            scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])?;
+            scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["rejected"])?;
+            scenario.append(&mut run, write_back("rejected", 2)).map(drop)
+        },
     ),
-    Rule::new("commit_stands", SECTION, "a later rejection does not undo a commit", commit_stands),
+    Rule::new("commit_stands", SECTION, "a later rejection does not undo a commit", |scenario, mut run| {
+        for phase in ["staged", "committed", "rejected"] {
+            scenario.append(&mut run, write_back(phase, 1))?;
+        }
+        scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["committed"])
+    }),
     Rule::new(
         "successor_rejects",
         SECTION,
         "a successor can reject a write-back that a dead writer staged",
-        successor_rejects,
+        |scenario, mut run| {
+            scenario.append(&mut run, write_back("staged", 1))?;
+            scenario.append(&mut run, write_back("rejected", 1))?;
+            scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[]).needs("rejection_taken")?;
+            scenario.append(&mut run, write_back("staged", 2))?;
+            scenario.claim(&mut run, "successor")?;
+            scenario.append(&mut run, write_back("rejected", 2))?;
+            scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])
+        },
     ),
 ];
 
@@ -73,156 +175,4 @@ fn refuses(scenario: &mut Scenario<'_>, mut run: Run, payloads: Vec<Value>, reas
         }
     }
     Ok(())
-}
-
-fn effect(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = vec![effect_intent("e"), effect_result("e", "completed"), effect_result("e", "failed")];
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn tool_ended(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = ["requested", "intent_recorded", "completed", "requested"];
-    let payloads = payloads.map(|status| tool(&run.id, "t", status)).into();
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn delivery(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = vec![delivery_intent("d"), delivery_result("d", "completed"), delivery_result("d", "failed")];
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn approval(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let request = approval_requested(&run.id, "a");
-    let payloads = vec![request, approval_decided("a", "approved"), approval_decided("a", "denied")];
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn wake_ended(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = ["registered", "triggered", "cancelled"].map(|status| wake(&run.id, "w", status)).into();
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn message(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = ["accepted", "failed", "accepted"].map(|status| run_message(&run.id, "m", status)).into();
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn proposal_denied(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    refuses(scenario, run, ["pending", "denied", "applied"].map(|status| proposal("p", status)).into(), "transition")
-}
-
-fn effect_unknown(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, effect_intent("e"))?;
-    scenario.append(&mut run, effect_result("e", "unknown"))?;
-    scenario.recovery(&run)?.lists("/pending", "id", &["e"])
-}
-
-fn intent_again(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, effect_intent("e"))?;
-    scenario.recovery(&run)?.has("/pending/0/attempts", 1)?;
-    scenario.append(&mut run, effect_intent("e"))?;
-    scenario.recovery(&run)?.has("/pending/0/attempts", 2)
-}
-
-fn not_started(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let requested = tool(&run.id, "t", "requested");
-    scenario.append(&mut run, requested)?;
-    scenario.recovery(&run)?.lists("/pending", "id", &[])?;
-    let started = tool(&run.id, "t", "intent_recorded");
-    scenario.append(&mut run, started)?;
-    scenario.recovery(&run)?.lists("/pending", "id", &["t"])
-}
-
-fn terminal_marker(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, effect_intent("e"))?;
-    scenario.append(&mut run, effect_result("e", "completed"))?;
-    scenario.append(&mut run, terminal_result("e", "completed")).map(drop)
-}
-
-fn never_back(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    for status in ["pending", "approved", "pending"] {
-        scenario.append(&mut run, proposal("p", status))?;
-    }
-    let answer = scenario.query_items(&run, "proposals", false)?;
-    answer.only("/standing")?;
-    answer.has("/standing/0/status", "approved")
-}
-
-fn unknown_word(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let registered = wake(&run.id, "w", "registered");
-    let id = scenario.append(&mut run, registered)?;
-    let unknown = wake(&run.id, "w", "of_a_later_version");
-    scenario.append(&mut run, unknown)?;
-    let answer = scenario.query_items(&run, "wakes", false)?;
-    answer.only("/standing")?;
-    answer.has("/standing/0/status", "registered")?;
-    answer.has("/standing/0/record_id", id)
-}
-
-fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let record = run.record(proposal("p", "pending")).invalid(0);
-    scenario.send(&mut run, &record)?.expect_applied()?;
-    scenario.query_items(&run, "proposals", false)?.lists("/standing", "id", &[])
-}
-
-fn pool_returned(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    for status in ["run_joined", "run_left", "run_joined"] {
-        let payload = pool(&run.id, "p", status);
-        scenario.append(&mut run, payload)?;
-    }
-    scenario.query_items(&run, "pools", false)?.lists("/standing", "id", &["p"])
-}
-
-fn staged_once(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    let payloads = ["staged", "committed", "staged"].map(|phase| write_back(phase, 1)).into();
-    refuses(scenario, run, payloads, "transition")
-}
-
-fn not_staged(scenario: &mut Scenario<'_>) -> Checked {
-    let run = scenario.run();
-    refuses(scenario, run, vec![write_back("staged", 1), write_back("committed", 2)], "not_staged")
-}
-
-fn rejection_taken(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, write_back("staged", 1))?;
-    scenario.append(&mut run, write_back("rejected", 1))?;
-    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])?;
-    scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["rejected"])?;
-    scenario.append(&mut run, write_back("rejected", 2)).map(drop)
-}
-
-fn commit_stands(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    for phase in ["staged", "committed", "rejected"] {
-        scenario.append(&mut run, write_back(phase, 1))?;
-    }
-    scenario.query_items(&run, "write_backs", true)?.lists("/standing", "status", &["committed"])
-}
-
-fn successor_rejects(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, write_back("staged", 1))?;
-    scenario.append(&mut run, write_back("rejected", 1))?;
-    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[]).needs("rejection_taken")?;
-    scenario.append(&mut run, write_back("staged", 2))?;
-    scenario.claim(&mut run, "successor")?;
-    scenario.append(&mut run, write_back("rejected", 2))?;
-    scenario.query_items(&run, "write_backs", false)?.lists("/standing", "id", &[])
 }

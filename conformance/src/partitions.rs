@@ -14,27 +14,83 @@ const SECTION: &str = "Retention";
 const FUTURE: &str = "2999-01-01T00:00:00Z";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::of_partition("retention", SECTION, "a horizon drops content and keeps statuses", retention),
-    Rule::of_partition("retention_in_front", SECTION, "a record after a horizon keeps its content", in_front),
+    Rule::of_partition("retention", SECTION, "a horizon drops content and keeps statuses", |scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        scenario.append(&mut run, completed(&request_id, &json!("done")))?;
+        let horizon = retain(scenario, &mut run, "tool_call_completed", FUTURE)?;
+        let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+        call.has("/status", "completed")?;
+        call.has("/result", Value::Null)?;
+        call.has("/dropped/0/dropped", horizon)?;
+        call.has("/arguments", json!({"seat": 1}))
+    }),
+    Rule::of_partition(
+        "retention_in_front",
+        SECTION,
+        "a record after a horizon keeps its content",
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            retain(scenario, &mut run, "conversation_turn", FUTURE)?;
+            scenario.append(&mut run, turn("b"))?;
+            let answer = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
+            answer.has("/records/1/payload/content", "say b")
+        },
+    ),
     Rule::of_partition(
         "retention_until",
         SECTION,
         "a record that was appended after the horizon's time keeps its content",
-        until,
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            scenario.append(&mut run, failed(&request_id, "no seats"))?;
+            retain(scenario, &mut run, "tool_call_failed", "1990-01-01T00:00:00Z")?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            call.has("/error/message", "no seats")
+        },
     ),
     Rule::of_partition(
         "retention_of_messages",
         SECTION,
         "a checkpoint whose messages were dropped is not returned",
-        of_messages,
+        |scenario, mut run| {
+            let own = message("hello");
+            scenario.append(&mut run, checkpoint("first", 0, std::slice::from_ref(&own)))?;
+            retain(scenario, &mut run, "loop_checkpoint", FUTURE)?;
+            scenario
+                .query_run(&run, "/checkpoints/latest", &[])?
+                .expect_problem(404, "not_found")
+                .needs("retention")?;
+            let mut second = checkpoint("second", 0, &[]);
+            second["base"] = "first".into();
+            second["state_hash"] = super::checkpoints::state_hash(&[own]).into();
+            scenario.append(&mut run, second)?;
+            scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
+        },
     ),
     Rule::of_partition(
         "retention_furthest",
         SECTION,
         "if several horizons drop a payload, the answer names the one with the latest time",
-        furthest,
+        |scenario, mut run| {
+            scenario.append(&mut run, proposal("p", "pending"))?;
+            retain(scenario, &mut run, "code_edit_proposal", "2997-01-01T00:00:00Z")?;
+            let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
+            retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
+            let shown = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
+            shown
+                .check(shown.value_at("/records/0/payload/dropped").is_object(), "a dropped payload")
+                .needs("retention")?;
+            shown.has("/records/0/payload", json!({"dropped": furthest}))
+        },
     ),
-    Rule::of_partition("skip_voids", "The record", "a skip voids the record for every reader", skip),
+    Rule::of_partition("skip_voids", "The record", "a skip voids the record for every reader", |scenario, mut run| {
+        scenario.append(&mut run, turn("a"))?;
+        let (partition, offset) = run.last.unwrap_or_default();
+        let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
+        let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
+        run.note_position(&answer);
+        scenario.query_run(&run, "", &[])?.expect_problem(404, "not_found")
+    }),
 ];
 
 /// Drops a family's content in the run's partition and returns the horizon's position.
@@ -46,68 +102,4 @@ fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str)
     let offset = position["offset"].as_u64().ok_or_else(|| answer.failure("the horizon's position"))?;
     run.last = run.last.max(Some((partition, offset)));
     Ok(position)
-}
-
-fn retention(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, completed(&request_id, &json!("done")))?;
-    let horizon = retain(scenario, &mut run, "tool_call_completed", FUTURE)?;
-    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.has("/status", "completed")?;
-    call.has("/result", Value::Null)?;
-    call.has("/dropped/0/dropped", horizon)?;
-    call.has("/arguments", json!({"seat": 1}))
-}
-
-fn in_front(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    retain(scenario, &mut run, "conversation_turn", FUTURE)?;
-    scenario.append(&mut run, turn("b"))?;
-    let answer = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
-    answer.has("/records/1/payload/content", "say b")
-}
-
-fn until(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let request_id = scenario.pending(&mut run)?;
-    scenario.append(&mut run, failed(&request_id, "no seats"))?;
-    retain(scenario, &mut run, "tool_call_failed", "1990-01-01T00:00:00Z")?;
-    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-    call.has("/error/message", "no seats")
-}
-
-fn of_messages(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let own = message("hello");
-    scenario.append(&mut run, checkpoint("first", 0, std::slice::from_ref(&own)))?;
-    retain(scenario, &mut run, "loop_checkpoint", FUTURE)?;
-    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found").needs("retention")?;
-    let mut second = checkpoint("second", 0, &[]);
-    second["base"] = "first".into();
-    second["state_hash"] = super::checkpoints::state_hash(&[own]).into();
-    scenario.append(&mut run, second)?;
-    scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
-}
-
-fn furthest(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, proposal("p", "pending"))?;
-    retain(scenario, &mut run, "code_edit_proposal", "2997-01-01T00:00:00Z")?;
-    let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
-    retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
-    let shown = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
-    shown.check(shown.value_at("/records/0/payload/dropped").is_object(), "a dropped payload").needs("retention")?;
-    shown.has("/records/0/payload", json!({"dropped": furthest}))
-}
-
-fn skip(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    let (partition, offset) = run.last.unwrap_or_default();
-    let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
-    let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
-    run.note_position(&answer);
-    scenario.query_run(&run, "", &[])?.expect_problem(404, "not_found")
 }

@@ -1,11 +1,7 @@
 //! One writer per run: claims, the writer that answers report, and numbers that the server fills in.
 
 use super::client::Target;
-use super::{
-    Rule,
-    payloads::turn,
-    scenario::{Checked, Needs, Scenario},
-};
+use super::{Rule, payloads::turn, scenario::Needs};
 use serde_json::{Value, json};
 
 const SECTION: &str = "One writer per run";
@@ -15,218 +11,187 @@ pub(crate) const RULES: &[Rule] = &[
         "claim_applied",
         SECTION,
         "a claim of the next epoch takes the run over; writer_seq restarts at 1",
-        claim_applied,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.claim(&mut run, "one")?;
+            let head = scenario.head(&run)?;
+            head.has("/epoch", 1)?;
+            head.has("/writer_id", "one")?;
+            head.has("/next_journal_seq", 2)?;
+            scenario.append(&mut run, turn("b"))?;
+            scenario.claim(&mut run, "two")?;
+            scenario.append(&mut run, turn("c")).map(drop)
+        },
     ),
     Rule::new(
         "claim_lost",
         SECTION,
         "only the first claim of the next epoch wins; every other claim is fenced",
-        claim_lost,
+        |scenario, mut run| {
+            let early = run.claim("early", 2);
+            scenario.send(&mut run, &early)?.expect_refused("fenced")?;
+            scenario.claim(&mut run, "one")?;
+            let late = run.claim("two", 1);
+            scenario.send(&mut run, &late)?.expect_refused("fenced")?;
+            scenario.head(&run)?.has("/writer_id", "one")
+        },
     ),
-    Rule::new("claim_reuses_id", "Judgement", "a claim with a known record_id is a conflict", claim_reuses_id),
+    Rule::new("claim_reuses_id", "Judgement", "a claim with a known record_id is a conflict", |scenario, mut run| {
+        let id = scenario.append(&mut run, turn("a"))?;
+        let claim = run.claim("one", 1).with("record_id", id);
+        scenario.send(&mut run, &claim)?.expect_refused("conflict").map(drop)
+    }),
     Rule::new(
         "claim_served",
         SECTION,
         "a server claims for a client and returns writer, epoch, next number and hash",
-        claim_served,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            let body = json!({"claimed_by": "conformance"}).to_string();
+            let claim = scenario.post(Target::run(&run.id).path("/claims"), body)?.ok().needs("claim_applied")?;
+            run.note_position(&claim);
+            claim.has("/epoch", 1)?;
+            claim.has("/next_journal_seq", 2)?;
+            let head = scenario.head(&run)?;
+            head.has("/writer_id", claim.value_at("/writer_id").clone())?;
+            claim.has("/hash", head.value_at("/hash").clone())
+        },
     ),
     Rule::new(
         "claim_resent",
         SECTION,
         "a claim sent again with its record_id is made once, and is claim_lost after a later claim",
-        claim_resent,
+        |scenario, mut run| {
+            let target = || Target::run(&run.id).path("/claims");
+            let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
+            let first = scenario.post(target(), body.clone())?.ok().needs("claim_applied")?;
+            first.has("/writer_id", "one")?;
+            first.has("/epoch", 1)?;
+            let again = scenario.post(target(), body.clone())?.ok()?;
+            again.has("/writer_id", "one")?;
+            again.has("/epoch", 1)?;
+            again.has("/position", first.value_at("/position").clone())?;
+            scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
+            let late = scenario.post(target(), body)?;
+            run.note_position(&late);
+            late.expect_problem(409, "claim_lost")
+        },
     ),
     Rule::new(
         "claim_only_if",
         SECTION,
         "a claim whose only_if names another hash than the run's is a conflict",
-        claim_only_if,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            let read = scenario.head(&run)?.value_at("/hash").clone();
+            scenario.append(&mut run, turn("b"))?;
+            let target = || Target::run(&run.id).path("/claims");
+            let claim = |hash: &Value| json!({"only_if": {"hash": hash}}).to_string();
+            scenario.post(target(), claim(&read))?.expect_problem(409, "conflict").needs("hash_of_applied")?;
+            let head = scenario.head(&run)?;
+            head.has("/epoch", 0)?;
+            scenario.post(target(), claim(head.value_at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
+        },
     ),
-    Rule::new("read_back_writer", SECTION, "an outcome reports the run's current writer", read_back_writer),
+    Rule::new("read_back_writer", SECTION, "an outcome reports the run's current writer", |scenario, mut run| {
+        scenario.claim(&mut run, "one")?;
+        let id = scenario.append(&mut run, turn("a"))?;
+        scenario.claim(&mut run, "two")?;
+        let answer = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+        answer.has("/outcome", "applied")?;
+        answer.has("/epoch", 2)?;
+        answer.has("/writer_id", "two")
+    }),
     Rule::new(
         "record_writer",
         SECTION,
         "an outcome reports the writer of the record, or of the record that it repeats",
-        record_writer,
+        |scenario, mut run| {
+            scenario.claim(&mut run, "one")?;
+            let record = run.record(turn("a"));
+            scenario.send(&mut run, &record)?.expect_applied()?;
+            scenario.claim(&mut run, "two")?;
+            let again = record.with("writer_id", "two").with("writer_epoch", 2).with("writer_seq", 1);
+            let repeat = scenario.post(Target::run(&run.id).path("/records"), again.0.to_string())?.ok()?;
+            repeat.has("/outcome", "repeat").needs("repeat_of_applied")?;
+            run.note_position(&repeat);
+            let id = again.0["record_id"].as_str().unwrap_or_default().to_owned();
+            let outcome = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+            for answer in [repeat, outcome] {
+                answer.has("/record_writer/writer_id", "one")?;
+                answer.has("/record_writer/epoch", 1)?;
+            }
+            Ok(())
+        },
     ),
-    Rule::new("append_reads_back", SECTION, "an append at latest reports the run's current writer", append_reads_back),
+    Rule::new(
+        "append_reads_back",
+        SECTION,
+        "an append at latest reports the run's current writer",
+        |scenario, mut run| {
+            scenario.claim(&mut run, "one")?;
+            let record = run.record(turn("a"));
+            for (writer, epoch, outcome) in [("one", 1, "applied"), ("two", 2, "repeat")] {
+                let target = Target::run(&run.id).path("/records").with("consistency", "latest");
+                let answer = scenario.post(target, record.0.to_string())?.ok()?;
+                run.note_position(&answer);
+                answer.has("/outcome", outcome).needs("repeat_of_applied")?;
+                answer.has("/writer/writer_id", writer)?;
+                answer.has("/writer/epoch", epoch)?;
+                if epoch == 1 {
+                    scenario.claim(&mut run, "two")?;
+                }
+            }
+            Ok(())
+        },
+    ),
     Rule::new(
         "writer_not_filled_in",
         SECTION,
         "the server does not fill in the run's writer for a record without one",
-        not_filled_in,
+        |scenario, mut run| {
+            scenario.claim(&mut run, "one")?;
+            let mut record = run.record(turn("a"));
+            if let Some(members) = record.0.as_object_mut() {
+                members.remove("writer_id");
+                members.remove("writer_epoch");
+            }
+            scenario.send(&mut run, &record)?.expect_refused("fenced").needs("fenced_writer").map(drop)
+        },
     ),
     Rule::new(
         "numbers_filled_in",
         "The record",
         "the server fills in the next numbers if a client omits them",
-        filled_in,
+        |scenario, mut run| {
+            for (id, number) in [("a", 1), ("b", 2)] {
+                let mut record = run.record(turn(id));
+                if let Some(members) = record.0.as_object_mut() {
+                    members.remove("writer_seq");
+                    members.remove("journal_seq");
+                }
+                scenario.send(&mut run, &record)?.expect_applied()?;
+                let head = scenario.head(&run)?;
+                head.has("/next_writer_seq", number + 1)?;
+                head.has("/next_journal_seq", number + 1)?;
+            }
+            Ok(())
+        },
     ),
     Rule::new(
         "renumbered",
         "Judgement",
         "a record refused for its number and sent again without one gets the next number and is applied once",
-        renumbered,
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            scenario.append(&mut run, turn("z"))?;
+            // The writer_seq is consumed, as if another server had assigned it to another record.
+            let lost = run.record(turn("b")).with("writer_seq", 1);
+            scenario.send(&mut run, &lost)?.expect_refused("conflict").needs("conflict_number")?;
+            let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
+            let applied = scenario.send(&mut run, &again)?.expect_applied().needs("numbers_filled_in")?;
+            scenario.send(&mut run, &again)?.expect_repeat(&applied).needs("repeat_of_applied")?;
+            scenario.head(&run)?.has("/records", 3)
+        },
     ),
 ];
-
-fn claim_applied(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.claim(&mut run, "one")?;
-    let head = scenario.head(&run)?;
-    head.has("/epoch", 1)?;
-    head.has("/writer_id", "one")?;
-    head.has("/next_journal_seq", 2)?;
-    scenario.append(&mut run, turn("b"))?;
-    scenario.claim(&mut run, "two")?;
-    scenario.append(&mut run, turn("c")).map(drop)
-}
-
-fn claim_lost(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let early = run.claim("early", 2);
-    scenario.send(&mut run, &early)?.expect_refused("fenced")?;
-    scenario.claim(&mut run, "one")?;
-    let late = run.claim("two", 1);
-    scenario.send(&mut run, &late)?.expect_refused("fenced")?;
-    scenario.head(&run)?.has("/writer_id", "one")
-}
-
-fn claim_reuses_id(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let id = scenario.append(&mut run, turn("a"))?;
-    let claim = run.claim("one", 1).with("record_id", id);
-    scenario.send(&mut run, &claim)?.expect_refused("conflict").map(drop)
-}
-
-fn claim_served(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    let body = json!({"claimed_by": "conformance"}).to_string();
-    let claim = scenario.post(Target::run(&run.id).path("/claims"), body)?.ok().needs("claim_applied")?;
-    run.note_position(&claim);
-    claim.has("/epoch", 1)?;
-    claim.has("/next_journal_seq", 2)?;
-    let head = scenario.head(&run)?;
-    head.has("/writer_id", claim.value_at("/writer_id").clone())?;
-    claim.has("/hash", head.value_at("/hash").clone())
-}
-
-fn claim_resent(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    let target = || Target::run(&run.id).path("/claims");
-    let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
-    let first = scenario.post(target(), body.clone())?.ok().needs("claim_applied")?;
-    first.has("/writer_id", "one")?;
-    first.has("/epoch", 1)?;
-    let again = scenario.post(target(), body.clone())?.ok()?;
-    again.has("/writer_id", "one")?;
-    again.has("/epoch", 1)?;
-    again.has("/position", first.value_at("/position").clone())?;
-    scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
-    let late = scenario.post(target(), body)?;
-    run.note_position(&late);
-    late.expect_problem(409, "claim_lost")
-}
-
-fn claim_only_if(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    let read = scenario.head(&run)?.value_at("/hash").clone();
-    scenario.append(&mut run, turn("b"))?;
-    let target = || Target::run(&run.id).path("/claims");
-    let claim = |hash: &Value| json!({"only_if": {"hash": hash}}).to_string();
-    scenario.post(target(), claim(&read))?.expect_problem(409, "conflict").needs("hash_of_applied")?;
-    let head = scenario.head(&run)?;
-    head.has("/epoch", 0)?;
-    scenario.post(target(), claim(head.value_at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
-}
-
-fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.claim(&mut run, "one")?;
-    let id = scenario.append(&mut run, turn("a"))?;
-    scenario.claim(&mut run, "two")?;
-    let answer = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
-    answer.has("/outcome", "applied")?;
-    answer.has("/epoch", 2)?;
-    answer.has("/writer_id", "two")
-}
-
-fn record_writer(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.claim(&mut run, "one")?;
-    let record = run.record(turn("a"));
-    scenario.send(&mut run, &record)?.expect_applied()?;
-    scenario.claim(&mut run, "two")?;
-    let again = record.with("writer_id", "two").with("writer_epoch", 2).with("writer_seq", 1);
-    let repeat = scenario.post(Target::run(&run.id).path("/records"), again.0.to_string())?.ok()?;
-    repeat.has("/outcome", "repeat").needs("repeat_of_applied")?;
-    run.note_position(&repeat);
-    let id = again.0["record_id"].as_str().unwrap_or_default().to_owned();
-    let outcome = scenario.query_run(&run, "/outcome", &[("record_id", &id)])?.ok()?;
-    for answer in [repeat, outcome] {
-        answer.has("/record_writer/writer_id", "one")?;
-        answer.has("/record_writer/epoch", 1)?;
-    }
-    Ok(())
-}
-
-fn append_reads_back(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.claim(&mut run, "one")?;
-    let record = run.record(turn("a"));
-    for (writer, epoch, outcome) in [("one", 1, "applied"), ("two", 2, "repeat")] {
-        let target = Target::run(&run.id).path("/records").with("consistency", "latest");
-        let answer = scenario.post(target, record.0.to_string())?.ok()?;
-        run.note_position(&answer);
-        answer.has("/outcome", outcome).needs("repeat_of_applied")?;
-        answer.has("/writer/writer_id", writer)?;
-        answer.has("/writer/epoch", epoch)?;
-        if epoch == 1 {
-            scenario.claim(&mut run, "two")?;
-        }
-    }
-    Ok(())
-}
-
-fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.claim(&mut run, "one")?;
-    let mut record = run.record(turn("a"));
-    if let Some(members) = record.0.as_object_mut() {
-        members.remove("writer_id");
-        members.remove("writer_epoch");
-    }
-    scenario.send(&mut run, &record)?.expect_refused("fenced").needs("fenced_writer").map(drop)
-}
-
-fn renumbered(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    scenario.append(&mut run, turn("a"))?;
-    scenario.append(&mut run, turn("z"))?;
-    // The writer_seq is consumed, as if another server had assigned it to another record.
-    let lost = run.record(turn("b")).with("writer_seq", 1);
-    scenario.send(&mut run, &lost)?.expect_refused("conflict").needs("conflict_number")?;
-    let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
-    let applied = scenario.send(&mut run, &again)?.expect_applied().needs("numbers_filled_in")?;
-    scenario.send(&mut run, &again)?.expect_repeat(&applied).needs("repeat_of_applied")?;
-    scenario.head(&run)?.has("/records", 3)
-}
-
-fn filled_in(scenario: &mut Scenario<'_>) -> Checked {
-    let mut run = scenario.run();
-    for (id, number) in [("a", 1), ("b", 2)] {
-        let mut record = run.record(turn(id));
-        if let Some(members) = record.0.as_object_mut() {
-            members.remove("writer_seq");
-            members.remove("journal_seq");
-        }
-        scenario.send(&mut run, &record)?.expect_applied()?;
-        let head = scenario.head(&run)?;
-        head.has("/next_writer_seq", number + 1)?;
-        head.has("/next_journal_seq", number + 1)?;
-    }
-    Ok(())
-}

@@ -119,18 +119,6 @@ impl Journal {
         Ok(rebuilt)
     }
 
-    /// Like [`Journal::rebuilt`], from a reader that redelivers the last records in the middle of a batch.
-    pub fn rebuilt_stuttering(&self, batch: usize) -> anyhow::Result<Self> {
-        let mut rebuilt = Self::over(self.log.clone())?;
-        for records in self.log.chunks(batch) {
-            let (most, last) = records.split_at(records.len() - 1);
-            let again: Vec<Delivery> = [most, last, most, last].concat();
-            let step = rebuilt.fold.apply_batch(&again)?;
-            ensure!(step == Step::Applied, "{step:?}");
-        }
-        Ok(rebuilt)
-    }
-
     /// Rows of the index `checkpoints` without the messages: their count, their bytes with keys, and the largest row, bytes.
     pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
         let (mut rows, mut bytes, mut largest) = (0, 0, 0);

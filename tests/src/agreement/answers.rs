@@ -76,8 +76,23 @@ pub trait Answers {
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value>;
 }
 
+/// The lists of a recovery whose items share the limit of a page.
+const PAGED: [&str; 5] = ["completed", "approvals", "wakes", "messages", "write_backs"];
+
 /// Merges the pages of a recovery. `page` returns the page at a cursor; `None` if the run does not exist.
-pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Option<Value>>) -> anyhow::Result<Value> {
+pub(crate) fn recovered(
+    limit: usize,
+    page: impl Fn(Option<&str>) -> anyhow::Result<Option<Value>>,
+) -> anyhow::Result<Value> {
+    let page = |cursor: Option<&str>| -> anyhow::Result<Option<Value>> {
+        let Some(page) = page(cursor)? else { return Ok(None) };
+        let length = |list: &Value| list.as_array().map_or(0, Vec::len);
+        let items: usize = PAGED.iter().map(|list| length(&page[*list])).sum();
+        // The limit does not count calls that the checkpoint names as unanswered.
+        let max = limit + length(&page["checkpoint"]["unanswered"]);
+        ensure!(items <= max, "{items} items on a page of at most {max}");
+        Ok(Some(page))
+    };
     let Some(mut whole) = page(None)? else { return Ok(Value::Null) };
     let mut next = whole["next_cursor"].as_str().map(str::to_owned);
     for _ in 0..PAGES_MAX {
@@ -91,7 +106,7 @@ pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Opt
         let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is missing on a later page") };
         next = more["next_cursor"].as_str().map(str::to_owned);
         ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
-        for list in ["pending", "completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
+        for list in PAGED.into_iter().chain(["pending", "missing_content"]) {
             let items = more[list].as_array().cloned().unwrap_or_default();
             if let Some(all) = whole[list].as_array_mut() {
                 all.extend(items);

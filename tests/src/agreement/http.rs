@@ -174,7 +174,9 @@ impl Answers for Http<'_> {
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let path = run_path(run_id, &format!("recovery?full=true&limit={limit}&{}", self.consistency_of(run_id)));
-        recovered(|cursor| self.get_if_exists(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}"))))
+        recovered(limit, |cursor| {
+            self.get_if_exists(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}")))
+        })
     }
 
     fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {

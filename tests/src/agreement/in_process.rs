@@ -121,7 +121,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let (rows, place) = self.locate(run_id);
         let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit, now: None };
-        recovered(|cursor| {
+        recovered(limit, |cursor| {
             let cursor = query::parse_cursor(cursor)?;
             let page = recovery::get(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;
             page.map(value).transpose()

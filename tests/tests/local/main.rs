@@ -53,7 +53,6 @@ mod registry_tls;
 mod request_bodies;
 mod retention;
 mod run_copies;
-mod same_again;
 mod slow_clients;
 mod slow_first_read;
 mod tail_all;

@@ -49,18 +49,6 @@ async fn a_late_copy_of_a_claim_takes_nothing_from_its_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_arrives_again_after_another_is_lost() {
-    let site = Site::start().await;
-    let request = json!({ "record_id": "c-1", "claimed_by": "one" });
-    site.post("/claims", &request).await;
-    let other = site.post("/claims", &json!({ "record_id": "c-2" })).await;
-    let late = site.post("/claims", &request).await;
-    assert_eq!((&late["kind"], &late["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{late}");
-    let outcome = site.post("/records", &intent(&writer(&other), "book")).await;
-    assert_eq!(outcome["outcome"], "applied", "{outcome}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
     let site = Site::start().await;
     let first = site.post("/claims", &json!({})).await;

@@ -47,50 +47,6 @@ fn only_pending(server: &Server) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn a_decision_without_a_revision_is_refused_and_not_appended() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = sample_journal::start(folder.path())?;
-    let before = only_pending(&server)?;
-    let (records, one) =
-        (format!("/v1/runs/{CLAIMED}/records"), format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"));
-    let blind = json!({ "decision": "give_up", "who": "jo", "why": "looked" });
-    let mut null = blind.clone();
-    null["revision"] = Value::Null;
-    let mut of_nobody = decision("facts", "give_up");
-    of_nobody["facts"] = json!({ "evidence": "late" });
-    let turn = json!({ "run_id": CLAIMED, "record_id": "turn", "payload": { "type": "conversation_turn",
-        "message_id": "m", "kind": "user", "content": "hello" } });
-    for (path, body) in [
-        (&one, &blind),
-        (&one, &null),
-        (&records, &decision("blind", "give_up")),
-        (&records, &of_nobody),
-        (&records, &json!([turn, decision("blind", "give_up")])),
-        (&format!("{records}?check=true"), &decision("blind", "give_up")),
-    ] {
-        let (status, problem) = server.post(path, body)?;
-        let says =
-            problem["detail"].as_str().is_some_and(|detail| detail.contains("revision") && detail.contains(ASKED));
-        ensure!(status == 400 && problem["kind"] == "invalid" && says, "{path} {body}: {status} {problem}");
-    }
-    ensure!(only_pending(&server)? == before, "no decision was applied");
-    let (_, shown) = server.get(&records)?;
-    ensure!(!shown.to_string().contains("blind") && !shown.to_string().contains("\"turn\""), "{shown}");
-    // A decision with a revision decides, once.
-    let mut seen = decision("seen", "give_up");
-    seen["facts"] = json!({ "revision": before["revision"] });
-    let (status, outcome) = server.post(&records, &seen)?;
-    ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
-    let (status, problem) = server.post(&one, &blind)?;
-    ensure!(
-        status == 409 && problem["kind"] == "conflict",
-        "an effect that is not pending accepts no decision: {problem}"
-    );
-    server.terminate()?;
-    Ok(())
-}
-
-#[test]
 fn a_decision_about_a_call_whose_process_wrote_a_moment_ago_needs_force() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let claim = || -> anyhow::Result<Value> { Ok(server.post("/v1/runs/r/claims", &json!({}))?.1) };

@@ -139,21 +139,6 @@ fn an_array_does_not_pass_for_an_object_by_the_order_of_its_items() -> anyhow::R
 }
 
 #[test]
-fn a_problem_contains_its_own_status() -> anyhow::Result<()> {
-    let server = Launch::temporary()?.start()?;
-    for (expected, (status, problem)) in [
-        (404, server.get("/v1/nothing")?),
-        (404, server.get("/v1/runs/nobody")?),
-        (405, server.post("/v1/runs", &json!({}))?),
-        (400, server.get("/v1/runs?limit=many")?),
-    ] {
-        ensure!(status == expected && problem["status"] == expected, "{status}: {problem}");
-    }
-    server.terminate()?;
-    Ok(())
-}
-
-#[test]
 fn a_record_that_promises_what_servers_do_not_do_is_refused() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let record = |payload: Value| json!({ "run_id": "r", "record_id": "x", "payload": payload });

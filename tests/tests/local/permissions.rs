@@ -226,59 +226,6 @@ fn a_decision_at_a_revision_that_the_effect_does_not_have_is_refused() -> anyhow
 }
 
 #[test]
-fn an_attempt_or_a_decision_at_an_older_basis_is_refused_by_the_judge() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = start(folder.path(), "3")?;
-    let first = Writer::claim(&server)?;
-    says!(first.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
-    let basis = json!({ "basis": pending(&server, "pay")?["basis"] });
-    let second = Writer::claim(&server)?;
-    says!(first.failed("pay-result", "pay"), "refused fenced");
-    says!(second.attempt("a2", "pay", 2, &basis), "refused transition");
-    let decision = json!({ "type": "effect_resolution", "request_record_id": "pay", "decision": "give_up", "who": "jo",
-        "why": "looked" });
-    says!(second.append("d", &decision, &basis), "refused stale_decision");
-    let basis = json!({ "basis": pending(&server, "pay")?["basis"] });
-    says!(second.attempt("b2", "pay", 2, &basis), "applied");
-    Ok(())
-}
-
-#[test]
-fn an_intent_waits_for_calls_of_earlier_processes_if_it_requests_that() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = start(folder.path(), "3")?;
-    let first = Writer::claim(&server)?;
-    let (refuse, allow) = (json!({ "unresolved": "refuse" }), json!({ "unresolved": "allow" }));
-    says!(first.intent("one", &NONE, &refuse), "applied");
-    says!(first.intent("two", &NONE, &refuse), "applied");
-    says!(first.completed("two-result", "two", "B-2"), "applied");
-    let second = Writer::claim(&server)?;
-    says!(second.intent("three", &NONE, &refuse), "refused unresolved");
-    says!(second.intent("four", &NONE, &allow), "applied");
-    says!(second.intent("five", &NONE, &NONE), "applied");
-    says!(not_done(&server, "one"), "applied");
-    says!(second.intent("six", &NONE, &refuse), "applied");
-    // A late result shows that the old process ran the effect.
-    says!(first.completed("one-result", "one", "B-1"), "refused fenced");
-    says!(second.intent("seven", &NONE, &refuse), "refused unresolved");
-    Ok(())
-}
-
-#[test]
-fn a_repeatable_request_runs_again_without_a_decision() -> anyhow::Result<()> {
-    let folder = tempdir()?;
-    let server = start(folder.path(), "3")?;
-    let first = Writer::claim(&server)?;
-    says!(first.intent("look", &NONE, &json!({ "repeatable": true })), "applied");
-    let second = Writer::claim(&server)?;
-    let look = pending(&server, "look")?;
-    ensure!(look["class"] == "retry_safe" && look["idempotency_key"].is_null(), "{look}");
-    says!(second.attempt("look 2", "look", 2, &NONE), "applied");
-    says!(second.attempt("look 3", "look", 3, &NONE), "applied");
-    Ok(())
-}
-
-#[test]
 fn a_server_writes_no_later_version_than_it_may_and_reads_them_all() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let features =

@@ -4,7 +4,15 @@
 mod server;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use runlog_projector::{Consistency, index::{changes::cursor::Cursor as ChangesCursor, follow::Cursor as FollowCursor, query::{self, visible::RunPattern}, store::tool_calls}};
+use runlog_projector::{
+    Consistency,
+    index::{
+        changes::cursor::Cursor as ChangesCursor,
+        follow::Cursor as FollowCursor,
+        query::{self, visible::RunPattern},
+        store::tool_calls,
+    },
+};
 use runlog_server::fuzzing;
 
 pub use server::request;

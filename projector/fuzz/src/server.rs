@@ -6,7 +6,13 @@ use axum::{
     http::{Request, StatusCode, header},
 };
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{Config, Projector, index::{executor::{Executor, Task}, store::{MemoryFolders, Storage}}};
+use runlog_projector::{
+    Config, Projector,
+    index::{
+        executor::{Executor, Task},
+        store::{MemoryFolders, Storage},
+    },
+};
 use runlog_server::{Options, auth::Authentication, fuzzing};
 use std::{
     cell::Cell,

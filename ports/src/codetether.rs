@@ -274,7 +274,7 @@ async fn read(runlog: &Runlog, run_id: &RunId, list: &List) -> Result<Vec<Journa
     let mut reader = Reader::all(runlog, run_id, list.clone());
     while let Some(page) = reader.page().await? {
         for read in page {
-            entries.extend(convert::entry(read.record?)?);
+            entries.extend(convert::entry(&read.record?)?);
         }
     }
     Ok(entries)

@@ -122,7 +122,7 @@ impl<'a> Input<'a> {
 
     /// Skips the next byte if it is zero: the null of an optional value, or the end of an array.
     #[inline]
-    fn zero(&mut self) -> bool {
+    pub(crate) fn zero(&mut self) -> bool {
         let there = self.bytes.get(self.at) == Some(&0);
         self.at += usize::from(there);
         there
@@ -149,12 +149,18 @@ impl<'a> Input<'a> {
 
     /// Checks and skips an Avro `string`.
     pub fn skip_str(&mut self) -> Result<(), Malformed> {
+        self.text_bytes().map(drop)
+    }
+
+    /// Reads the bytes of an Avro `string`, which are UTF-8.
+    #[inline]
+    pub(crate) fn text_bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let n = self.length()?;
         let at = self.at;
         let bytes = self.bytes(n)?;
         // Most strings are ASCII, and this check is faster than the check for UTF-8.
         let is_text = is_ascii(bytes) || std::str::from_utf8(bytes).is_ok();
-        if is_text { Ok(()) } else { Err(Malformed { what: "string is not UTF-8", at }) }
+        if is_text { Ok(bytes) } else { Err(Malformed { what: "string is not UTF-8", at }) }
     }
 
     /// Reads the branch of a union with `branches` branches.

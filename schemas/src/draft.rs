@@ -18,20 +18,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
+pub use crate::json::Invalid;
+
 mod batch;
 mod new;
 mod unknown;
 mod warnings;
-
-/// The reason why a JSON record was refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}, at {pointer:?}")]
-pub struct Invalid {
-    /// The problem.
-    pub what: String,
-    /// JSON pointer to the problem.
-    pub pointer: String,
-}
 
 /// The placeholder id of a record without one, until [`Draft::name`] sets it.
 pub const UNNAMED: RecordId<&str> = RecordId::ours("(unnamed)");
@@ -79,7 +71,8 @@ impl Draft {
                 .map_err(|e| invalid(e, &format!("/{name}")))
         };
         let redacted = string("redaction_policy_id")?.is_some_and(|policy| policy != REDACTION_DEFAULT);
-        let payload = seal(Payload::from_json(raw).map_err(|e| invalid(e, "/payload"))?, redacted)?;
+        let payload = Payload::from_json(raw).map_err(|e| invalid(e.what, &format!("/payload{}", e.pointer)))?;
+        let payload = seal(payload, redacted)?;
         let given = |name: &str| string(name).map(|text| text.filter(|text| !text.is_empty()));
         let run_id = given("run_id")?.map(RunId::new).transpose().map_err(|e| invalid(e, "/run_id"))?;
         let record_id = string("record_id")?.map(RecordId::new).transpose().map_err(|e| invalid(e, "/record_id"))?;

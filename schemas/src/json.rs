@@ -11,6 +11,16 @@ use std::{fmt, sync::Arc};
 
 pub(crate) mod bounded;
 
+/// The reason why a JSON text was refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}, at {pointer:?}")]
+pub struct Invalid {
+    /// The problem.
+    pub what: String,
+    /// JSON pointer to the problem.
+    pub pointer: String,
+}
+
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
 /// Two values are equal if their texts are equal. To compare meanings, compare parsed values. Clones share the text and compare

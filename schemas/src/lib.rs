@@ -9,7 +9,6 @@
 pub mod answer;
 pub mod canonical;
 pub mod codec;
-pub mod contract;
 pub mod datum;
 pub mod depth;
 pub mod draft;

@@ -1,58 +1,31 @@
 //! Payloads. Each is a branch of the union at the end of the record; its JSON has the member `"type"`.
 //!
-//! The branch numbers are the union's order in the schema. A branch number is never reused.
+//! The branch numbers are the union's order in the schema. A branch number is never reused. Runlog's own payloads are
+//! structs; [payloads of other contracts](contract) are data that the schema describes.
 
 use self::{
-    approval::Approval,
-    effect::{Checkpoint, EffectIntent, EffectResult, Recovery, TerminalResult},
-    extension::ExtensionAction,
-    hook::Hook,
-    isolation::Isolation,
+    contract::ContractPayload,
     lifetime::{Erasure, Fork, RetentionHorizon},
     observed::{CodeEditProposal, Retraction, ToolJournalEntry},
-    output_delivery::OutputDelivery,
-    pool::{AgentPool, RunMessage, Wake},
-    realtime::RealtimeSession,
-    run::{ContextProjection, Message, ModelAttempt, TurnLifecycle},
-    stream_rule::StreamRule,
-    structured_output::StructuredOutput,
-    subagent::{ChildLifecycle, Subagent},
-    tool::Tool,
     wrapped::{Batch, Encrypted, HostPayload},
-    write_back::{WriteBackCommitted, WriteBackRejected, WriteBackStaged},
 };
 use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
     id::{Epoch, Fingerprint, Offset, OrEmpty, RecordId, WriterId},
-    json::{self, Json},
+    json::{self, Invalid, Json},
     or_other::OrOther,
     symbols,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::Error};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
-pub mod approval;
 mod checkpoint;
-pub mod effect;
-pub mod event_kind;
-pub mod extension;
-pub mod hook;
-pub mod isolation;
+pub mod contract;
 pub mod lifetime;
 pub mod observed;
-pub mod output_delivery;
-pub mod policy;
-pub mod pool;
-pub mod realtime;
-pub mod run;
-pub mod stream_rule;
-pub mod structured_output;
-pub mod subagent;
-pub mod tool;
-pub mod validated_output;
 pub mod wrapped;
-pub mod write_back;
 
 pub use checkpoint::{CheckpointPrune, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint};
 
@@ -292,56 +265,69 @@ impl StoredPayload {
 }
 
 macro_rules! payloads {
-    ($($branch:literal $name:ident = $tag:literal),* $(,)?) => {
+    ($(own { $($name:ident = $tag:literal),* $(,)? } contract { $($contract:ident = $contract_tag:literal),* $(,)? })*) => {
         symbols! {
             /// The type of a payload: its JSON tag and the stem of its example file.
-            PayloadType { $($name = $tag,)* }
+            PayloadType { $($($name = $tag,)* $($contract = $contract_tag,)*)* }
         }
 
         /// A record's payload.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each variant is the struct of its name")]
         #[allow(clippy::large_enum_variant, reason = "moved once, from its bytes to its reader")]
-        pub enum Payload { $($name($name),)* }
+        pub enum Payload { $($($name($name),)*)* Contract(ContractPayload) }
+
+        impl PayloadType {
+            /// Returns whether a payload of this type is a [`ContractPayload`].
+            pub fn is_of_contract(self) -> bool {
+                [$($(Self::$contract,)*)*].contains(&self)
+            }
+        }
 
         impl Payload {
             /// The payload types in the order of the schema's union.
-            pub const TYPES: &'static [&'static str] = &[$($tag,)*];
+            pub const TYPES: &'static [&'static str] = &[$($($tag,)* $($contract_tag,)*)*];
 
             /// An example record of each payload type, in the same order: the JSON of `examples/TYPE.json`.
-            pub const EXAMPLES: &'static [&'static str] =
-                &[$(include_str!(concat!("../examples/", $tag, ".json")),)*];
+            pub const EXAMPLES: &'static [&'static str] = &[$(
+                $(include_str!(concat!("../examples/", $tag, ".json")),)*
+                $(include_str!(concat!("../examples/", $contract_tag, ".json")),)*
+            )*];
 
             /// The payload's own type: `encrypted` or `stored_payload` for a payload that hides another one.
             pub fn payload_type(&self) -> PayloadType {
-                match self { $(Self::$name(_) => PayloadType::$name,)* }
+                match self {
+                    $($(Self::$name(_) => PayloadType::$name,)*)*
+                    Self::Contract(payload) => payload.payload_type(),
+                }
             }
 
-            /// Reads the JSON object of a payload by its `type`.
-            pub fn from_json(raw: &RawValue) -> Result<Self, serde_json::Error> {
-                #[derive(Deserialize)]
-                struct Tag<'a> { #[serde(rename = "type", borrow)] tag: std::borrow::Cow<'a, str> }
-                match &*serde_json::from_str::<Tag<'_>>(raw.get())?.tag {
-                    $($tag => json::bounded::read(raw.get()).map(Self::$name),)*
-                    other => Err(serde::de::Error::custom(format!("unknown payload type {other:?}"))),
+            fn parse(payload_type: PayloadType, text: &str) -> Result<Self, Invalid> {
+                match payload_type {
+                    $($(PayloadType::$name => json::bounded::read(text).map(Self::$name).map_err(refused),)*)*
+                    contract => ContractPayload::parse(contract, text).map(Self::Contract),
                 }
             }
         }
 
         impl Datum for Payload {
             fn put(&self, out: &mut Vec<u8>) {
-                match self { $(Self::$name(value) => { put_long($branch, out); value.put(out); })* }
+                put_long(self.payload_type() as i64, out);
+                match self {
+                    $($(Self::$name(value) => value.put(out),)*)*
+                    Self::Contract(payload) => out.extend_from_slice(payload.datum()),
+                }
             }
             fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-                match input.branch(Self::TYPES.len())? {
-                    $($branch => $name::take(input).map(Self::$name),)*
-                    _ => Err(input.malformed("no such payload")),
+                match PayloadType::ALL[input.branch(Self::TYPES.len())?] {
+                    $($(PayloadType::$name => $name::take(input).map(Self::$name),)*)*
+                    contract => ContractPayload::take(contract, input).map(Self::Contract),
                 }
             }
             fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
-                match input.branch(Self::TYPES.len())? {
-                    $($branch => $name::skip(input),)*
-                    _ => Err(input.malformed("no such payload")),
+                match PayloadType::ALL[input.branch(Self::TYPES.len())?] {
+                    $($(PayloadType::$name => $name::skip(input),)*)*
+                    contract => ContractPayload::skip(contract, input),
                 }
             }
         }
@@ -350,63 +336,77 @@ macro_rules! payloads {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 #[derive(Serialize)]
                 struct Tagged<'a, T> { #[serde(rename = "type")] tag: &'static str, #[serde(flatten)] value: &'a T }
-                match self { $(Self::$name(value) => Tagged { tag: $tag, value }.serialize(s),)* }
+                match self {
+                    $($(Self::$name(value) => Tagged { tag: $tag, value }.serialize(s),)*)*
+                    Self::Contract(payload) => payload.serialize(s),
+                }
             }
         }
 
-        $(impl From<$name> for Payload { fn from(value: $name) -> Self { Self::$name(value) } })*
+        $($(impl From<$name> for Payload { fn from(value: $name) -> Self { Self::$name(value) } })*)*
     };
 }
 
 payloads! {
-    0 RunLifecycle = "run_lifecycle",
-    1 ConversationTurn = "conversation_turn",
-    2 ToolCallRequested = "tool_call_requested",
-    3 ToolCallAttempt = "tool_call_attempt",
-    4 ToolCallCompleted = "tool_call_completed",
-    5 ToolCallFailed = "tool_call_failed",
-    6 LoopCheckpoint = "loop_checkpoint",
-    7 RunClaim = "run_claim",
-    8 EffectResolution = "effect_resolution",
-    9 Skip = "skip",
-    10 Genesis = "genesis",
-    11 TurnLifecycle = "turn_lifecycle",
-    12 ContextProjection = "context_projection",
-    13 ModelAttempt = "model_attempt",
-    14 Message = "message",
-    15 StructuredOutput = "structured_output",
-    16 Approval = "approval",
-    17 Tool = "tool",
-    18 OutputDelivery = "output_delivery",
-    19 Hook = "hook",
-    20 StreamRule = "stream_rule",
-    21 RealtimeSession = "realtime_session",
-    22 Isolation = "isolation",
-    23 ChildLifecycle = "child_lifecycle",
-    24 AgentPool = "agent_pool",
-    25 RunMessage = "run_message",
-    26 Wake = "wake",
-    27 Subagent = "subagent",
-    28 ExtensionAction = "extension_action",
-    29 EffectIntent = "effect_intent",
-    30 EffectResult = "effect_result",
-    31 Checkpoint = "checkpoint",
-    32 Recovery = "recovery",
-    33 TerminalResult = "terminal_result",
-    34 ToolJournalEntry = "tool_journal_entry",
-    35 WriteBackStaged = "write_back_staged",
-    36 WriteBackCommitted = "write_back_committed",
-    37 WriteBackRejected = "write_back_rejected",
-    38 CodeEditProposal = "code_edit_proposal",
-    39 Retraction = "retraction",
-    40 Erasure = "erasure",
-    41 Fork = "fork",
-    42 RetentionHorizon = "retention_horizon",
-    43 Batch = "batch",
-    44 Encrypted = "encrypted",
-    45 HostPayload = "host_payload",
-    46 CheckpointPrune = "checkpoint_prune",
-    47 StoredPayload = "stored_payload",
+    own {
+        RunLifecycle = "run_lifecycle",
+        ConversationTurn = "conversation_turn",
+        ToolCallRequested = "tool_call_requested",
+        ToolCallAttempt = "tool_call_attempt",
+        ToolCallCompleted = "tool_call_completed",
+        ToolCallFailed = "tool_call_failed",
+        LoopCheckpoint = "loop_checkpoint",
+        RunClaim = "run_claim",
+        EffectResolution = "effect_resolution",
+        Skip = "skip",
+        Genesis = "genesis",
+    }
+    contract {
+        TurnLifecycle = "turn_lifecycle",
+        ContextProjection = "context_projection",
+        ModelAttempt = "model_attempt",
+        Message = "message",
+        StructuredOutput = "structured_output",
+        Approval = "approval",
+        Tool = "tool",
+        OutputDelivery = "output_delivery",
+        Hook = "hook",
+        StreamRule = "stream_rule",
+        RealtimeSession = "realtime_session",
+        Isolation = "isolation",
+        ChildLifecycle = "child_lifecycle",
+        AgentPool = "agent_pool",
+        RunMessage = "run_message",
+        Wake = "wake",
+        Subagent = "subagent",
+        ExtensionAction = "extension_action",
+        EffectIntent = "effect_intent",
+        EffectResult = "effect_result",
+        Checkpoint = "checkpoint",
+        Recovery = "recovery",
+        TerminalResult = "terminal_result",
+    }
+    own {
+        ToolJournalEntry = "tool_journal_entry",
+    }
+    contract {
+        WriteBackStaged = "write_back_staged",
+        WriteBackCommitted = "write_back_committed",
+        WriteBackRejected = "write_back_rejected",
+    }
+    own {
+        CodeEditProposal = "code_edit_proposal",
+        Retraction = "retraction",
+        Erasure = "erasure",
+        Fork = "fork",
+        RetentionHorizon = "retention_horizon",
+        Batch = "batch",
+        Encrypted = "encrypted",
+        HostPayload = "host_payload",
+        CheckpointPrune = "checkpoint_prune",
+        StoredPayload = "stored_payload",
+    }
+    contract {}
 }
 
 impl PayloadType {
@@ -421,8 +421,35 @@ impl PayloadType {
     }
 }
 
+impl From<ContractPayload> for Payload {
+    fn from(payload: ContractPayload) -> Self {
+        Self::Contract(payload)
+    }
+}
+
+fn refused(error: serde_json::Error) -> Invalid {
+    Invalid { what: error.to_string(), pointer: String::new() }
+}
+
+impl Payload {
+    /// Reads the JSON object of a payload by its `type`. The error's pointer is relative to the payload.
+    pub fn from_json(raw: &RawValue) -> Result<Self, Invalid> {
+        #[derive(Deserialize)]
+        struct Tag<'a> {
+            #[serde(rename = "type", borrow)]
+            tag: Cow<'a, str>,
+        }
+        let tag = serde_json::from_str::<Tag<'_>>(raw.get()).map_err(refused)?.tag;
+        match tag.parse() {
+            Ok(payload_type) => Self::parse(payload_type, raw.get()),
+            Err(_) => Err(Invalid { what: format!("unknown payload type {tag:?}"), pointer: String::new() }),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Self::from_json(&Box::<RawValue>::deserialize(d)?).map_err(serde::de::Error::custom)
+        let read = Self::from_json(&Box::<RawValue>::deserialize(d)?);
+        read.map_err(|e| D::Error::custom(if e.pointer.is_empty() { e.what } else { e.to_string() }))
     }
 }

@@ -1,6 +1,6 @@
 //! References of the run-journal contract (agent-sdk-core 0.1.0-alpha.4, `domain::refs` and `records::content`).
 
-use crate::{contract, datum, symbols};
+use crate::{datum, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
@@ -58,22 +58,6 @@ symbols! {
         ExternalRuntime = "external_runtime",
     }
 }
-symbols! {
-    /// The kind of content.
-    open ContentKind {
-        Text = "text", Document = "document", Image = "image", Audio = "audio", Video = "video", File = "file",
-        ToolResult = "tool_result", Schema = "schema", Stdout = "stdout", Stderr = "stderr",
-        OutputPayload = "output_payload", MemoryRecord = "memory_record", External = "external",
-    }
-}
-symbols! {
-    /// The location of content.
-    open ContentScope {
-        Run = "run", Session = "session", HostWorkspace = "host_workspace", External = "external",
-        PersistentStore = "persistent_store",
-    }
-}
-
 /// A key and a value that connect records of several systems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -164,144 +148,5 @@ impl EntityRef {
     /// Creates an internal reference to `id` of `kind`.
     pub fn new(kind: EntityKind, id: impl Into<String>) -> Self {
         Self { kind, id: id.into(), source: None, privacy: PrivacyClass::Internal, redacted_summary: None }
-    }
-}
-
-/// A stored artifact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArtifactRef {
-    /// Its id.
-    pub artifact_id: String,
-    /// Its version.
-    pub version: String,
-    /// The location.
-    pub scope: ContentScope,
-    /// The adapter that stores it.
-    pub storage_ref: String,
-    /// Media type.
-    #[serde(default)]
-    pub mime: Option<String>,
-    /// Size, bytes.
-    #[serde(default)]
-    pub size_bytes: Option<u64>,
-    /// Hash, in its producer's form.
-    #[serde(default)]
-    pub content_hash: Option<String>,
-    /// The producer.
-    pub producer_ref: EntityRef,
-    /// The source.
-    pub source_ref: SourceRef,
-    /// The destination.
-    #[serde(default)]
-    pub destination_ref: Option<DestinationRef>,
-    /// The privacy class.
-    pub privacy_class: PrivacyClass,
-    /// The retention class.
-    pub retention_class: RetentionClass,
-    /// The trust class.
-    pub trust_class: TrustClass,
-    /// A summary that is safe to show.
-    pub redacted_summary: String,
-}
-datum!(ArtifactRef {
-    artifact_id,
-    version,
-    scope,
-    storage_ref,
-    mime,
-    size_bytes,
-    content_hash,
-    producer_ref,
-    source_ref,
-    destination_ref,
-    privacy_class,
-    retention_class,
-    trust_class,
-    redacted_summary,
-});
-
-/// Content in another store that a record names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContentRef {
-    /// Its id.
-    pub content_id: String,
-    /// Its version.
-    pub version: String,
-    /// The kind of content.
-    pub kind: ContentKind,
-    /// The artifact that contains it.
-    #[serde(default)]
-    pub artifact_ref: Option<ArtifactRef>,
-    /// The location.
-    pub scope: ContentScope,
-    /// The producer.
-    pub producer_ref: EntityRef,
-    /// The source.
-    pub source_ref: SourceRef,
-    /// The destination.
-    #[serde(default)]
-    pub destination_ref: Option<DestinationRef>,
-    /// Media type.
-    #[serde(default)]
-    pub mime: Option<String>,
-    /// Size, bytes.
-    #[serde(default)]
-    pub size_bytes: Option<u64>,
-    /// Hash, in its producer's form.
-    #[serde(default)]
-    pub content_hash: Option<String>,
-    /// The privacy class.
-    pub privacy_class: PrivacyClass,
-    /// The retention class.
-    pub retention_class: RetentionClass,
-    /// The trust class.
-    pub trust_class: TrustClass,
-    /// The adapter that resolves it.
-    pub resolver_ref: String,
-    /// A summary that is safe to show.
-    pub redacted_summary: String,
-}
-datum!(ContentRef {
-    content_id,
-    version,
-    kind,
-    artifact_ref,
-    scope,
-    producer_ref,
-    source_ref,
-    destination_ref,
-    mime,
-    size_bytes,
-    content_hash,
-    privacy_class,
-    retention_class,
-    trust_class,
-    resolver_ref,
-    redacted_summary,
-});
-
-contract! {
-    /// The kind of an origin.
-    LineageRef {
-        lineage_id: String,
-        source: SourceRef,
-        maybe destination: DestinationRef,
-        many policy_refs: PolicyRef,
-    }
-}
-symbols! {
-    /// The kind of a policy.
-    open PolicyKind {
-        Approval = "approval", Permission = "permission", Sandbox = "sandbox", Context = "context",
-        Privacy = "privacy", Retention = "retention", Redaction = "redaction", RuntimePackage = "runtime_package",
-        Host = "host",
-    }
-}
-contract! {
-    /// A policy.
-    PolicyRef {
-        kind: PolicyKind,
-        id: String,
-        maybe version: String,
     }
 }

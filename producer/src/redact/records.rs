@@ -8,14 +8,10 @@ use crate::error::{Action, Error};
 use runlog_schemas::{
     answer::ErrorKind,
     json::{Json, members},
-    payload::{
-        LoopCheckpoint, Payload,
-        wrapped::HostPayload,
-        write_back::{WriteBackReason, WriteBackRejected},
-    },
+    payload::{LoopCheckpoint, Payload, PayloadType, wrapped::HostPayload},
     record::{Facts, JournalRecord, REDACTION_DEFAULT},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 /// Name endings of members with human-readable text.
 const PROSE: [&str; 6] = ["summary", "reason", "detail", "why", "label", "replacement"];
@@ -77,7 +73,6 @@ impl Redaction {
             }
             Payload::LoopCheckpoint(checkpoint) => self.checkpoint(checkpoint)?,
             Payload::HostPayload(host) => self.host(host),
-            Payload::WriteBackRejected(rejected) => self.rejected(rejected),
             Payload::Batch(batch) => {
                 for record in &mut batch.records {
                     self.record(record).map_err(|error| error.to_string())?;
@@ -85,6 +80,7 @@ impl Redaction {
             }
             // Their content is not readable here.
             Payload::Encrypted(_) | Payload::StoredPayload(_) => {}
+            other if other.payload_type() == PayloadType::WriteBackRejected => self.rejected(other)?,
             other => self.contract(other)?,
         }
         Ok(())
@@ -118,22 +114,24 @@ impl Redaction {
         }
     }
 
-    fn rejected(&self, rejected: &mut WriteBackRejected) {
-        let detail = match &mut rejected.reason {
-            WriteBackReason::SchemaMismatch(reason) => &mut reason.detail,
-            WriteBackReason::ProvenanceFail(reason) => &mut reason.detail,
-            WriteBackReason::InvariantViolation(reason) => &mut reason.detail,
-            WriteBackReason::DestructiveOp(_) | WriteBackReason::Unrecognized(_) => return,
-        };
-        *detail = self.text(detail);
+    /// Redacts the detail of a rejection. Its reason is a symbol.
+    fn rejected(&self, payload: &mut Payload) -> Result<(), String> {
+        let mut json = serde_json::to_value(&*payload).map_err(|error| error.to_string())?;
+        let Some(Value::String(detail)) = json.pointer_mut("/reason/detail") else { return Ok(()) };
+        let redacted = self.text(detail);
+        if redacted != *detail {
+            *detail = redacted;
+            *payload = serde_json::from_value(json).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Redacts only the human-readable text of a payload that refers to its content.
     fn contract(&self, payload: &mut Payload) -> Result<(), String> {
         let text = Json::of(payload).map_err(|error| error.to_string())?;
         let Some(changed) = self.prose(text.as_str(), false) else { return Ok(()) };
-        let changed = RawValue::from_string(changed).and_then(|raw| Payload::from_json(&raw));
-        *payload = changed.map_err(|error| error.to_string())?;
+        let changed = RawValue::from_string(changed).map_err(|error| error.to_string())?;
+        *payload = Payload::from_json(&changed).map_err(|error| error.to_string())?;
         Ok(())
     }
 

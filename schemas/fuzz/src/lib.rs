@@ -7,7 +7,7 @@ use runlog_schemas::{
     codec::{self, Framing, Schemas, Unreadable},
     datum::{Datum, Sha256},
     draft::Draft,
-    payload::Payload,
+    payload::{Payload, PayloadType},
     record::JournalRecord,
     schema::{self, Version},
 };
@@ -49,6 +49,8 @@ impl Schemas for OneId {
 /// Bytes off the wire: as they are, and their datum in either framing, so that a mutation of the framing is not the end of
 /// it.
 pub fn wire(bytes: &[u8]) {
+    // Read once from the schema, which is no memory of the input's.
+    let _ = Payload::from_bytes(&[2 * PayloadType::TurnLifecycle as u8]);
     let single = [&[0xC3, 0x01], &schema::lowest().fingerprint[..]].concat();
     framed(bytes);
     let datum = bytes.get(single.len()..).unwrap_or_default();

@@ -9,7 +9,7 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
     forward_to_deserialize_any,
 };
-use std::{cell::Cell, fmt};
+use std::{cell::Cell, fmt, marker::PhantomData};
 
 /// Values of a record's payload or facts, over all lists. A list itself has at most [`ITEMS_MAX`] items, as in Avro.
 const VALUES_MAX: usize = 1 << 21;
@@ -40,13 +40,26 @@ impl Bounds {
 ///
 /// Errors: other text, and more items than the schema allows.
 pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, serde_json::Error> {
-    within(text, &Bounds { items_max: ITEMS_MAX, left: Cell::new(VALUES_MAX) })
+    read_seed(text, PhantomData::<T>)
+}
+
+/// Like [`read`], with a seed.
+pub(crate) fn read_seed<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S::Value, serde_json::Error> {
+    seed_within(text, seed, &Bounds { items_max: ITEMS_MAX, left: Cell::new(VALUES_MAX) })
 }
 
 /// Parses a value within `bounds`, which several texts may share.
 pub(crate) fn within<'de, T: Deserialize<'de>>(text: &'de str, bounds: &Bounds) -> Result<T, serde_json::Error> {
+    seed_within(text, PhantomData::<T>, bounds)
+}
+
+fn seed_within<'de, S: DeserializeSeed<'de>>(
+    text: &'de str,
+    inner: S,
+    bounds: &Bounds,
+) -> Result<S::Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = T::deserialize(Bounded { inner: &mut json, bounds })?;
+    let value = Bounded { inner, bounds }.deserialize(&mut json)?;
     json.end()?;
     Ok(value)
 }

@@ -1,7 +1,7 @@
 //! Facts that other journals observe: proposals, retractions, and whole tool calls. The envelope's `validity` contains
 //! the fact's valid time, in clear.
 
-use crate::{contract, datum, json::Json, scalar::Finite, symbols};
+use crate::{datum, json::Json, scalar::Finite, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
@@ -47,15 +47,22 @@ pub struct Retraction {
 }
 datum!(Retraction { retracted_record_id, who, why });
 
-contract! {
-    /// A tool call and its result in one, as the tool-call journal records them: after the effect.
-    ToolJournalEntry {
-        session_id: String,
-        call_fingerprint: String,
-        tool_name: String,
-        arguments: Json,
-        result: Json,
-        is_error: bool,
-        timestamp_ms: u64,
-    }
+/// A tool call and its result in one, as the tool-call journal records them: after the effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolJournalEntry {
+    /// The session.
+    pub session_id: String,
+    /// The journal's own fingerprint of the call.
+    pub call_fingerprint: String,
+    /// The tool.
+    pub tool_name: String,
+    /// The arguments.
+    pub arguments: Json,
+    /// The result.
+    pub result: Json,
+    /// Whether the call failed.
+    pub is_error: bool,
+    /// Milliseconds since the Unix epoch.
+    pub timestamp_ms: u64,
 }
+datum!(ToolJournalEntry { session_id, call_fingerprint, tool_name, arguments, result, is_error, timestamp_ms });

@@ -6,12 +6,7 @@ use crate::{
     json::Json,
     messages::MessageSpan,
     or_other::OrOther,
-    payload::{
-        Payload, PayloadType,
-        approval::{Approval, ApprovalDecision},
-        observed::ToolJournalEntry,
-        output_delivery::OutputDelivery,
-    },
+    payload::{Payload, PayloadType, contract::ContractPayload, observed::ToolJournalEntry},
     symbols,
 };
 use serde::{Deserialize, Serialize};
@@ -347,10 +342,8 @@ impl Facts {
             Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
             // A claim check does not contain the other facts.
             Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
-            other => {
-                of_contract(other, &mut facts);
-                of_own(other, &mut facts);
-            }
+            Payload::Contract(p) => of_contract(p, &mut facts),
+            other => of_own(other, &mut facts),
         }
         facts
     }
@@ -366,54 +359,111 @@ impl Facts {
     }
 }
 
-/// Fills in the facts of a payload of the run-journal contract.
-fn of_contract(payload: &Payload, facts: &mut Facts) {
-    match payload {
-        Payload::TurnLifecycle(p) => facts.state(p.status.as_str(), &p.turn_id),
-        Payload::ContextProjection(p) => facts.key = Some(p.projection_id.clone()),
-        Payload::ModelAttempt(p) => facts.status = p.stop_reason.map(|reason| reason.as_str().to_owned()),
-        Payload::Message(p) => facts.key = Some(p.message_id.clone()),
-        Payload::StructuredOutput(p) => facts.status = Some(p.variant().to_owned()),
-        Payload::Approval(p) => approval(p, facts),
-        Payload::Tool(p) => {
-            facts.state(p.status.as_str(), &p.tool_call_id);
-            facts.tool_name = Some(p.canonical_tool_name.clone());
+/// The source of a fact of a contract payload.
+enum Source {
+    Nowhere,
+    /// This text.
+    Is(&'static str),
+    /// The text at this path ([`ContractPayload::text`]).
+    At(&'static str),
+}
+
+/// Any variant, also a payload without variants.
+const ANY: &str = "";
+
+/// The sources of status and key, by payload type and variant.
+const SOURCES: [(PayloadType, &str, Source, Source); 36] = {
+    use PayloadType as Of;
+    use Source::{At, Is, Nowhere};
+    [
+        (Of::TurnLifecycle, ANY, At("status"), At("turn_id")),
+        (Of::ContextProjection, ANY, Nowhere, At("projection_id")),
+        (Of::ModelAttempt, ANY, At("stop_reason"), Nowhere),
+        (Of::Message, ANY, Nowhere, At("message_id")),
+        (Of::StructuredOutput, ANY, At(""), Nowhere),
+        // The status is the contract's `ApprovalLifecycleStatus`, for each of its record variants.
+        (Of::Approval, "requested", Is("requested"), At("request/approval_request_id")),
+        (Of::Approval, "dispatch_intent", Is("dispatch_intent_recorded"), At("request_id")),
+        (Of::Approval, "dispatch_result", At("lifecycle_status"), At("request_id")),
+        (Of::Approval, "responded", At("decision"), At("request_id")),
+        (Of::Approval, "denied", Is("denied"), At("request_id")),
+        (Of::Approval, ANY, At(""), Nowhere),
+        (Of::Tool, ANY, At("status"), At("tool_call_id")),
+        // The status is the contract's `OutputDispatchStatus`. An event only mirrors other records and has no such status.
+        (Of::OutputDelivery, "intent", Is("requested"), At("delivery_id")),
+        (Of::OutputDelivery, "result", At("dispatch_status"), At("delivery_id")),
+        (Of::OutputDelivery, "dedupe", At("current_status"), At("delivery_id")),
+        (Of::OutputDelivery, "reconciliation", At("terminal_status"), At("delivery_id")),
+        (Of::OutputDelivery, "event", Is("event"), At("delivery_id")),
+        (Of::OutputDelivery, ANY, At(""), Nowhere),
+        (Of::Hook, ANY, At("payload"), At("hook_id")),
+        (Of::StreamRule, ANY, At("record_kind"), At("rule_id")),
+        (Of::RealtimeSession, ANY, At("status"), At("session_id")),
+        (Of::Isolation, ANY, At(""), Nowhere),
+        (Of::ChildLifecycle, ANY, At("status"), At("child_run_id")),
+        (Of::AgentPool, ANY, At("lifecycle_status"), At("pool_id")),
+        (Of::RunMessage, ANY, At("delivery_status"), At("message_id")),
+        (Of::Wake, ANY, At("trigger_status"), At("condition_id")),
+        (Of::Subagent, ANY, At(""), Nowhere),
+        (Of::ExtensionAction, ANY, At("status"), At("request_id")),
+        (Of::EffectIntent, ANY, Is("intent"), At("effect_id")),
+        (Of::EffectResult, ANY, At("terminal_status"), At("effect_id")),
+        (Of::Checkpoint, ANY, Nowhere, Nowhere),
+        (Of::Recovery, ANY, Nowhere, Nowhere),
+        (Of::TerminalResult, ANY, At("terminal_status"), At("effect_id")),
+        (Of::WriteBackStaged, ANY, Is("staged"), At("txn")),
+        (Of::WriteBackCommitted, ANY, Is("committed"), At("txn")),
+        (Of::WriteBackRejected, ANY, Is("rejected"), At("txn")),
+    ]
+};
+
+/// Fills in the facts of a payload of another SDK's contract.
+fn of_contract(payload: &ContractPayload, facts: &mut Facts) {
+    let (payload_type, variant) = (payload.payload_type(), payload.variant());
+    let fits = |of: PayloadType, name: &str| of == payload_type && (name == ANY || Some(name) == variant);
+    if let Some((_, _, status, key)) = SOURCES.iter().find(|(of, name, ..)| fits(*of, name)) {
+        (facts.status, facts.key) = (status.read(payload), key.read(payload));
+    }
+    let number = |path| payload.text(path).and_then(|number| number.parse().ok());
+    match payload_type {
+        PayloadType::Approval if variant == Some("responded") => {
+            // A decision of a later version is `unrecognized`.
+            let is_known = |status: &String| DECISIONS.contains(&status.as_str());
+            facts.status =
+                facts.status.take().map(|status| if is_known(&status) { status } else { "unrecognized".into() });
         }
-        Payload::OutputDelivery(p) => delivery(p, facts),
-        Payload::Hook(p) => facts.state(p.payload.variant(), &p.hook_id),
-        Payload::StreamRule(p) => facts.state(p.record_kind.as_str(), &p.rule_id),
-        Payload::RealtimeSession(p) => facts.state(p.status.as_str(), &p.session_id),
-        Payload::Isolation(p) => facts.status = Some(p.variant().to_owned()),
-        Payload::ChildLifecycle(p) => facts.state(p.status.as_str(), &p.child_run_id),
-        Payload::AgentPool(p) => facts.state(p.lifecycle_status.as_str(), &p.pool_id),
-        Payload::RunMessage(p) => facts.state(p.delivery_status.as_str(), &p.message_id),
-        Payload::Wake(p) => facts.state(p.trigger_status.as_str(), &p.condition_id),
-        Payload::Subagent(p) => facts.status = Some(p.variant().to_owned()),
-        Payload::ExtensionAction(p) => facts.state(p.status.as_str(), &p.request_id),
-        Payload::EffectIntent(p) => {
-            facts.state("intent", &p.effect_id);
-            facts.tool_name = Some(p.kind.as_str().to_owned());
-        }
-        Payload::EffectResult(p) => facts.state(p.terminal_status.as_str(), &p.effect_id),
-        Payload::Checkpoint(p) => {
-            facts.checkpoint_id = Some(p.checkpoint_id.clone());
+        PayloadType::Tool => facts.tool_name = payload.text("canonical_tool_name"),
+        PayloadType::EffectIntent => facts.tool_name = payload.text("kind"),
+        PayloadType::Checkpoint => {
+            facts.checkpoint_id = payload.text("checkpoint_id");
             // The contract's number may exceed the schema's range.
-            facts.covers_journal_seq = Some(JournalSeq::ZERO.saturating_add(p.covers_journal_seq));
-            facts.checkpoint_seq = Some(p.checkpoint_seq);
-            facts.created_at_millis = Some(p.created_at_millis);
+            facts.covers_journal_seq =
+                number("covers_journal_seq").map(|covers| JournalSeq::ZERO.saturating_add(covers));
+            facts.checkpoint_seq = number("checkpoint_seq");
+            facts.created_at_millis = number("created_at_millis");
         }
-        Payload::TerminalResult(p) => facts.state(&p.terminal_status, &p.effect_id),
         _ => {}
     }
 }
 
-/// Fills in the facts of Runlog's own payloads other than tool calls and checkpoints, and of the smaller contracts.
+/// The decisions on an approval.
+const DECISIONS: [&str; 3] = ["approved", "approved_for_session", "denied"];
+
+impl Source {
+    fn read(&self, payload: &ContractPayload) -> Option<String> {
+        match self {
+            Self::Nowhere => None,
+            Self::Is(text) => Some((*text).to_owned()),
+            Self::At(path) => payload.text(path),
+        }
+    }
+}
+
+/// Fills in the facts of Runlog's own payloads other than tool calls and checkpoints, and of the smaller
+/// contracts that have structs.
 fn of_own(payload: &Payload, facts: &mut Facts) {
     match payload {
         Payload::ToolJournalEntry(p) => tool_journal_entry(p, facts),
-        Payload::WriteBackStaged(p) => facts.state("staged", &p.txn.to_string()),
-        Payload::WriteBackCommitted(p) => facts.state("committed", &p.txn.to_string()),
-        Payload::WriteBackRejected(p) => facts.state("rejected", &p.txn.to_string()),
         Payload::CodeEditProposal(p) => facts.state(p.status.as_str(), &p.request_id),
         Payload::Retraction(p) => facts.state("retracted", &p.retracted_record_id),
         Payload::Erasure(_) => facts.status = Some("erased".to_owned()),
@@ -423,48 +473,15 @@ fn of_own(payload: &Payload, facts: &mut Facts) {
     }
 }
 
-/// The status is the contract's `ApprovalLifecycleStatus`, for each of its record variants.
-fn approval(approval: &Approval, facts: &mut Facts) {
-    let (status, key) = match approval {
-        Approval::Unrecognized(other) => (other.variant.as_str(), None),
-        Approval::Requested(p) => ("requested", Some(&p.request.approval_request_id)),
-        Approval::DispatchIntent(p) => ("dispatch_intent_recorded", Some(&p.request_id)),
-        Approval::DispatchResult(p) => (p.lifecycle_status.as_str(), Some(&p.request_id)),
-        Approval::Responded(p) => (decision(&p.decision), Some(&p.request_id)),
-        Approval::Denied(p) => ("denied", Some(&p.request_id)),
-    };
-    facts.status = Some(status.to_owned());
-    facts.key = key.cloned();
-}
-
-fn decision(decision: &ApprovalDecision) -> &str {
-    match decision {
-        ApprovalDecision::Unrecognized(_) => "unrecognized",
-        known => known.variant(),
-    }
-}
-
-/// The status is the contract's `OutputDispatchStatus`. An event only mirrors other records and has no such status.
-fn delivery(delivery: &OutputDelivery, facts: &mut Facts) {
-    let (status, key) = match delivery {
-        OutputDelivery::Unrecognized(other) => (other.variant.as_str(), None),
-        OutputDelivery::Intent(p) => ("requested", Some(&p.delivery_id)),
-        OutputDelivery::Result(p) => (p.dispatch_status.as_str(), Some(&p.delivery_id)),
-        OutputDelivery::Dedupe(p) => (p.current_status.as_str(), Some(&p.delivery_id)),
-        OutputDelivery::Reconciliation(p) => (p.terminal_status.as_str(), Some(&p.delivery_id)),
-        OutputDelivery::Event(p) => ("event", Some(&p.delivery_id)),
-    };
-    facts.status = Some(status.to_owned());
-    facts.key = key.cloned();
-}
-
 impl Payload {
     /// The payload's idempotency key and dedupe key, which a new record's envelope repeats.
     pub fn keys(&self) -> (Option<String>, Option<String>) {
-        match self {
-            Self::EffectIntent(p) => (p.idempotency_key.clone(), p.dedupe_key.clone()),
-            Self::Tool(p) => (p.idempotency_key.clone(), None),
-            Self::OutputDelivery(OutputDelivery::Intent(p)) => (p.idempotency_key.clone(), Some(p.dedupe_key.clone())),
+        let Self::Contract(p) = self else { return (None, None) };
+        match (p.payload_type(), p.variant()) {
+            (PayloadType::EffectIntent, _) | (PayloadType::OutputDelivery, Some("intent")) => {
+                (p.text("idempotency_key"), p.text("dedupe_key"))
+            }
+            (PayloadType::Tool, _) => (p.text("idempotency_key"), None),
             _ => (None, None),
         }
     }

@@ -106,8 +106,9 @@ fn a_symbol_a_variant_and_a_number_that_nobody_here_knows_come_back_as_they_were
     let given: Value = serde_json::from_str(text).unwrap();
     let record = Draft::parse(text).unwrap().record;
     assert_eq!(record.body.record_kind, RecordKind::Unrecognized);
-    let Payload::Hook(hook) = &record.payload else { panic!("a hook") };
-    assert_eq!((hook.point.as_str(), hook.payload.variant()), ("unrecognized", "dreamt"));
+    let Payload::Contract(hook) = &record.payload else { panic!("a contract's payload") };
+    let texts = ["point", "payload"].map(|path| hook.text(path).unwrap());
+    assert_eq!(texts, ["unrecognized", "dreamt"]);
     let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
     assert_eq!(lost(&given, Some(&original(&stored).unwrap()), ""), Vec::<String>::new());
     assert_eq!(Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record, record);

@@ -11,7 +11,7 @@ use runlog_schemas::{
     datum::{Datum, ITEMS_MAX, Input, put_bytes, put_long},
     id::{ID_BYTES_MAX, RunId},
     json::Json,
-    payload::{Payload, RunLifecycle, ToolCallCompleted},
+    payload::{Payload, PayloadType, RunLifecycle, ToolCallCompleted},
     record::JournalRecord,
     schema::{self, Version},
 };
@@ -23,8 +23,9 @@ const FIXED: usize = 16 << 10;
 
 /// Reads `framed` in both ways, within bounds, and says whether it is a record.
 fn read(framed: &[u8]) -> Result<(), Unreadable> {
-    // Computed once, from the schema.
+    // Computed once, from the schema: versions, and the shapes of contract payloads.
     schema::lowest();
+    let _ = Payload::from_bytes(&[2 * PayloadType::TurnLifecycle as u8]);
     let ((read, decoded), allocated) = counting::during(|| {
         let read = codec::read(framed).map(drop);
         (read, codec::unframe(framed).map(|datum| codec::decode(datum).map(drop)))

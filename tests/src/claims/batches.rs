@@ -7,7 +7,7 @@ use std::time::Duration;
 use runlog_producer::{Action, JournalRecord, Json, Redaction, Run};
 use runlog_schemas::{
     answer::ErrorKind,
-    payload::{ConversationTurn, observed::ToolJournalEntry, write_back::WriteBackCommitted},
+    payload::{ConversationTurn, Payload, observed::ToolJournalEntry},
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,8 @@ fn draft_turn(run: &Run, text: &str) -> JournalRecord {
 
 /// A commit of a change that is not staged.
 fn unstaged(run: &Run) -> JournalRecord {
-    run.draft(WriteBackCommitted { txn: 7, at: "2026-11-22T00:00:00Z".into() }).expect("a draft")
+    let committed = json!({ "type": "write_back_committed", "txn": 7, "at": "2026-11-22T00:00:00Z" });
+    run.draft(serde_json::from_value::<Payload>(committed).expect("a payload")).expect("a draft")
 }
 
 async fn turns(backend: &Backend, run: &str) -> Vec<Value> {

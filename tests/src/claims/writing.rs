@@ -11,9 +11,7 @@ use runlog_schemas::{
     payload::{
         ConversationTurn, LoopCheckpoint, Payload, PayloadType, RunLifecycle, ToolCallCompleted, ToolCallRequested,
         observed::{CodeEditProposal, ProposalStatus, ToolJournalEntry},
-        run::Message,
         wrapped::HostPayload,
-        write_back::{WriteBackReason, WriteBackRejected, WriteBackSchemaMismatch},
     },
     refs::CorrelationEntry,
     scalar::Bytes,
@@ -322,16 +320,22 @@ fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
         applied_at_millis: None,
         commit_hash: None,
     };
-    let reason = WriteBackReason::SchemaMismatch(WriteBackSchemaMismatch { detail: "no hunter2".into() });
+    let rejected = json!({
+        "type": "write_back_rejected", "txn": 1, "at": "2026-11-22T00:00:00Z",
+        "reason": { "reason": "schema_mismatch", "detail": "no hunter2" },
+    });
+    let message = json!({
+        "type": "message", "message_id": "id-of-hunter2", "role": "user", "redacted_summary": "a hunter2",
+    });
+    let of_contract = |json| serde_json::from_value::<Payload>(json).expect("a payload");
     let payloads: [Payload; 7] = [
         completed.into(),
         host("application/json; charset=utf-8", format!(" {}", secret())).into(),
         host("text/plain", "a hunter2".into()).into(),
         entry.into(),
         proposal.into(),
-        WriteBackRejected { txn: 1, at: "2026-11-22T00:00:00Z".into(), reason }.into(),
-        Message { message_id: "id-of-hunter2".into(), role: "user".into(), redacted_summary: "a hunter2".into() }
-            .into(),
+        of_contract(rejected),
+        of_contract(message),
     ];
     let mut records = vec![request];
     records.extend(payloads.map(|payload| writer.draft(None, payload).expect("a draft")));

@@ -1,11 +1,12 @@
 //! Tests the bases of checkpoints, and the limits of their lists.
 
-use super::{super::*, Applied, Refused, Run, checkpoint, lifecycle};
+use super::{super::*, Applied, Payload, Refused, Run, checkpoint, lifecycle};
 use crate::{
     json::Json,
     messages::{MESSAGES_MAX, MessageSpan},
-    payload::{CheckpointPrune, LoopCheckpoint, effect::Checkpoint},
+    payload::{CheckpointPrune, LoopCheckpoint},
 };
+use serde_json::{Value, json};
 
 #[test]
 fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
@@ -102,23 +103,17 @@ fn a_pruned_checkpoint_is_no_base_any_more_and_its_id_stays_taken() {
 }
 
 /// Returns a checkpoint of the run-journal contract.
-pub(super) fn contracts(covers: u64) -> Checkpoint {
-    Checkpoint {
-        checkpoint_id: "c".into(),
-        run_id: "run".into(),
-        checkpoint_seq: 9,
-        covers_journal_seq: covers,
-        loop_state: "awaiting_model".into(),
-        turn_id: None,
-        attempt_id: None,
-        runtime_package_fingerprint: String::new(),
-        pending_side_effects: vec![],
-        pending_approvals: vec![],
-        content_ref_manifest: vec![],
-        state_hash: String::new(),
-        created_at_millis: 0,
-        writer_id: "w".into(),
-    }
+pub(super) fn contracts(covers: u64) -> Payload {
+    of_contract(&json!({
+        "type": "checkpoint", "checkpoint_id": "c", "run_id": "run", "checkpoint_seq": 9, "covers_journal_seq": covers,
+        "loop_state": "awaiting_model", "runtime_package_fingerprint": "", "state_hash": "", "created_at_millis": 0,
+        "writer_id": "w",
+    }))
+}
+
+/// Returns a payload of the run-journal contract.
+pub(super) fn of_contract(json: &Value) -> Payload {
+    serde_json::from_value(json.clone()).unwrap()
 }
 
 #[test]

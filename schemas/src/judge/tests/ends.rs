@@ -1,10 +1,12 @@
 //! Tests the beginning and the end of a run.
 
 use super::{
-    super::*, Applied, Payload, Refused, Run, checkpoint, checkpoints::contracts, claim, completed, lifecycle, request,
-    resolution, user_turn,
+    super::*,
+    Applied, Payload, Refused, Run, checkpoint,
+    checkpoints::{contracts, of_contract},
+    claim, completed, lifecycle, request, resolution, user_turn,
 };
-use crate::payload::effect::Recovery;
+use serde_json::json;
 
 #[test]
 fn a_run_starts_once() {
@@ -32,8 +34,8 @@ fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
         }
         assert_eq!(run.add("loop checkpoint", checkpoint("c", 1, None)), Applied);
         assert_eq!(run.add("contract's checkpoint", contracts(1)), Applied);
-        let marker = Recovery { unsafe_pending: vec![], recovery_reason: "died".into(), policy_refs: vec![] };
-        assert_eq!(run.add("recovery marker", marker), Applied);
+        let marker = json!({ "type": "recovery", "unsafe_pending": [], "recovery_reason": "died" });
+        assert_eq!(run.add("recovery marker", of_contract(&marker)), Applied);
         assert_eq!(run.add("resolution", resolution("call", "done")), Applied);
         assert_eq!(run.take(&claim("claim 2", "b", 2)), Applied, "a claim skips the content rules");
         assert_eq!(run.head.status.as_str(), status);

@@ -1,11 +1,62 @@
 //! The answer to an append over HTTP: the outcome, and the data to continue or to correct the record.
 
-use super::{Disposition, OrOther, Outcome};
+use super::position::Position;
 use crate::{
-    id::{Epoch, OrEmpty, WriterId},
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, WriterId},
     judge::Reason,
+    or_other::OrOther,
+    symbols,
 };
 use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// The outcome of an appended record. `repeat`: the record was judged before with the same content, and has no further
+    /// effect. `appended`: the record is in the log but not judged yet, and may be refused.
+    Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused", Appended = "appended" }
+}
+
+/// The outcome of an appended record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Outcome {
+    /// The record's position; for a repeat, the position of the first record.
+    pub position: Position,
+    /// Applied, repeat or refused; appended if the answer did not wait for the judgement.
+    pub outcome: OrOther<Disposition>,
+    /// The reason of a refusal; for a repeat, the first record's reason.
+    pub reason: Option<OrOther<Reason>>,
+    /// The record's id.
+    #[serde(default)]
+    pub record_id: OrEmpty<RecordId>,
+    /// For a repeat of an applied record: the number of the record at `position`, 0 if its kind has none. Otherwise
+    /// null.
+    #[serde(default)]
+    pub journal_seq: Option<JournalSeq>,
+    /// The writer of the record at `position`; for a repeat, the writer of the first record. Null if the record is not judged
+    /// yet, or is about a partition.
+    #[serde(default)]
+    pub record_writer: Option<Writer>,
+}
+
+/// The outcome of an appended record and the run's writer, both read at one log position.
+///
+/// A record can be applied although its writer has lost the run since, by a later claim. And the applied record with this id can
+/// be another writer's: `record_writer` names its writer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ReadBack {
+    /// The record's outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// The run's epoch; 0 if never claimed.
+    pub epoch: Epoch,
+    /// The epoch's writer; empty if never claimed.
+    pub writer_id: OrEmpty<WriterId>,
+    /// The outcomes of the run's records at the positions `also`, in that order. Null for a position without an outcome: its
+    /// record repeats an applied record, or was skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Option<Outcome>>,
+}
 
 /// The outcome of a posted record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Tool calls and other effects: their status, and whether they may have happened.
 
-use super::{Dropped, MissingContent, OrOther, Position, absent};
+use super::{absent, horizons::Dropped, lines::MissingContent, position::Position};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
         CallStatus, Class, Reason, RunStatus,
         lifecycle::{EffectKind, EffectStatus},
     },
+    or_other::OrOther,
     symbols,
 };
 use serde::{Deserialize, Serialize};

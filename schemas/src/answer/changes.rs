@@ -1,9 +1,9 @@
 //! Changes of an index.
 
-use super::{OrOther, Position};
+use super::position::Position;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
-use crate::{id::RunId, json::Json, symbols};
+use crate::{id::RunId, json::Json, or_other::OrOther, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {

@@ -1,10 +1,11 @@
 //! Records with a summary for event streams.
 
-use super::{OrOther, Position};
+use super::position::Position;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{JournalSeq, PartitionId, RecordId, RunId},
+    or_other::OrOther,
     payload::PayloadType,
     record::EventIndexProjection,
 };

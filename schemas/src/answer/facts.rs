@@ -1,10 +1,11 @@
 //! Facts that hold at a time.
 
-use super::{OrOther, Position};
+use super::position::Position;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{JournalSeq, RecordId, RunId},
+    or_other::OrOther,
     payload::PayloadType,
 };
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! The health of a journal's indices, with remedies for problems.
 
-use super::OrOther;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{Offset, PartitionId},
+    or_other::OrOther,
     symbols,
 };
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,11 @@
 //! Retention horizons, and the content that they deleted.
 
-use super::{OrOther, Outcome, Position};
+use super::{appended::Outcome, position::Position};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{PartitionId, RecordId},
+    or_other::OrOther,
     payload::PayloadType,
 };
 use serde::{Deserialize, Serialize};

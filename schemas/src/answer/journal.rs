@@ -1,7 +1,6 @@
 //! The data of a journal and of its server that clients need.
 
-use super::OrOther;
-use crate::symbols;
+use crate::{or_other::OrOther, symbols};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

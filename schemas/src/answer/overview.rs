@@ -1,7 +1,10 @@
 //! The figures of a dashboard.
 
-use super::{OrOther, PartitionState};
-use crate::id::{Offset, PartitionId};
+use super::health::PartitionState;
+use crate::{
+    id::{Offset, PartitionId},
+    or_other::OrOther,
+};
 use serde::{Deserialize, Serialize};
 
 /// The progress of a partition's index.

@@ -1,10 +1,11 @@
 //! Answers to dry runs: the plans of requests that void or delete data.
 
-use super::{OrOther, Position};
+use super::position::Position;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{OrEmpty, PartitionId, RecordId, RunId},
+    or_other::OrOther,
     payload::PayloadType,
     symbols,
 };

@@ -1,9 +1,10 @@
 //! Records without effect: refused records and dead letters.
 
-use super::{OrOther, Position};
+use super::position::Position;
 use crate::{
     id::{Epoch, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::Reason,
+    or_other::OrOther,
     symbols,
 };
 use serde::{Deserialize, Serialize};

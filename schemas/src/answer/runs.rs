@@ -1,12 +1,18 @@
 //! Runs, their checkpoints, and the data to resume a run.
 
-use super::{Done, MissingContent, OrOther, Pending, Position, Standing};
+use super::{
+    calls::{Done, Pending},
+    lines::MissingContent,
+    position::Position,
+    standing::Standing,
+};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
     json::Json,
     judge::RunStatus,
+    or_other::OrOther,
 };
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,11 @@
 //! The states of approvals, wake conditions, messages and write-backs.
 
-use super::{LifecycleStatus, OrOther, Position};
-use crate::id::{Epoch, JournalSeq, RecordId};
+use super::position::Position;
+use crate::{
+    id::{Epoch, JournalSeq, RecordId},
+    judge::lifecycle::LifecycleStatus,
+    or_other::OrOther,
+};
 use serde::{Deserialize, Serialize};
 
 /// An approval, wake condition, message or write-back of a run, and its state.

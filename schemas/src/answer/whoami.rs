@@ -1,9 +1,8 @@
 //! The permissions of a client's credential.
 
-use super::OrOther;
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
-use crate::symbols;
+use crate::{or_other::OrOther, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {

@@ -56,9 +56,12 @@ impl Numbers {
 
     /// Checks that an answer is not older than the writer's claim and its acknowledged records. A server that reads
     /// from a deposed leader gives such an answer: it may lack pending effects.
+    ///
+    /// An answer with a later record is current, even if its next number is lower: a skip takes a refused record's number away.
     pub(crate) fn check_current(&self, head: &impl Head, run_id: RunId<&str>) -> Result<(), Error> {
         let ((_, epoch), (_, next, _)) = (head.writer(), head.next());
-        if (epoch, next) >= (self.epoch, self.journal_seq) {
+        let is_later = epoch == self.epoch && head.position().offset >= self.seen;
+        if is_later || (epoch, next) >= (self.epoch, self.journal_seq) {
             return Ok(());
         }
         Err(old_answer(run_id, (self.epoch, self.journal_seq), (epoch, next)))

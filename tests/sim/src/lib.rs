@@ -72,7 +72,7 @@
 //!
 //! # What is missing
 //!
-//! * Skips of records that were applied or took a number (fenced evidence did neither), retention, erasure, the content store, a schema registry, the `local:`
+//! * Skips of records that were applied, retention, erasure, the content store, a schema registry, the `local:`
 //!   transport.
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the

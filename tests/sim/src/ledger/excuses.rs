@@ -23,7 +23,7 @@
 //! | a result that is refused as `transition` or `conflict` is applied | its call has ended by a decision or by another result, which the observer has seen; the product keeps it as contradicting |
 //! | a life that allows unresolved calls runs no new effect beside one | its user asked for that (`allow_unresolved`). Calls that became unresolved after its first claim are its own |
 //! | the checkpoint of an opening is the run's last one | if another process claimed the run since, it may have written one |
-//! | an acknowledged record that an operator skipped counts | the skip voids it. Operators here skip fenced evidence only |
+//! | an acknowledged record that an operator skipped counts | the skip voids it. Operators here skip evidence only |
 //! | a checkpoint, or a dropped turn, is in the log | these agents do not ask for its outcome. What is acknowledged is required |
 //! | a process that is killed, or leaves the run, finishes its steps | the last process of each run must |
 //! | a step ends within its tries | while faults last, or if a server ever read from a deposed leader: a handle can then read that its own call does not exist |

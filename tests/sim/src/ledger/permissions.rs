@@ -211,12 +211,10 @@ impl Ledger {
         })
     }
 
-    /// The offset of some evidence of a call that took no number. A living handle takes each answer for an old one once a
-    /// record that took a number is skipped.
+    /// The offset of some evidence of a call.
     pub(crate) fn evidence_of(&self, request: &str) -> Option<(PartitionId, Offset)> {
         let known = &self.histories.get(request)?.known;
-        let fenced = |at| self.records.get(&at).is_some_and(|landed| landed.reason.as_deref() == Some("fenced"));
-        let is_evidence = |known: &&Known| matches!(known.what, What::Evidence(..)) && fenced(known.at);
+        let is_evidence = |known: &&Known| matches!(known.what, What::Evidence(..));
         known.iter().rev().find(is_evidence).map(|known| known.at)
     }
 

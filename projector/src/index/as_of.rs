@@ -9,11 +9,12 @@
 //! consumed a number, and a batch is judged as a whole. Each is judged again by the same code, so this module has no rules
 //! of its own.
 //!
-//! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are in no index, so they are
-//! absent as of every offset.
+//! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are void as of every offset. Their
+//! deliveries are kept only if they took a permission from an effect ([`project::voided`]).
 
 use super::{
     error::Error,
+    fold,
     project::{self, Changes, Effect, RecordContext, RunRecord},
     query,
     store::{
@@ -65,6 +66,7 @@ impl RunAsOf {
     /// again: the index is damaged. After an error the rows are incomplete.
     pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
         let run_id = self.run_id.clone();
+        let skips = fold::skips_of(index)?;
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
         let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
@@ -87,8 +89,8 @@ impl RunAsOf {
             let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
             let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
-            let effect = self.take(record, at, |_, _| Ok(()))?;
-            if is_alone && effect != Effect::Applied {
+            let effect = self.take(record, at, skips.contains(&at.offset), |_, _| Ok(()))?;
+            if let Some(effect) = effect.filter(|effect| is_alone && *effect != Effect::Applied) {
                 return Err(self.damaged(at.offset, &effect));
             }
         }
@@ -102,15 +104,22 @@ impl RunAsOf {
         Ok(())
     }
 
-    /// Folds the run's next delivery. `look` gets the changes and the rows before them.
+    /// Folds the run's next delivery. `look` gets the changes and the rows before them. Returns no effect for a delivery that a skip
+    /// voids.
     pub(crate) fn take(
         &mut self,
         record: RunRecord<'_, '_>,
         at: RecordContext<'_>,
+        is_voided: bool,
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
-    ) -> Result<Effect, Error> {
+    ) -> Result<Option<Effect>, Error> {
         let mut changes = Changes::new(&self.rows);
-        let effect = project::record(record, at, self.partitions, &mut changes)?;
+        let effect = if is_voided {
+            project::voided(record, at, self.partitions, &mut changes)?;
+            None
+        } else {
+            Some(project::record(record, at, self.partitions, &mut changes)?)
+        };
         look(&changes, &self.rows)?;
         self.rows.commit(changes.rows())?;
         self.next = self.next.max(at.offset.saturating_add(1));

@@ -180,7 +180,7 @@ impl<'a> Bulk<'a> {
         let order = self.order.clone();
         while let Some((key, _)) = records.entry() {
             let run = RunRows::new(&order, key[..key.len() - NUMBER].to_vec());
-            self.one_run(run, &mut records, |offset| offset >= end || voided.contains_key(&offset), &mut sink)?;
+            self.one_run(run, &mut records, (end, &voided), &mut sink)?;
         }
         let Self { apart, mut watch, .. } = self;
         let mut rows = apart.finish()?;
@@ -197,7 +197,7 @@ impl<'a> Bulk<'a> {
         &mut self,
         mut run: RunRows<'_>,
         records: &mut Sorted,
-        is_left_out: impl Fn(Offset) -> bool,
+        (end, voided): (Offset, &BTreeMap<Offset, meta::SkipRow>),
         sink: &mut S,
     ) -> Result<(), Error> {
         loop {
@@ -210,8 +210,8 @@ impl<'a> Bulk<'a> {
                     break false;
                 }
                 let offset = Offset::new(number(&key[run.run().len()..])).map_err(Error::from)?;
-                if !is_left_out(offset) {
-                    self.project(offset, value, &mut changes)?;
+                if offset < end {
+                    self.project(offset, value, voided.contains_key(&offset), &mut changes)?;
                 }
                 records.advance()?;
                 self.watch.step()?;
@@ -238,7 +238,13 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    fn project<R: Rows>(&self, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    fn project<R: Rows>(
+        &self,
+        offset: Offset,
+        value: &[u8],
+        is_voided: bool,
+        changes: &mut Changes<'_, R>,
+    ) -> Result<(), store::Error> {
         let (logged_at, bytes) = value.split_at(NUMBER);
         let logged_at_millis = number(logged_at).cast_signed();
         // The scan has reframed the record as a single object, unless the record is too large to be decoded.
@@ -246,7 +252,9 @@ impl<'a> Bulk<'a> {
         let partition = self.partition;
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
         match reframed.and_then(|()| codec::read(&framed)) {
+            Ok(record) if is_voided => fold::apply_voided(&record, at, self.journal.partitions, changes),
             Ok(record) => fold::apply(&record, at, self.journal.partitions, changes),
+            Err(_) if is_voided => Ok(()),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
                 Ok(())

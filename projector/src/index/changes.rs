@@ -80,14 +80,15 @@ impl Deltas {
         skips: &BTreeSet<Offset>,
         delivery: &Delivery,
     ) -> Result<Delta, Error> {
-        if skips.contains(&delivery.offset) {
+        let is_voided = skips.contains(&delivery.offset);
+        if is_voided && !fold::is_readable(&delivery.value, &*self.schemas) {
             return Ok(Delta::default());
         }
         let (framed, reframed) = fold::reframe(&delivery.value, &*self.schemas);
         let at = fold::record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Ok(record) => match RunRecord::new(&record) {
-                Some(record) => self.compute_for_run(index, record, at),
+                Some(record) => self.compute_for_run(index, record, at, is_voided),
                 None => Ok(Delta::default()),
             },
             // The record was readable when it was applied, so only the registry can be unavailable.
@@ -111,6 +112,7 @@ impl Deltas {
         index: &R,
         record: RunRecord<'_, '_>,
         at: RecordContext<'_>,
+        is_voided: bool,
     ) -> Result<Delta, Error> {
         let run_id = record.run_id.to_owned();
         let id = (at.partition, run_id.clone());
@@ -125,7 +127,7 @@ impl Deltas {
             }
         };
         let mut rows = Vec::new();
-        run.take(record, at, |changes, before| {
+        run.take(record, at, is_voided, |changes, before| {
             rows = changed(changes, before)?;
             Ok(())
         })?;

@@ -28,6 +28,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
+    panic::AssertUnwindSafe,
     sync::Arc,
 };
 
@@ -199,7 +200,8 @@ impl<S: Commit> Fold<S> {
         changes: &mut Changes<'_, S>,
         voided: &mut Vec<Offset>,
     ) -> Result<Step, store::Error> {
-        if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
+        let is_voided = self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset);
+        if is_voided && !is_readable(&delivery.value, &*self.schemas) {
             return Ok(Step::Applied);
         }
         let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
@@ -208,6 +210,10 @@ impl<S: Commit> Fold<S> {
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
+            }
+            Ok(record) if is_voided => {
+                apply_voided(&record, at, self.journal.partitions, changes)?;
+                Ok(Step::Applied)
             }
             Ok(record) if !has_genesis => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
@@ -289,6 +295,26 @@ pub(crate) fn apply<R: Rows>(
         project::record(record, at, partitions, changes)?;
     }
     Ok(())
+}
+
+/// Whether a voided record can be read. It may have been skipped because reading it panics.
+pub(crate) fn is_readable(value: &[u8], schemas: &dyn Schemas) -> bool {
+    let read = || {
+        let (framed, reframed) = reframe(value, schemas);
+        reframed.and_then(|()| codec::read(&framed)).is_ok()
+    };
+    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_default()
+}
+
+/// Projects a record that a skip voids.
+pub(crate) fn apply_voided<R: Rows>(
+    record: &Envelope<'_>,
+    at: RecordContext<'_>,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let record = RunRecord::new(record).filter(|record| !record.kind.of_partition());
+    record.map_or(Ok(()), |record| project::voided(record, at, partitions, changes))
 }
 
 /// The stop at an unreadable record.

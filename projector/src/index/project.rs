@@ -62,6 +62,19 @@ pub fn record<R: Rows>(
     Ok(effect)
 }
 
+/// Projects a record of a run that a skip voids. It is not judged: an operator may have skipped it because that fails.
+pub fn voided<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if partition_of(record.run_id, partitions) == at.partition && effects::project_voided(record, changes)? {
+        deliveries::project(record, at, changes);
+    }
+    Ok(())
+}
+
 /// Projects a dead letter: unreadable bytes that do not stop the partition.
 pub fn dead_letter<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
     dead_letters::project(at, why, changes);

@@ -39,6 +39,12 @@ hashes! {
 }
 
 impl ContentHash {
+    /// Computes the basis of an effect after a record about it was skipped.
+    #[must_use]
+    pub fn skipped(self) -> Self {
+        Self(Sha256::of(format!("skipped {self}").as_bytes()))
+    }
+
     /// Computes the payload hash of a batch from the content hashes of its records.
     pub(crate) fn of_batch(records: impl Iterator<Item = Self>) -> Sha256 {
         let hashes: Vec<Self> = records.collect();

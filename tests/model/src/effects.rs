@@ -2,10 +2,11 @@
 //! walk over a run computes the state of each.
 
 use crate::{
+    hashes,
     lifecycles::{self, Family, StateChange},
-    record::{answers, hidden, number, payload_member, payload_type, same_payload, text, tool, value_at},
+    record::{answers, hidden, inner, number, payload_member, payload_type, same_payload, text, tool, value_at},
     rule::{Rule, Rules},
-    run::{Entry, Reason, Run, Verdict},
+    run::{Entry, Reason, Run, Taken, Verdict},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -128,13 +129,51 @@ pub(crate) fn is_effect(family: &Family) -> bool {
 
 /// All effects of a run, in the order of their requests.
 pub(crate) fn run_effects(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
-    run.effects.over(run.entries.len(), || walk(rules, run))
+    run.effects.over(run.entries.len() + run.taken.len(), || walk(rules, run))
+}
+
+/// A skipped record is not judged, and permits nothing: each pending effect that it is about has a new basis, so that a decision or an
+/// attempt that was refused because of the record stays refused, and loses a `not_done` decision.
+pub(crate) fn void(rules: &Rules, run: &mut Run, skipped: &Entry) {
+    let records = if skipped.kind == "batch" { inner(&skipped.record) } else { std::slice::from_ref(&*skipped.record) };
+    for (index, record) in (0..).zip(records) {
+        let Some(id) = subject(rules, record) else { continue };
+        for effect in run_effects(rules, run).iter().filter(|effect| effect.pending() && effect.id == id) {
+            let newest = hashes::skipped(&skipped.content(index, record));
+            run.taken.push(Taken { after: run.entries.len(), kind: effect.kind, id: id.clone(), newest });
+        }
+    }
+}
+
+/// The id of the effect that a record is about.
+fn subject(rules: &Rules, record: &Value) -> Option<String> {
+    match payload_type(record) {
+        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => {
+            Some(answers(record).to_owned())
+        }
+        _ => lifecycles::state_change(rules, record)
+            .filter(|change| is_effect(change.family))
+            .map(|change| change.key.id),
+    }
+}
+
+/// Applies the traces of the records that were skipped after the first `after` entries.
+fn take_from(rules: &Rules, effects: &mut [Effect], run: &Run, after: usize) {
+    for taken in run.taken.iter().filter(|taken| taken.after == after) {
+        let effect = effects.iter_mut().find(|effect| effect.kind == taken.kind && effect.id == taken.id);
+        let Some(effect) = effect else { continue };
+        if rules.fires(Rule::SkipPermitsNothing, true) {
+            effect.newest.clone_from(&taken.newest);
+        }
+        effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
+    }
 }
 
 fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
     let mut committed = false;
     for (at, entry) in run.entries.iter().enumerate() {
+        take_from(rules, &mut effects, run, at);
         match entry.verdict {
             Verdict::Applied if entry.kind == "run_claim" => {
                 committed = value_at(&entry.record, "/facts/commitment").is_some_and(Value::is_string);
@@ -144,6 +183,7 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
             _ => {}
         }
     }
+    take_from(rules, &mut effects, run, run.entries.len());
     effects
 }
 

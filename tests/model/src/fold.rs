@@ -2,7 +2,7 @@
 
 use crate::{
     delivery::{Delivery, Journal, What},
-    hashes, judge,
+    effects, hashes, judge,
     record::{number, of_partition, payload_type, text},
     rule::{Rule, Rules},
     run::{Entry, Place, Reason, Run, Verdict},
@@ -190,7 +190,13 @@ impl Model {
             partition.stopped = Some(("not_a_journal".to_owned(), delivery.offset));
             return;
         }
-        if !voided {
+        if voided {
+            if let What::Record { record, .. } = &delivery.what
+                && !of_partition(record)
+            {
+                void_run_record(rules, journal, partition, delivery);
+            }
+        } else {
             match &delivery.what {
                 What::Record { record, .. } if of_partition(record) => {
                     fold_partition_record(partition, delivery, record)
@@ -240,7 +246,7 @@ fn fold_partition_record(partition: &mut Partition, delivery: &Delivery, record:
 }
 
 fn fold_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
-    let What::Record { record, version, datums, contents } = &delivery.what else { return };
+    let (What::Record { record, .. }, Some(entry)) = (&delivery.what, entry(delivery)) else { return };
     let run_id = text(record, "/run_id");
     let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;
     if rules.fires(Rule::WrongPartition, elsewhere) {
@@ -248,7 +254,21 @@ fn fold_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, 
         return;
     }
     let run = partition.runs.entry(run_id.to_owned()).or_default();
-    let entry = Entry {
+    judge::take(rules, run, entry);
+    if payload_type(record) == "erasure" && run.entries.last().is_some_and(Entry::counts) {
+        let key_ids = crate::record::list(record, "/payload/key_ids");
+        partition.taken.push(Taken::Erasure {
+            run_id: run_id.to_owned(),
+            key_ids: key_ids.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
+            offset: delivery.offset,
+        });
+    }
+}
+
+/// A delivered record, not judged yet.
+fn entry(delivery: &Delivery) -> Option<Entry> {
+    let What::Record { record, version, datums, contents } = &delivery.what else { return None };
+    Some(Entry {
         offset: delivery.offset,
         index: 0,
         log_millis: delivery.log_millis,
@@ -261,16 +281,18 @@ fn fold_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, 
         contents: contents.clone(),
         verdict: Verdict::Refused(Reason::Batch),
         envelope: false,
-    };
-    judge::take(rules, run, entry);
-    if payload_type(record) == "erasure" && run.entries.last().is_some_and(Entry::counts) {
-        let key_ids = crate::record::list(record, "/payload/key_ids");
-        partition.taken.push(Taken::Erasure {
-            run_id: run_id.to_owned(),
-            key_ids: key_ids.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
-            offset: delivery.offset,
-        });
+    })
+}
+
+/// Folds a skipped record: its run has no trace of it except at the pending effects that the record is about.
+fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
+    let Some(entry) = entry(delivery) else { return };
+    let run_id = text(&entry.record, "/run_id");
+    if hashes::partition_of(run_id, journal.partitions) != delivery.partition {
+        return;
     }
+    let Some(run) = partition.runs.get_mut(run_id) else { return };
+    effects::void(rules, run, &entry);
 }
 
 impl Partition {

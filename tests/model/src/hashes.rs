@@ -38,6 +38,11 @@ pub fn content(record: &Value) -> String {
     hex(&Sha256::digest(canonical(&record::content(record))))
 }
 
+/// The basis of an effect after a record with this content hash was skipped.
+pub(crate) fn skipped(content: &str) -> String {
+    hex(&Sha256::digest(format!("skipped {content}")))
+}
+
 /// The SHA-256 of a secret, both hexadecimal; `None` without a secret.
 pub(crate) fn commitment(secret: &str) -> Option<String> {
     let secret = unhex(secret).filter(|secret| !secret.is_empty())?;

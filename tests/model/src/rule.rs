@@ -194,6 +194,10 @@ pub enum Rule {
     Stopped,
     /// A skip voids its record.
     SkipVoids,
+    /// A decision or an attempt that a skipped record made stale stays refused.
+    SkipPermitsNothing,
+    /// A skipped record still cancels a `not_done` decision.
+    SkipRevokes,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
@@ -244,7 +248,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 116] = [
+    pub const ALL: [Self; 118] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -338,6 +342,8 @@ impl Rule {
         Self::DeadLetter,
         Self::Stopped,
         Self::SkipVoids,
+        Self::SkipPermitsNothing,
+        Self::SkipRevokes,
         Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,

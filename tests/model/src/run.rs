@@ -193,10 +193,23 @@ impl<T> Walked<T> {
     }
 }
 
+/// The trace of a skipped record at an effect that was pending at its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// How many entries precede the record.
+    pub(crate) after: usize,
+    pub(crate) kind: &'static str,
+    pub(crate) id: String,
+    /// The basis that the effect has from then on.
+    pub(crate) newest: String,
+}
+
 /// A run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
+    /// The traces of skipped records at effects.
+    pub(crate) taken: Vec<Taken>,
     pub(crate) effects: Walked<Effect>,
     pub(crate) items: Walked<Item>,
 }

@@ -142,6 +142,30 @@ fn a_skip_voids_an_applied_record_and_a_record_that_stopped_the_partition() {
 }
 
 #[test]
+fn a_skip_of_evidence_permits_nothing() {
+    let mut log = Log::new();
+    log.claim("a", 1);
+    log.write("ask", ("a", 1, 1, 1), request());
+    let decides = |log: &mut Log, id: &str, facts: Value| {
+        let payload = json!({"type": "effect_resolution", "request_record_id": "ask", "decision": "not_done", "who": "jo",
+                             "why": "looked"});
+        let mut decision = record(id, ("", 0, 0, 0), payload);
+        decision["facts"] = facts;
+        log.add(decision)
+    };
+    decides(&mut log, "first", json!({"revision": 1}));
+    let basis = log.pending()[0]["basis"].clone();
+    log.claim("b", 2);
+    let evidence = log.write("late", ("a", 1, 2, 2), completed("ask", "B-1"));
+    let stale = decides(&mut log, "second", json!({"basis": basis}));
+    assert_eq!(log.outcome(stale), refused("stale_decision"));
+    log.add(json!({"payload": {"type": "skip", "offset": evidence, "who": "jo", "why": "forged"}}));
+    let now = log.pending()[0].clone();
+    assert_eq!((log.outcome(stale), &now["class"]), (refused("stale_decision"), &json!("reconcile_required")));
+    assert_eq!((&now["evidence"], now["basis"] == basis), (&json!([]), false));
+}
+
+#[test]
 fn a_based_checkpoints_list_is_made_of_its_spans() {
     let mut log = Log::new();
     let text = |letters: &str| letters.chars().map(|letter| json!({"content": letter.to_string()})).collect::<Vec<_>>();

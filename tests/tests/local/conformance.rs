@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
-const NOT_SHOWN: [(ModelRule, &str); 21] = [
+const NOT_SHOWN: [(ModelRule, &str); 23] = [
     (ModelRule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (ModelRule::DeadLetter, "a server appends no bytes that are no record"),
     (ModelRule::Stopped, "nor a record of a schema that it does not know"),
@@ -42,6 +42,8 @@ const NOT_SHOWN: [(ModelRule, &str); 21] = [
     (ModelRule::UncommittedStart, "likewise"),
     (ModelRule::Observed, "likewise"),
     (ModelRule::EvidenceNotStartedHere, "likewise"),
+    (ModelRule::SkipPermitsNothing, "likewise"),
+    (ModelRule::SkipRevokes, "a skip cannot be undone, and the scenario of skip_voids needs a run without effects"),
     (ModelRule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 

@@ -19,6 +19,7 @@ use super::{
 use crate::index::{
     error::Error,
     fold::{self, Stop},
+    project::RecordContext,
     shared::Shared,
     store::{Key, meta},
 };
@@ -196,21 +197,26 @@ impl Scan<'_> {
     }
 
     fn scan_record(&mut self, delivery: &Delivery) -> Result<ScanStep, Error> {
+        let schemas = &*self.source.shared.config.schemas;
         let is_voided = self.source.voided.contains_key(&delivery.offset);
-        if is_voided && self.source.skips == Skips::Known {
+        if is_voided && !fold::is_readable(&delivery.value, schemas) {
             return Ok(ScanStep::Continue);
         }
-        let (framed, reframed) = reframe(delivery, &*self.source.shared.config.schemas);
+        let (framed, reframed) = reframe(delivery, schemas);
         // The fold of a run decodes the payloads of its records. An unreadable payload makes the record a dead letter
         // there, too.
         let read = reframed.and_then(|()| match codec::read_envelope(&framed)? {
             record if record.run_id.is_some() && !record.kind.of_partition() => Ok(record),
             _ => codec::read(&framed),
         });
-        if is_voided {
-            return Ok(read.map_or(ScanStep::Continue, |record| self.collect_skip(&record, delivery.offset, true)));
-        }
         let at = fold::record_context(delivery, &framed);
+        if is_voided {
+            let Ok(record) = read else { return Ok(ScanStep::Continue) };
+            return match record.run_id.filter(|_| !record.kind.of_partition()) {
+                Some(run_id) => self.collect(Key::from_bytes(Vec::new()).text(run_id), at),
+                None => Ok(self.collect_skip(&record, at.offset, true)),
+            };
+        }
         let key = match &read {
             Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(ScanStep::End),
             Err(why @ Unreadable::Unresolved { .. }) => {
@@ -230,9 +236,14 @@ impl Scan<'_> {
             Err(why) if why.stops() => return self.add_block(at.offset, why),
             Err(_) => partition_key(),
         };
-        let prefix = key.bytes().len();
-        let key = key.offset(at.offset);
-        self.records.push(key.bytes(), prefix, &[&at.logged_at_millis.to_be_bytes(), &framed])?;
+        self.collect(key, at)
+    }
+
+    /// Collects a record to fold, under the key of its run.
+    fn collect(&mut self, run: Key, at: RecordContext<'_>) -> Result<ScanStep, Error> {
+        let prefix = run.bytes().len();
+        let key = run.offset(at.offset);
+        self.records.push(key.bytes(), prefix, &[&at.logged_at_millis.to_be_bytes(), at.framed])?;
         Ok(ScanStep::Continue)
     }
 

@@ -13,6 +13,7 @@ use crate::index::store::{
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
+    codec::Envelope,
     id::{ContentHash, Epoch, RecordId, RunId},
     judge::{
         FirstJudgement, PendingEffect, Reason,
@@ -188,6 +189,37 @@ pub(super) fn project_report<R: Rows>(
     };
     changes.put(open, &row);
     Ok(())
+}
+
+/// Projects a record that a skip voids, and that was not judged. A pending effect that it is about gets a basis that was in no
+/// answer before the skip, so that a decision or an attempt that was refused because of the record stays refused. The effect also
+/// loses a decision that it did not happen. Returns whether an effect changed.
+pub fn project_voided<R: Rows>(record: RunRecord<'_, '_>, changes: &mut Changes<'_, R>) -> Result<bool, store::Error> {
+    let parts = record.records().unwrap_or_default();
+    let mut has_changed = false;
+    for part in parts.iter().chain(std::iter::once(&*record)) {
+        let Some(id) = subject(part) else { continue };
+        for kind in EffectKind::ALL {
+            let key = pending(record.run_id, *kind, id.borrow());
+            let Some(row) = changes.get::<EffectRow>(&key)? else { continue };
+            let before = row.undecided_since();
+            let row =
+                EffectRow { newest: part.content_hash().skipped(), is_newest_counted: false, cleared: false, ..row };
+            changes.put(key, &row);
+            count_undecided(record.run_id, before, row.undecided_since(), changes)?;
+            has_changed = true;
+        }
+    }
+    Ok(has_changed)
+}
+
+/// The id of the effect that a record is about, if it is about an effect.
+fn subject(record: &Envelope<'_>) -> Option<RecordId> {
+    let reported = || {
+        let step = StatusReport::from_record(record).filter(|step| EffectKind::from_family(step.family).is_some())?;
+        RecordId::new(step.key).ok()
+    };
+    record.facts.answers.clone().or_else(reported)
 }
 
 /// Updates the run's number of undecided tool calls, after [`EffectRow::undecided_since`] of one may have changed.

@@ -8,7 +8,7 @@ use runlog_schemas::{datum, datum::Sha256, id::Offset};
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
 /// The layout that this build writes.
-pub const LAYOUT: u32 = 16;
+pub const LAYOUT: u32 = 17;
 
 /// The layout version.
 pub fn layout() -> Key {

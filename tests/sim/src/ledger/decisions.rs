@@ -75,6 +75,18 @@ impl Ledger {
         }
     }
 
+    /// A skip must not put an operator's decision into force that was refused.
+    pub(super) fn check_in_force(&mut self, at: (PartitionId, Offset), resolution: &EffectResolution) {
+        match self.decision(resolution).map(|decided| (decided.by_basis, decided.request.clone())) {
+            Some((true, request)) => self.fail(format!(
+                "the decision at {}:{} about call {request} was refused, and a skip put it into force",
+                at.0, at.1
+            )),
+            Some((false, _)) => self.excuse(excuses::REVISION_AFTER_SKIP),
+            None => {}
+        }
+    }
+
     /// An unforced decision must not take effect while the process that started the effect may still record its result.
     fn check_active(&mut self, at: (PartitionId, Offset), decided: &Decided) {
         let Some((epoch, wrote)) = decided.alive.filter(|_| !decided.forced) else { return };

@@ -46,6 +46,8 @@ pub(super) enum What {
     Ended { forced: bool },
     /// A refused result.
     Evidence(String, ContentHash),
+    /// A record that was skipped. It permits nothing that was not permitted beside it.
+    Skipped,
 }
 
 impl History {
@@ -55,7 +57,9 @@ impl History {
         for known in &self.known {
             match known.what {
                 What::NotDone { .. } => cleared = Ok(()),
-                What::Starts(_) | What::Evidence(..) if cleared.is_ok() => cleared = Err(Some(known.millis)),
+                What::Starts(_) | What::Evidence(..) | What::Skipped if cleared.is_ok() => {
+                    cleared = Err(Some(known.millis))
+                }
                 _ => {}
             }
         }
@@ -73,7 +77,7 @@ impl History {
     /// The last decision or end since the last start.
     fn decided(&self) -> Option<&Known> {
         let mut since = self.known.iter().rev().take_while(|known| !matches!(known.what, What::Starts(_)));
-        since.find(|known| !matches!(known.what, What::Evidence(..)))
+        since.find(|known| !matches!(known.what, What::Evidence(..) | What::Skipped))
     }
 
     fn push(&mut self, at: (PartitionId, Offset), what: What) {
@@ -180,7 +184,7 @@ impl Ledger {
             // Its key permits a start in any case.
             What::NotDone { .. } if keyed => return None,
             What::NotDone { forced } | What::Ended { forced } => forced,
-            What::Starts(_) | What::Evidence(..) => return None,
+            What::Starts(_) | What::Evidence(..) | What::Skipped => return None,
         };
         let max = if forced || fenced { excuses::DECIDED_WHILE_IT_STARTED_MAX } else { 0 };
         if late <= max {
@@ -202,12 +206,12 @@ impl Ledger {
         (claim.epoch == started && epoch == started).then_some((epoch, millis))
     }
 
-    /// The news of a call between two offsets of its partition, without records that were skipped.
+    /// The news of a call between two offsets of its partition.
     pub(super) fn news(&self, request: &str, from: (PartitionId, Offset), to: Offset) -> Option<&Known> {
         let mut known = self.histories.get(request)?.known.iter();
         known.find(|known| {
             let between = known.at.0 == from.0 && known.at.1 >= from.1 && known.at.1 < to;
-            between && matches!(known.what, What::Starts(_) | What::Evidence(..))
+            between && !matches!(known.what, What::NotDone { .. } | What::Ended { .. })
         })
     }
 
@@ -218,11 +222,12 @@ impl Ledger {
         known.iter().rev().find(is_evidence).map(|known| known.at)
     }
 
-    /// Evidence was skipped: everything that was judged after it counts as if it had never been in the log.
+    /// Evidence was skipped: everything that was judged after it counts as if it had never been in the log, but for permissions.
     pub(super) fn rejudge(&mut self, partition: PartitionId) {
         let Some(model) = &self.model else { return };
         let of_partition =
             self.records.iter_mut().filter(|((at, _), landed)| *at == partition && !landed.outcome.is_empty());
+        let mut in_force = Vec::new();
         for ((_, offset), landed) in of_partition {
             if landed.record.body.run_id.borrow().is_none() {
                 continue;
@@ -230,6 +235,12 @@ impl Ledger {
             let row = model.outcome(partition.get(), offset.get(), 0, landed.record.body.record_id.as_str());
             let text = |name: &str| row[name].as_str().map(str::to_owned);
             landed.was_skipped = text("outcome").is_none();
+            if landed.outcome == "refused"
+                && text("outcome").as_deref() == Some("applied")
+                && let Payload::EffectResolution(resolution) = &landed.record.payload
+            {
+                in_force.push(((partition, *offset), resolution.clone()));
+            }
             (landed.outcome, landed.reason) = (text("outcome").unwrap_or_else(|| "skipped".to_owned()), text("reason"));
         }
         let here = |known: &Known| known.at.0 == partition;
@@ -266,9 +277,16 @@ impl Ledger {
             let Some(history) = self.histories.get_mut(&request) else { continue };
             history.started = before.started;
             history.permitted.extend(before.permitted);
+            let skipped =
+                before.known.iter().filter(|known| self.records.get(&known.at).is_some_and(|at| at.was_skipped));
+            history.known.extend(skipped.map(|known| Known { what: What::Skipped, ..*known }));
+            history.known.sort_by_key(|known| known.at);
             for known in &mut history.known {
                 known.millis = times.get(&known.at.1).copied().unwrap_or(known.millis);
             }
+        }
+        for (at, resolution) in in_force {
+            self.check_in_force(at, &resolution);
         }
     }
 }

@@ -65,6 +65,17 @@ async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_record_that_is_no_claim_takes_its_id_from_no_claim() {
+    let site = Site::start().await;
+    site.post("/claims", &json!({})).await;
+    let stranger = json!({ "writer_id": "stranger", "writer_epoch": 0 });
+    let fenced = site.post("/records", &intent(&stranger, "c-1")).await;
+    assert_eq!(fenced["reason"], "fenced", "{fenced}");
+    let claim = site.post("/claims", &json!({ "record_id": "c-1" })).await;
+    assert_eq!(claim["epoch"], 2, "{claim}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn copies_of_a_claim_at_the_same_moment_make_one_writer() {
     let site = Site::start().await;
     let requests =

@@ -172,7 +172,7 @@ fn earlier_claim(
 ) -> Result<Option<Claim>, Error> {
     let claim = landed_claim(projector, run_id, record_id, body)?;
     let store = projector.store(projector.partition_of(run_id));
-    if claim.is_none() && query::anomalies::has_fenced(&store.view(), run_id, record_id)? {
+    if claim.is_none() && query::anomalies::has_fenced_claim(&store.view(), run_id, record_id)? {
         return Err(lost(run_id, record_id));
     }
     Ok(claim)

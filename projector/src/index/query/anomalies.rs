@@ -6,33 +6,48 @@ use crate::index::{
     store::{
         self, Parts, Rows,
         anomalies::{AnomalyRow, key, prefix, run_prefix},
+        deliveries,
+        records::RecordRow,
     },
 };
 use runlog_schemas::{
     answer::Anomaly,
     id::{Offset, RecordId, RunId},
     judge::Reason,
+    record::RecordKind,
 };
 use std::ops::ControlFlow;
 
-/// The most refused records of a run that [`has_fenced`] reads, newest first.
+/// The most refused records of a run that [`has_fenced_claim`] reads, newest first.
 pub const FENCED_READ_MAX: usize = 4096;
 
-/// Whether the run's newest [`FENCED_READ_MAX`] refused records contain a fenced record with this id. One seek, and a step
-/// and a get for each of them.
-pub fn has_fenced<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<bool, Error> {
+/// Whether the run's newest [`FENCED_READ_MAX`] refused records contain a fenced claim with this id. One seek, a step and a get for
+/// each of them, and a get for each that has the id. A fenced record of another kind consumes no id, and is no claim that lost.
+pub fn has_fenced_claim<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<bool, Error> {
     let prefix = run_prefix(run_id);
-    let (mut is_fenced, mut read) = (false, 0);
+    let (mut fenced, mut read) = (Vec::new(), 0);
     rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |at, _| {
         let mut parts = Parts::new(at);
         if let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) {
             let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
-            is_fenced = row.is_some_and(|row| row.reason == Reason::Fenced && row.record_id.borrow() == record_id);
+            let is_fenced = row.is_some_and(|row| row.reason == Reason::Fenced && row.record_id.borrow() == record_id);
+            fenced.extend(is_fenced.then_some(offset));
         }
         read += 1;
-        Ok(if is_fenced || read == FENCED_READ_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if read == FENCED_READ_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(is_fenced)
+    for offset in fenced {
+        if kind_at(rows, run_id, offset)? == Some(RecordKind::RunClaim) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The kind of the run's refused record or batch at an offset. One get.
+pub fn kind_at<R: Rows>(rows: &R, run_id: RunId<&str>, offset: Offset) -> Result<Option<RecordKind>, Error> {
+    let row: Option<RecordRow> = rows.get(&deliveries::key(run_id, offset))?;
+    row.map(|row| Ok(super::envelope(&row.framed.0)?.kind)).transpose()
 }
 
 /// A page of this partition's anomalies, of one run or of all visible runs, in log order. One seek and a step each, and for

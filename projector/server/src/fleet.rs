@@ -45,6 +45,10 @@ pub(super) struct EffectsQuery {
     unsafe_only: bool,
     #[serde(default)]
     contradicted: bool,
+    /// The beginning of the runs' ids.
+    #[serde(default)]
+    prefix: String,
+    tool: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
     consistency: Option<String>,
@@ -52,28 +56,31 @@ pub(super) struct EffectsQuery {
 }
 
 impl EffectsQuery {
-    fn selection(&self) -> Result<Listed, Error> {
+    /// No list if nothing can match: contradicted effects have ended.
+    fn selection(&self) -> Option<Listed> {
         match (self.contradicted, self.unsafe_only, self.pending) {
-            (false, true, _) => Ok(Listed::Unsafe),
-            (false, false, true) => Ok(Listed::Pending),
-            (false, false, false) => Ok(Listed::All),
-            (true, false, false) => Ok(Listed::Contradicted),
-            (true, ..) => {
-                let message = "contradicted effects have ended: leave out `pending` and `unsafe`, or `contradicted`";
-                Err(Error::new(ErrorKind::Usage, message))
-            }
+            (false, true, _) => Some(Listed::Unsafe),
+            (false, false, true) => Some(Listed::Pending),
+            (false, false, false) => Some(Listed::All),
+            (true, false, false) => Some(Listed::Contradicted),
+            (true, ..) => None,
         }
     }
 }
 
 pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Refusal> {
-    let listed = query.selection()?;
+    let listed = query.selection();
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     let show = app.show(false, false, None).await?;
+    let (prefix, tool) = (query.prefix, query.tool);
     large_response::build(&app, move |app| {
         let (visible, budget) = (app.caller.visible(), Budget::new(BYTES_MAX));
+        let Some(listed) = listed else {
+            return Ok(Effects { effects: Vec::new(), unavailable_partitions, next_cursor: None });
+        };
+        let filter = query::effects::Filter { listed, prefix: &prefix, tool: tool.as_deref() };
         let (effects, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
             if budget.is_spent() {
                 // The next page begins with this partition.
@@ -81,7 +88,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
             }
             let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
             let now = app.projector.log_now();
-            query::effects::page(&store.view(), place, &visible, listed, (show, &budget), (cursor, limit), now)
+            query::effects::page(&store.view(), place, &visible, filter, (show, &budget), (cursor, limit), now)
         })?;
         Ok(Effects { effects, unavailable_partitions, next_cursor })
     })

@@ -38,6 +38,8 @@ pub(super) struct ListQuery {
     since: Option<String>,
     #[serde(default)]
     stuck: bool,
+    /// A duration such as `30s`.
+    idle: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -86,10 +88,16 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))
     });
     let since_millis = query.since.as_deref().map(parse_time).transpose()?;
+    let idle: Option<Result<i64, Error>> = query.idle.as_deref().map(|idle| {
+        let usage = |error| Error::new(ErrorKind::Usage, format!("idle is no duration such as 30s: {error}"));
+        Ok(i64::try_from(humantime::parse_duration(idle).map_err(usage)?.as_millis()).unwrap_or(i64::MAX))
+    });
+    let idle = idle.transpose()?;
     let filter = Filter {
         prefix: query.prefix,
         status: status.transpose()?,
         since_millis,
+        until_millis: idle.map(|idle| app.projector.log_now().saturating_sub(idle)),
         stuck: query.stuck,
         visible: app.caller.visible(),
     };

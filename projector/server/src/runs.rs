@@ -161,6 +161,7 @@ pub(super) struct LookupQuery {
     args: Option<String>,
     /// Replaces `args`, which may be too long for a URL.
     fingerprint: Option<Fingerprint>,
+    key: Option<String>,
     occurrence: Option<NonZeroU32>,
     as_of: Option<String>,
     consistency: Option<String>,
@@ -173,22 +174,51 @@ pub(super) async fn lookup(
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Refusal> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("invalid args: {why}"));
-    let fingerprint = match (query.args, query.fingerprint) {
-        (Some(args), None) => {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let fingerprint = match (query.args, query.fingerprint, query.key) {
+        (None, None, Some(key)) if !key.is_empty() && query.occurrence.is_none() => {
+            return lookup_by_key(app, run_id, (query.tool, key), &ask, query.as_of.as_deref()).await;
+        }
+        (Some(args), None, None) => {
             let fingerprint = Fingerprint::of_call(&query.tool, &args).map_err(|error| invalid(&error))?;
             // Refuses integers beyond the range of a double, as an append does.
             json::check_value(&args).map_err(|error| invalid(&error))?;
             fingerprint
         }
-        (None, Some(fingerprint)) => fingerprint,
-        _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint").into()),
+        (None, Some(fingerprint), None) => fingerprint,
+        _ => {
+            let message =
+                "a lookup names args, a fingerprint, or a key that is not empty, and an occurrence without a key";
+            return Err(Error::new(ErrorKind::Usage, message).into());
+        }
     };
-    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
     read_point
         .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
             lookup::get(rows, contents, place, run_id, fingerprint.borrow(), occurrence)
+        })
+        .await
+        .map_err(Refusal)
+}
+
+/// Answers the call that a key identifies.
+async fn lookup_by_key(
+    app: App,
+    run_id: RunId,
+    (tool, key): (String, String),
+    ask: &Ask,
+    as_of: Option<&str>,
+) -> Result<Json<Lookup>, Refusal> {
+    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), ask, as_of).await?;
+    read_point
+        .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
+            lookup::by_key(rows, contents, place, run_id, (&tool, &key))?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("run {run_id} has no call of {tool} with the idempotency key {key:?}"),
+                )
+            })
         })
         .await
         .map_err(Refusal)

@@ -74,6 +74,9 @@ pub struct Lookup {
     /// the feature `contradictions`.
     #[serde(default)]
     pub contradicted: bool,
+    /// The request's record id, if the call was looked up by its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_record_id: Option<RecordId>,
 }
 
 /// A completed or failed call.

@@ -33,6 +33,8 @@ symbols! {
     /// Pending effects of a recovery have a `state`.
     /// * `WhoAmI`: `/v1/whoami` returns the permissions of the caller's credential.
     /// * `Overview`: `/v1/overview` returns the figures of a dashboard.
+    /// * `CallKeys`: `/v1/runs/{run}/lookup` finds a call by tool and idempotency key.
+    /// * `Filters`: `/v1/effects` takes `prefix` and `tool`, and `/v1/runs` takes `idle`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",
@@ -56,6 +58,8 @@ symbols! {
         EffectFacts = "effect_facts",
         WhoAmI = "whoami",
         Overview = "overview",
+        CallKeys = "call_keys",
+        Filters = "filters",
     }
 }
 

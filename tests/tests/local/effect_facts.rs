@@ -58,3 +58,66 @@ fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() ->
     server.terminate()?;
     Ok(())
 }
+
+/// A server with the calls `book` and `pay` under the key `trip-1`, of the run `r`.
+fn with_two_tools() -> anyhow::Result<Server> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let claim = claim(&server)?;
+    for tool in ["book", "pay"] {
+        let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": tool, "tool_name": tool,
+            "arguments": 1 });
+        append(&server, &claim, (tool, "a"), &call)?;
+    }
+    Ok(server)
+}
+
+#[test]
+fn effects_and_runs_are_filtered_by_tool_run_and_age() -> anyhow::Result<()> {
+    let server = with_two_tools()?;
+    let ids = |path: &str| -> anyhow::Result<Vec<Value>> {
+        let (status, page) = server.get(path)?;
+        ensure!(status == 200, "{path}: {page}");
+        let items = ["effects", "runs"].into_iter().find_map(|name| page[name].as_array());
+        let id = |item: &Value| ["id", "run_id"].into_iter().find_map(|name| item.get(name).cloned());
+        Ok(items.into_iter().flatten().filter_map(id).collect())
+    };
+    for (path, expected) in [
+        ("/v1/effects?pending=true&tool=pay", vec![json!("pay")]),
+        ("/v1/effects?tool=cancel", vec![]),
+        ("/v1/effects?prefix=r&tool=book", vec![json!("book")]),
+        ("/v1/effects?unsafe=true&prefix=s", vec![]),
+        // Contradicted effects have ended.
+        ("/v1/effects?pending=true&contradicted=true", vec![]),
+        ("/v1/runs?status=open&idle=1h", vec![]),
+        ("/v1/runs?status=open&idle=0s", vec![json!("r")]),
+        ("/v1/runs?newest=true&idle=0ms", vec![json!("r")]),
+    ] {
+        let found = ids(&format!("{path}&consistency=latest"))?;
+        ensure!(found == expected, "{path}: {found:?}");
+    }
+    let (status, problem) = server.get("/v1/runs?idle=soon")?;
+    ensure!(status == 400 && problem["kind"] == "usage" && problem["detail"].to_string().contains("idle"), "{problem}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_call_is_found_by_its_tool_and_key() -> anyhow::Result<()> {
+    let server = with_two_tools()?;
+    let (_, journal) = server.get("/v1/journal")?;
+    ensure!(journal["features"].to_string().contains("call_keys"), "{journal}");
+    let (status, found) = server.get("/v1/runs/r/lookup?tool=pay&key=trip-1")?;
+    ensure!(status == 200 && found["request_record_id"] == "pay" && found["status"] == "pending", "{found}");
+    let (_, call) = server.get("/v1/runs/r/calls/pay")?;
+    ensure!(found["fingerprint"] == call["fingerprint"] && call.get("request_record_id").is_none(), "{found} {call}");
+    for unknown in ["tool=pay&key=trip-2", "tool=cancel&key=trip-1"] {
+        let (status, problem) = server.get(&format!("/v1/runs/r/lookup?{unknown}"))?;
+        ensure!(status == 404 && problem["kind"] == "not_found", "{unknown}: {problem}");
+    }
+    for usage in ["tool=pay&key=", "tool=pay&key=k&args=1", "tool=pay&key=k&occurrence=1", "tool=pay"] {
+        let (status, problem) = server.get(&format!("/v1/runs/r/lookup?{usage}"))?;
+        ensure!(status == 400 && problem["kind"] == "usage", "{usage}: {problem}");
+    }
+    server.terminate()?;
+    Ok(())
+}

@@ -125,21 +125,46 @@ pub enum Listed {
     Contradicted,
 }
 
+/// The conditions for listed effects.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter<'a> {
+    /// Which effects.
+    pub listed: Listed,
+    /// The beginning of their runs' ids.
+    pub prefix: &'a str,
+    /// Their tool.
+    pub tool: Option<&'a str>,
+}
+
+impl From<Listed> for Filter<'_> {
+    fn from(listed: Listed) -> Self {
+        Self { listed, prefix: "", tool: None }
+    }
+}
+
+impl Filter<'_> {
+    fn matches(&self, row: &EffectRow) -> bool {
+        let is_wanted = self.listed != Listed::Unsafe || row.class().0 == Class::ReconcileRequired;
+        is_wanted && self.tool.is_none_or(|tool| tool == row.tool_name)
+    }
+}
+
 /// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says.
 /// The page ends after the effect whose evidence and records exceed the budget. `now` is the log's time, milliseconds since
 /// the Unix epoch. A seek and a step for each effect, and two or three gets.
 ///
 /// Errors: `Usage` for a cursor of another list.
-pub fn page<R: Rows>(
+pub fn page<'f, R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
     visible: &Visible,
-    listed: Listed,
+    filter: impl Into<Filter<'f>>,
     (show, budget): (Show, &Budget),
     (cursor, limit): (Option<&[u8]>, usize),
     now: i64,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
-    let lists = match listed {
+    let filter = filter.into();
+    let lists = match filter.listed {
         Listed::All => vec![prefix(false), prefix(true)],
         Listed::Pending | Listed::Unsafe => vec![prefix(false)],
         Listed::Contradicted => vec![all_contradicted()],
@@ -157,10 +182,10 @@ pub fn page<R: Rows>(
             let (Some(run_id), Some(kind), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id::<RecordId>()) else {
                 return Ok(None);
             };
-            if !visible.contains(run_id.borrow()) {
+            if !visible.contains(run_id.borrow()) || !run_id.as_str().starts_with(filter.prefix) {
                 return Ok(None);
             }
-            let row: EffectRow = if listed == Listed::Contradicted {
+            let row: EffectRow = if filter.listed == Listed::Contradicted {
                 let Some(kind) = EffectKind::ALL.get(usize::from(kind)) else { return Ok(None) };
                 let Some(row) = rows.get(&effects::ended(run_id.borrow(), *kind, id.borrow()))? else {
                     return Ok(None);
@@ -169,7 +194,7 @@ pub fn page<R: Rows>(
             } else {
                 store::decode(key, row)?
             };
-            if listed == Listed::Unsafe && row.class().0 != Class::ReconcileRequired {
+            if !filter.matches(&row) {
                 return Ok(None);
             }
             let records = EffectRecords::read(rows, run_id.borrow(), &row)?;

@@ -17,6 +17,7 @@ use runlog_schemas::{
     payload::{Payload, PayloadType},
     record::Facts,
 };
+use std::ops::ControlFlow;
 
 /// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. The answer lists missing and dropped content; its
 /// status does not depend on content.
@@ -54,6 +55,24 @@ pub fn by_request<R: Rows>(
     Ok(Some(answer))
 }
 
+/// The call with this key, which is its tool's: the first request of the key. The seek of the key, and the cost of a call.
+pub fn by_key<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: TopicPartition<'_>,
+    run_id: RunId<&str>,
+    (tool_name, idempotency_key): (&str, &str),
+) -> Result<Option<Lookup>, Error> {
+    let (prefix, mut first) = (store::keys::of_key(run_id, tool_name, idempotency_key), None);
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        first = Some(store::decode::<RecordId>(key, row)?);
+        Ok(ControlFlow::Break(()))
+    })?;
+    let Some(id) = first else { return Ok(None) };
+    let answer = by_request(rows, contents, place, run_id, id.borrow())?;
+    Ok(answer.map(|answer| Lookup { request_record_id: Some(id), ..answer }))
+}
+
 fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) -> Lookup {
     Lookup {
         status: LookupStatus::Unknown.into(),
@@ -68,6 +87,7 @@ fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) 
         missing_content: Vec::new(),
         dropped: Vec::new(),
         contradicted: false,
+        request_record_id: None,
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Filter {
     pub status: Option<RunStatus>,
     /// The log's time of their last record, at the earliest, milliseconds since the Unix epoch.
     pub since_millis: Option<i64>,
+    /// The log's time of their last record, at the latest, milliseconds since the Unix epoch.
+    pub until_millis: Option<i64>,
     /// Only open runs that have a `reconcile_required` effect.
     pub stuck: bool,
     /// The runs that the caller may see.
@@ -38,7 +40,8 @@ impl Filter {
         let fits = self.visible.contains(run_id)
             && row.head.records > 0
             && self.status.is_none_or(|status| row.head.status == status)
-            && self.since_millis.is_none_or(|since| row.updated_at_millis >= since);
+            && self.since_millis.is_none_or(|since| row.updated_at_millis >= since)
+            && self.until_millis.is_none_or(|until| row.updated_at_millis <= until);
         Ok(fits && (!self.stuck || (row.head.status == RunStatus::Open && effects::any_unsafe(rows, run_id)?)))
     }
 }

@@ -222,22 +222,24 @@ impl<'a> Envelope<'a> {
 
     /// Returns the SHA-256 over the body and [`Envelope::payload_hash`], which does not depend on whether the payload is inline or
     /// stored. The body is hashed in the lowest version that expresses it, so that a renumbered record has the same hash.
-    /// `principal_proof` and `only_own` are hashed as null, so that a resent record has the same hash after a change of the server's
-    /// key or of the client's scopes.
+    /// `principal_proof`, `only_own` and `approver` are hashed as null, so that a resent record has the same hash after a change of
+    /// the server's key or of the client's credential.
     pub fn content_hash(&self) -> ContentHash {
         let [_, second, last] = self.facts_end;
         let version = self.facts.version_of_content();
         let end = self.facts_end[usize::from(version) - 1];
         let (has_only_own, has_proof) =
             (version >= 3 && self.facts.only_own.is_some(), version >= 2 && self.facts.principal_proof.is_some());
-        let only_own = if has_only_own { end - ONLY_OWN_BYTES } else { end };
+        let approver = if version >= 3 { end - self.facts.approver.to_bytes().len() } else { end };
+        let only_own = if has_only_own { approver - ONLY_OWN_BYTES } else { approver };
         let proof = if has_proof { second - PROOF_BYTES..second } else { only_own..only_own };
         let null = |is_cut| if is_cut { [0].as_slice() } else { &[] };
         let parts =
             [self.content_at..proof.start, proof.end..only_own, last..self.payload_at].map(|at| &self.datum[at]);
         let [before, between, after] = parts;
         let payload = self.payload_hash();
-        ContentHash(Sha256::of_parts(&[before, null(has_proof), between, null(has_only_own), after, &payload.0]))
+        let nulls = [null(has_proof), null(has_only_own), null(version >= 3)];
+        ContentHash(Sha256::of_parts(&[before, nulls[0], between, nulls[1], nulls[2], after, &payload.0]))
     }
 
     /// Returns the SHA-256 of the whole datum, the input of the run hash.

@@ -211,16 +211,18 @@ fn kind_and_facts(
 ) -> Result<(RecordKind, Facts), Invalid> {
     let member = |name: &str| members.get(name).map_or("null", |raw| raw.get());
     let Payload::StoredPayload(stored) = payload else {
+        let stated = || bounded::read::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"));
         let stated = match payload {
+            Payload::Contract(contract) if contract.payload_type() == PayloadType::Approval => stated()?,
             Payload::EffectResolution(_)
             | Payload::ToolCallAttempt(_)
             | Payload::ToolCallRequested(_)
             | Payload::ToolCallCompleted(_)
             | Payload::ToolCallFailed(_)
             | Payload::RunClaim(_)
-            | Payload::Retraction(_) => {
-                bounded::read::<Option<StatedFacts>>(member("facts")).map_err(|e| invalid(e, "/facts"))?
-            }
+            | Payload::Retraction(_)
+            | Payload::Skip(_)
+            | Payload::RetentionHorizon(_) => stated()?,
             _ => None,
         };
         return Ok((

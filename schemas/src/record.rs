@@ -294,7 +294,7 @@ impl JournalRecord {
     }
 
     /// SHA-256 over the body and the payload's SHA-256: the same whether the payload is inline or in the content store.
-    /// `principal_proof` and `only_own` count as null. For a batch, the content hashes of its records replace the payload's, so
+    /// `principal_proof`, `only_own` and `approver` count as null. For a batch, the content hashes of its records replace the payload's, so
     /// renumbering it does not change the hash.
     pub fn content_hash(&self) -> ContentHash {
         content_hash(&self.body, &self.payload)
@@ -329,9 +329,10 @@ pub fn content_hash(body: &Body, payload: &Payload) -> ContentHash {
         Payload::Batch(batch) => ContentHash::of_batch(batch.records.iter().map(JournalRecord::content_hash)),
         payload => Sha256::of(&payload.to_bytes()),
     };
-    let mut bytes = if body.facts.principal_proof.is_some() || body.facts.only_own.is_some() {
+    let facts = &body.facts;
+    let mut bytes = if facts.principal_proof.is_some() || facts.only_own.is_some() || facts.approver.is_some() {
         let mut content = body.clone();
-        (content.facts.principal_proof, content.facts.only_own) = (None, None);
+        (content.facts.principal_proof, content.facts.only_own, content.facts.approver) = (None, None, None);
         content.to_bytes()
     } else {
         body.to_bytes()

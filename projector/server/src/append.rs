@@ -27,4 +27,4 @@ mod run_locks;
 mod stow;
 
 pub use appender::Appender;
-pub use of_partition::{retain, skip};
+pub use of_partition::skip;

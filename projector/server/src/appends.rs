@@ -250,7 +250,7 @@ fn not_built(record: &JournalRecord) -> Option<&'static str> {
 
 /// Whether a record gives an approval. Checks its facts, as the judge does: the payload may be stored elsewhere or
 /// encrypted.
-fn approves(record: &JournalRecord) -> bool {
+pub(super) fn approves(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     let status = facts.status.as_deref().and_then(|status| status.parse().ok());
     facts.payload_type == PayloadType::Approval

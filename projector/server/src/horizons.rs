@@ -101,7 +101,7 @@ pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body
     let detail = json!({ "partition": partition, "family": horizon.family, "until": until, "who": horizon.who,
         "why": horizon.why });
     app.audit(Action::Retention, None, detail).await?;
-    let outcomes = retain(&app.projector, partition, horizon, deadline).await?;
+    let outcomes = retain(&app.projector, &app.caller, partition, horizon, deadline).await?;
     Ok(Json(Outcomes { outcomes }).into_response())
 }
 

@@ -7,7 +7,7 @@ use super::{
     app::App,
     append::{
         attribution,
-        of_partition::{can_skip, skip},
+        of_partition::{can_skip, skip_for},
     },
     audit::Action,
     body::Text,
@@ -85,8 +85,8 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
-    let outcome =
-        skip(&app.projector, partition, Skip { offset, who, why }, deadline.saturating_sub(started.elapsed())).await?;
+    let (skip, left) = (Skip { offset, who, why }, deadline.saturating_sub(started.elapsed()));
+    let outcome = skip_for(&app.projector, &app.caller, partition, skip, left).await?;
     Ok(Json(outcome).into_response())
 }
 

@@ -1,13 +1,14 @@
-//! Proofs that a server authenticated the principal which a decision or a retraction names. A client that writes to the topic directly can
-//! write any principal, but no proof.
+//! Proofs that a server authenticated the principal which a record names. A client that writes to the topic directly can write any
+//! principal, but no proof.
 //!
 //! ```text
 //!   key   = HMAC-SHA-256(secret of the servers, KEY_PURPOSE)
 //!   proof = HMAC-SHA-256(key, PROOF_PURPOSE ‖ length of the journal id ‖ journal id ‖ content hash)
+//!   proof of an approval:  … APPROVER_PURPOSE ‖ length of the journal id ‖ journal id ‖ content hash ‖ approver
 //! ```
 //!
-//! The content hash covers the whole record with its run, its record id and the principal, but not the proof. Answers
-//! check a proof; projections never do, so the index depends on no key.
+//! The content hash covers the whole record with its run, its record id and the principal, but neither the proof nor the approver.
+//! Answers check a proof; projections never do, so the index depends on no key.
 
 use super::query::{Content, Stored};
 use ring::hmac;
@@ -22,6 +23,8 @@ use std::fmt;
 const KEY_PURPOSE: &[u8] = b"runlog principal key 1";
 /// Separates proofs from other signatures with the key.
 const PROOF_PURPOSE: &[u8] = b"runlog principal proof 1";
+/// The same for proofs of approvals.
+const APPROVER_PURPOSE: &[u8] = b"runlog approver proof 1";
 
 /// The key that the servers of a journal use for proofs.
 #[derive(Clone)]
@@ -64,35 +67,38 @@ impl Proofs {
         Self { key, journal_id: journal_id.to_owned() }
     }
 
-    /// The proof that a server authenticated the principal of a decision. The decision must be complete except for the
-    /// proof. The same decision always has the same proof.
-    pub fn prove(&self, decision: &JournalRecord) -> Sha256 {
+    /// The proof that a server authenticated the principal or the approver of a record. The record must be complete except for the
+    /// proof. The same record always has the same proof.
+    pub fn prove(&self, record: &JournalRecord) -> Sha256 {
         let mut proof = [0; 32];
-        proof.copy_from_slice(hmac::sign(&self.key.0, &self.signed(decision.content_hash())).as_ref());
+        let signed = self.signed(record.content_hash(), record.body.facts.approver.as_deref());
+        proof.copy_from_slice(hmac::sign(&self.key.0, &signed).as_ref());
         Sha256(proof)
     }
 
-    /// The principal of a stored decision or retraction. `None` for any other record, and if the content was deleted, because the
-    /// proof cannot be checked.
+    /// The principal of a stored decision, retraction or approval. `None` for any other record, for an approval without an approver,
+    /// and if the content was deleted, because the proof cannot be checked.
     pub(crate) fn check(&self, record: &Stored) -> Option<Shown> {
         let Content::Available(payload) = &record.payload else { return None };
-        if !matches!(record.body.record_kind, RecordKind::EffectResolution | RecordKind::Retraction) {
-            return None;
-        }
         let facts = &record.body.facts;
+        let (principal, approver) = match record.body.record_kind {
+            RecordKind::EffectResolution | RecordKind::Retraction => (facts.principal.clone(), None),
+            _ => (Some(facts.approver.clone()?), facts.approver.as_deref()),
+        };
         let is_proof = |proof: Sha256| {
-            let signed = self.signed(content_hash(&record.body, payload));
+            let signed = self.signed(content_hash(&record.body, payload), approver);
             hmac::verify(&self.key.0, &signed, &proof.0).is_ok()
         };
-        let is_verified = facts.principal.is_some() && facts.principal_proof.is_some_and(is_proof);
-        Some(Shown { principal: facts.principal.clone(), is_verified })
+        let is_verified = principal.is_some() && facts.principal_proof.is_some_and(is_proof);
+        Some(Shown { principal, is_verified })
     }
 
-    fn signed(&self, decision: ContentHash) -> Vec<u8> {
-        let mut bytes = PROOF_PURPOSE.to_vec();
+    fn signed(&self, record: ContentHash, approver: Option<&str>) -> Vec<u8> {
+        let mut bytes = approver.map_or(PROOF_PURPOSE, |_| APPROVER_PURPOSE).to_vec();
         bytes.extend((self.journal_id.len() as u64).to_be_bytes());
         bytes.extend(self.journal_id.as_bytes());
-        bytes.extend(decision.0.0);
+        bytes.extend(record.0.0);
+        bytes.extend(approver.unwrap_or_default().as_bytes());
         bytes
     }
 }

@@ -68,10 +68,10 @@ pub struct Facts {
     /// On decisions of the run's writer: the only epoch in which it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// On decisions and retractions: the author, as a server authenticated it. Clients must not send it.
+    /// On decisions, retractions, skips and horizons: the author, as a server authenticated it. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// On records with a principal: an HMAC over the content hash, by which servers with the same key recognise that one
+    /// On records with a principal or an approver: an HMAC over the content hash, by which servers with the same key recognise that one
     /// of them authenticated the principal. Not part of the content hash. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_proof: Option<Sha256>,
@@ -101,11 +101,14 @@ pub struct Facts {
     /// server sets it for credentials without `resolve`. Not part of the content hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_own: Option<bool>,
+    /// On given approvals: who gave it, as a server authenticated it. Not part of the content hash. Clients must not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approver: Option<String>,
 }
 
 /// Size of the facts of a version if all are unset: one zero byte for each.
 pub(crate) fn unset_bytes(from: u16, to: u16) -> usize {
-    [(2, 5), (3, 8)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
+    [(2, 5), (3, 9)].iter().filter(|(version, _)| from < *version && *version <= to).map(|(_, bytes)| bytes).sum()
 }
 
 /// The fields since a version are written only if one of them, or of a later version, is set: the lowest version that
@@ -142,6 +145,7 @@ impl Datum for Facts {
             self.commitment.put(out);
             self.shown.put(out);
             self.only_own.put(out);
+            self.approver.put(out);
         }
     }
 
@@ -169,6 +173,7 @@ pub(crate) struct StatedFacts {
     commitment: Option<Sha256>,
     shown: Option<Secret>,
     only_own: Option<bool>,
+    approver: Option<String>,
 }
 
 impl From<&Facts> for StatedFacts {
@@ -186,6 +191,7 @@ impl From<&Facts> for StatedFacts {
             commitment: facts.commitment,
             shown: facts.shown,
             only_own: facts.only_own,
+            approver: facts.approver.clone(),
         }
     }
 }
@@ -237,6 +243,7 @@ impl Facts {
             self.commitment = Datum::take(input)?;
             self.shown = Datum::take(input)?;
             self.only_own = Datum::take(input)?;
+            self.approver = Datum::take(input)?;
         }
         Ok(())
     }
@@ -252,7 +259,7 @@ impl Facts {
 
     /// Returns the lowest version that expresses the facts.
     pub fn version(&self) -> u16 {
-        if self.only_own.is_some() {
+        if self.only_own.is_some() || self.approver.is_some() {
             3
         } else if self.principal_proof.is_some() {
             self.version_of_content().max(2)
@@ -261,8 +268,8 @@ impl Facts {
         }
     }
 
-    /// Returns the lowest version that expresses the input of the content hash: all fields except `principal_proof` and
-    /// `only_own`.
+    /// Returns the lowest version that expresses the input of the content hash: all fields except `principal_proof`,
+    /// `only_own` and `approver`.
     pub(crate) fn version_of_content(&self) -> u16 {
         let has_version_3 = self.basis.is_some()
             || self.attempt.is_some()
@@ -296,6 +303,7 @@ impl Facts {
             commitment,
             shown,
             only_own,
+            approver,
         } = stated;
         match payload {
             Payload::EffectResolution(_) => {
@@ -305,7 +313,12 @@ impl Facts {
             Payload::ToolCallRequested(_) => Self { unresolved, repeatable, observed, ..self },
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => Self { only_own, ..self },
             Payload::RunClaim(_) => Self { commitment, shown, ..self },
-            Payload::Retraction(_) => Self { principal, principal_proof, ..self },
+            Payload::Retraction(_) | Payload::Skip(_) | Payload::RetentionHorizon(_) => {
+                Self { principal, principal_proof, ..self }
+            }
+            Payload::Contract(contract) if contract.payload_type() == PayloadType::Approval => {
+                Self { approver, principal_proof, ..self }
+            }
             _ => self,
         }
     }

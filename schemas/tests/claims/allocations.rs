@@ -39,12 +39,16 @@ fn count_allocations(facts: &Facts) -> usize {
         commitment: _,
         shown: _,
         only_own: _,
+        approver,
     } = facts;
     assert!(spans.len() <= 4 && message_bytes.len() <= 4, "lists that do not grow while they are read");
     let ids = [answers, evidence].map(|id| id.as_ref().map(RecordId::as_str));
     let ids = ids.into_iter().chain([fingerprint.as_ref().map(Fingerprint::as_str)]);
-    let texts =
-        [status, tool_name, checkpoint_id, base, key, principal].map(Option::as_deref).into_iter().chain(ids).flatten();
+    let texts = [status, tool_name, checkpoint_id, base, key, principal, approver]
+        .map(Option::as_deref)
+        .into_iter()
+        .chain(ids)
+        .flatten();
     // A known type is no text.
     let unknown = payload_type.known().is_none().then(|| payload_type.as_str());
     let texts = texts.chain(unknown).filter(|text| !text.is_empty());

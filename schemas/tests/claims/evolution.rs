@@ -125,6 +125,7 @@ fn the_schema_of_this_build_reads_every_released_version() {
         Facts { commitment: Some(Sha256::default()), ..Facts::default() },
         Facts { shown: Some(Secret::default()), ..Facts::default() },
         Facts { only_own: Some(true), ..Facts::default() },
+        Facts { approver: Some("p".into()), ..Facts::default() },
     ] {
         assert_eq!(record(facts), ("3".to_owned(), third.fingerprint.to_vec()));
     }

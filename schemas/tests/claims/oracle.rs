@@ -223,7 +223,7 @@ proptest! {
         let framed = codec::encode(&record);
         prop_assert_eq!(codec::read(&framed).unwrap().content_hash(), record.content_hash());
         let mut unlimited = record.clone();
-        unlimited.body.facts.only_own = None;
+        (unlimited.body.facts.only_own, unlimited.body.facts.approver) = (None, None);
         prop_assert_eq!(unlimited.content_hash(), record.content_hash());
     }
 

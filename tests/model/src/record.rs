@@ -93,7 +93,7 @@ pub(crate) fn needs_claim(record: &Value) -> bool {
 }
 
 /// The facts that are not content.
-const UNHASHED_FACTS: [&str; 2] = ["principal_proof", "only_own"];
+const UNHASHED_FACTS: [&str; 3] = ["principal_proof", "only_own", "approver"];
 
 /// Whether two records have equal content: all members but the place and some facts. The places of a batch's records do not
 /// count either.

@@ -1,9 +1,10 @@
 //! Records whose decision a record is: the authenticated principal, next to the client's own text.
 //!
-//! A decision or a retraction has the principal as a separate fact. A payload that names a person only in `who` gets the principal
+//! A decision or a retraction has the principal as a separate fact, and so has a given approval. A payload that names a person only in `who` gets the principal
 //! there: `PRINCIPAL`, or `PRINCIPAL (the client's text)`. A principal has neither spaces nor parentheses. So the text
 //! up to the first space is the principal, and a client cannot pass off its own text as one.
 
+use crate::appends::approves;
 use runlog_projector::index::principal::Proofs;
 use runlog_schemas::{
     id::ContentHash,
@@ -49,6 +50,27 @@ pub(super) fn attribute(
         record.body.facts.principal = Some(principal.to_owned());
         record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(record));
     }
+}
+
+/// Writes the principal into a given approval, and into each one of a batch, with a proof. Neither is part of the content hash.
+pub(super) fn attribute_approvals(record: &mut JournalRecord, principal: &str, proofs: Option<&Proofs>) {
+    if let Payload::Batch(batch) = &mut record.payload {
+        batch.records.iter_mut().for_each(|record| attribute_approvals(record, principal, proofs));
+    }
+    if approves(record) {
+        record.body.facts.approver = Some(principal.to_owned());
+        record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(record));
+    }
+}
+
+/// Whether a record, or a record of a batch, names a principal that a client may not send.
+pub(super) fn names_principal(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    let of_batch = match &record.payload {
+        Payload::Batch(batch) => batch.records.iter().any(names_principal),
+        _ => false,
+    };
+    of_batch || facts.principal.is_some() || facts.principal_proof.is_some() || facts.approver.is_some()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Appends records of a partition: skips and retention horizons.
 
 use super::land::append_entries;
+use crate::auth::Caller;
 use runlog_projector::index::{error::Error, projector::Projector, query};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
@@ -41,9 +42,20 @@ pub async fn skip(
     skip: Skip,
     deadline: Duration,
 ) -> Result<Outcome, Error> {
+    skip_for(projector, &Caller::default(), partition, skip, deadline).await
+}
+
+/// [`skip`] for a caller, whose principal is recorded.
+pub(crate) async fn skip_for(
+    projector: &Projector,
+    caller: &Caller,
+    partition: PartitionId,
+    skip: Skip,
+    deadline: Duration,
+) -> Result<Outcome, Error> {
     let started = Instant::now();
     can_skip(projector, partition, skip.offset, deadline).await?;
-    let appended = append_of_partition(projector, partition, Payload::Skip(skip)).await?;
+    let appended = append_of_partition(projector, caller, partition, Payload::Skip(skip)).await?;
     past(projector, appended, deadline.saturating_sub(started.elapsed())).await
 }
 
@@ -53,8 +65,9 @@ pub async fn skip(
 /// Errors: `Usage` for an unknown partition; `Invalid` for a family that has no content. `PartitionStopped` if one
 /// of the partitions is stopped: nothing is appended then. After any other error, some partitions may have the
 /// horizon.
-pub async fn retain(
+pub(crate) async fn retain(
     projector: &Projector,
+    caller: &Caller,
     partition: Option<PartitionId>,
     horizon: RetentionHorizon,
     deadline: Duration,
@@ -65,7 +78,7 @@ pub async fn retain(
     let started = Instant::now();
     let mut appended = Vec::with_capacity(wanted.len());
     for partition in wanted {
-        let one = append_of_partition(projector, partition, Payload::RetentionHorizon(horizon.clone())).await;
+        let one = append_of_partition(projector, caller, partition, Payload::RetentionHorizon(horizon.clone())).await;
         appended.push(one.map_err(|error| if appended.is_empty() { error } else { error.after_a_part() })?);
     }
     let mut outcomes = Vec::with_capacity(appended.len());
@@ -93,12 +106,18 @@ pub(crate) fn wanted(projector: &Projector, partition: Option<PartitionId>) -> R
 /// Appends a record of a partition. Returns its partition, offset and id.
 async fn append_of_partition(
     projector: &Projector,
+    caller: &Caller,
     partition: PartitionId,
     payload: Payload,
 ) -> Result<(PartitionId, Offset, RecordId), Error> {
     let record_id = RecordId::new((projector.config().ids)())?;
     let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
     record.place.timestamp_millis = (projector.config().clock)();
+    if let Some(principal) = caller.principal() {
+        record.body.facts.principal = Some(principal.to_owned());
+        let proofs = caller.proofs(&projector.journal().journal_id);
+        record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(&record));
+    }
     let offsets = append_entries(projector, partition, vec![projector.entry(&record)?]).await?;
     Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
 }

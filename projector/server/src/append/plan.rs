@@ -308,14 +308,17 @@ impl Plan<'_> {
             check.check(&mut record, run_id, &self.changes)?;
             self.bases.note(&record);
         }
-        let facts = &record.body.facts;
-        if sent.is_made_here() && (facts.principal.is_some() || facts.principal_proof.is_some()) {
+        if sent.is_made_here() && attribution::names_principal(&record) {
             return invalid(format!("record {record_id} names a principal; only a server may"));
         }
+        let writes_version_3 = self.projector.config().writes_basis();
         if let Some(principal) = self.origin.caller.principal() {
+            if writes_version_3 {
+                attribution::attribute_approvals(&mut record, principal, self.proofs.as_ref());
+            }
             attribution::attribute(&mut record, principal, self.proofs.as_ref(), first.map(|first| first.content_hash));
         }
-        if self.projector.config().writes_basis() && !self.origin.caller.has(Scope::Resolve) {
+        if writes_version_3 && !self.origin.caller.has(Scope::Resolve) {
             own::limit(&mut record);
         }
         if record.body.run_id.borrow() != Some(run_id) {

@@ -49,6 +49,14 @@ pub(crate) fn decision() -> JournalRecord {
     record
 }
 
+/// An approval with the principal that gave it.
+pub(crate) fn approval() -> JournalRecord {
+    let index = Payload::TYPES.iter().position(|tag| *tag == "approval").unwrap();
+    let mut approval = of_schema(index, "approval").remove(0).1;
+    approval.body.facts.approver = Some("principal-1".into());
+    approval
+}
+
 /// The records that need this version: decisions of version 2; attempts, decisions and requests of version 3, alone and in
 /// a batch whose other records need version 1.
 pub(crate) fn of_version(number: u16) -> Vec<(&'static str, JournalRecord)> {
@@ -76,6 +84,7 @@ pub(crate) fn of_version(number: u16) -> Vec<(&'static str, JournalRecord)> {
         ("tool_call_requested", request),
         ("tool_call_completed", result),
         ("run_claim", claim),
+        ("approval", approval()),
         ("batch", batch),
     ]
 }

@@ -182,9 +182,10 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
         any::<[u8; 32]>().prop_map(|hash| ContentHash(Sha256(hash))),
         of(select(Unresolved::ALL)),
         any::<i32>().prop_map(|number| number.unsigned_abs() & 0x7fff_ffff),
-        0..5_u8,
+        0..6_u8,
+        text(),
     );
-    stated.prop_map(|(decision, basis, unresolved, attempt, which)| {
+    stated.prop_map(|(decision, basis, unresolved, attempt, which, approver)| {
         let run_id = decision.body.run_id.borrow().unwrap();
         let record_id = decision.body.record_id.clone();
         let request_record_id = decision.body.facts.answers.clone().unwrap();
@@ -207,6 +208,13 @@ pub(crate) fn of_version_3() -> impl Strategy<Value = JournalRecord> {
                 let claim = RunClaim { writer_id: "w".parse().unwrap(), epoch: 1.into(), claimed_by: "c".into() };
                 let mut record = JournalRecord::new(run_id, record_id, "agent", claim.into());
                 record.body.facts.commitment = Some(basis.0);
+                return record;
+            }
+            4 => {
+                let mut record = super::full::approval();
+                record.body.record_id = record_id;
+                record.body.facts.approver = Some(approver);
+                record.body.facts.principal_proof = decision.body.facts.principal_proof;
                 return record;
             }
             _ => {

@@ -1,9 +1,12 @@
 //! The authenticated principal of a decision, and how principals are shown to others.
 
-use super::{Site, entries, token_of};
-use runlog_log::{Log as _, PartitionId};
+use super::{Site, WAIT, entries, token_of};
+use runlog_log::{Log as _, Offset, PartitionId};
 use runlog_projector::index::entry::entry;
-use runlog_schemas::{codec::NoRegistry, draft::Draft};
+use runlog_schemas::{
+    codec::{self, NoRegistry},
+    draft::Draft,
+};
 use runlog_server::auth::token_file::TokenFile;
 use serde_json::{Value, json};
 
@@ -55,6 +58,90 @@ async fn decisions(site: &Site, token: &str) -> Vec<(Value, Value)> {
     assert_eq!(records, decided(tail));
     assert_eq!(records, decided(changes.into_iter().map(|change| change["new"].clone()).collect()));
     records
+}
+
+/// The principal of each approval of `acme/1` in the records, and whether it is verified.
+async fn approvals(site: &Site, token: &str) -> Vec<(Value, Value, Value)> {
+    let path = "/v1/runs/acme%2F1/records?limit=1000";
+    let records = site.ask("get", path, Some(token), None).await.json()["records"].clone();
+    let lines = records.as_array().unwrap().iter().filter(|line| line["payload_type"] == "approval");
+    lines
+        .map(|line| (line["record_id"].clone(), line["principal"].clone(), line["principal_verified"].clone()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_has_the_principal_that_gave_it_and_stays_a_repeat_under_another_one() {
+    let site = Site::start_of_version_3(&entries()).await;
+    let file = TokenFile { receipt_key: Some("1".repeat(64)), ..TokenFile::read(&site.tokens()).unwrap() };
+    file.write(&site.tokens()).unwrap();
+    site.authentication.reload();
+    let ((_, approver), (_, everything)) = (token_of(11), token_of(9));
+    let claim = site.ask("post", "/v1/runs/acme%2F1/claims", Some(&everything), Some(&json!({}))).await.json();
+    let record = |id: &str, decision: &str| {
+        json!({ "run_id": "acme/1", "record_id": id, "writer_id": claim["writer_id"], "writer_epoch": 1,
+            "payload": { "type": "approval", "record_type": "responded", "record": { "request_id": id,
+                "decision": { "decision": decision, "reason_code": "none", "actor_ref": { "kind": "host", "id": "boss",
+                    "trust": "host_provided", "privacy": "internal" } } } } })
+    };
+    let path = "/v1/runs/acme%2F1/records";
+    let post = async |token: &str, body: &Value| site.ask("post", path, Some(token), Some(body)).await;
+    assert_eq!(post(&approver, &record("one", "approved")).await.json()["outcome"], "applied");
+    // The same approval with another credential is no other approval, and changes no approver.
+    assert_eq!(post(&everything, &record("one", "approved")).await.json()["outcome"], "repeat");
+    let batch = json!({ "run_id": "acme/1", "record_id": "batch", "writer_id": claim["writer_id"], "writer_epoch": 1,
+        "payload": { "type": "batch", "records": [record("two", "approved_for_session")] } });
+    assert_eq!(post(&approver, &batch).await.json()["outcome"], "applied");
+    assert_eq!(post(&everything, &batch).await.json()["outcome"], "repeat");
+    for forged in [record("forged", "approved"), record("denied", "denied")] {
+        for (name, value) in [("approver", json!("approver")), ("principal_proof", json!("0".repeat(64)))] {
+            let mut forged = forged.clone();
+            forged["facts"] = json!({ name: value });
+            let reply = post(&everything, &forged).await;
+            assert!(reply.status == 400 && reply.body.contains("principal"), "{reply:?}");
+        }
+    }
+    let of = |id: &str, verified: bool| (json!(id), json!("approver"), json!(verified));
+    assert_eq!(approvals(&site, &everything).await, [of("one", true), of("two", true)]);
+    // A record that was written past the server has the proof of another one.
+    let shown = site.ask("get", &format!("{path}?whole=true&limit=1000"), Some(&everything), None).await.json();
+    let one = shown["records"].as_array().unwrap().iter().find(|line| line["record_id"] == "one").unwrap();
+    let mut stolen = record("stolen", "approved");
+    stolen["facts"] = one["record"]["facts"].clone();
+    let mut stolen = Draft::parse(&stolen.to_string()).unwrap().record;
+    let run = site.ask("get", "/v1/runs/acme%2F1", Some(&everything), None).await.json();
+    stolen.place.writer_seq = serde_json::from_value(run["next_writer_seq"].clone()).unwrap();
+    stolen.place.journal_seq = serde_json::from_value(run["next_journal_seq"].clone()).unwrap();
+    site.log.append(PartitionId::from(0), vec![entry(&stolen, &NoRegistry).unwrap()]).await.unwrap();
+    assert_eq!(approvals(&site, &everything).await.pop().unwrap(), of("stolen", false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn skips_and_horizons_have_the_principal_in_the_log() {
+    let site = Site::start(&entries()).await;
+    let file = TokenFile { receipt_key: Some("1".repeat(64)), ..TokenFile::read(&site.tokens()).unwrap() };
+    file.write(&site.tokens()).unwrap();
+    site.authentication.reload();
+    let (_, everything) = token_of(9);
+    site.fill("acme/1", &everything).await;
+    let skip = json!({ "partition": 0, "offset": site.end().await - 1, "who": "jo", "why": "a test" });
+    let reply = site.ask("post", "/v1/skips?force=true", Some(&everything), Some(&skip)).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let horizon =
+        json!({ "family": "conversation_turn", "until": "2001-01-01T00:00:00Z", "who": "jo", "why": "a test" });
+    let reply = site.ask("post", "/v1/horizons", Some(&everything), Some(&horizon)).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let (end, mut reader) = (site.end().await, site.log.reader(&[(PartitionId::from(0), Offset::ZERO)]).unwrap());
+    let mut records = Vec::new();
+    while records.len() < usize::try_from(end).unwrap() {
+        records.extend(reader.poll(1024, WAIT).unwrap());
+    }
+    for delivery in &records[records.len() - 2..] {
+        let record = codec::decode(codec::unframe(&delivery.value).unwrap()).unwrap();
+        let facts = &record.body.facts;
+        assert_eq!(facts.principal.as_deref(), Some("everything"), "{record:?}");
+        assert!(facts.principal_proof.is_some(), "{record:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ pub use store::InMemoryCheckpointStore;
 
 /// The names that rewritten tests use.
 pub mod contract {
-    pub use crate::store::{JOURNAL, Records, SERVER};
+    pub use crate::store::{JOURNAL, Records, SERVER, TOKEN};
 }
 
 /// The SDK's testing module, without its journal.

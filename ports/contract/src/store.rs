@@ -4,7 +4,7 @@
 
 use runlog_ports::{
     agent_sdk_core::Journal,
-    producer::{self, Config},
+    producer::{self, Config, Token},
 };
 use sdk::{
     AgentError, AgentErrorKind, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, CheckpointStore,
@@ -22,13 +22,17 @@ pub const JOURNAL: &str = "RUNLOG_CONTRACT_JOURNAL";
 /// The environment variable with the URL of the query server, for `kafka:`.
 pub const SERVER: &str = "RUNLOG_CONTRACT_SERVER";
 
+/// The environment variable with the token for the server, if the server needs one.
+pub const TOKEN: &str = "RUNLOG_CONTRACT_TOKEN";
+
 /// A separate journal (its run ids have a prefix of their own) in the journal that all tests of the process share.
 fn journal() -> Journal {
     static SHARED: OnceLock<Journal> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {
         let (at, server) = (env::var(JOURNAL).expect(JOURNAL), env::var(SERVER).ok());
         let at = producer::Journal::parse(&at, server.as_deref()).expect("a journal's URL");
-        Journal::connect(Config::new(at, "contract")).expect("the journal is reached")
+        let token = env::var(TOKEN).ok().map(|token| Token::new(&token).expect("a token"));
+        Journal::connect(Config { token, ..Config::new(at, "contract") }).expect("the journal is reached")
     });
     shared.with_run_prefix(format!("{}/", uuid::Uuid::new_v4()))
 }

@@ -17,5 +17,6 @@ mod theirs {
 fn the_sdks_journal_tests_pass_on_kafka() -> anyhow::Result<()> {
     let deployment = Deployment::kafka()?;
     let brokers = &deployment.topic().context("a topic")?.brokers;
-    theirs_run::run("kafka", &format!("kafka:{brokers}"), &deployment.server.url, &["theirs::"], theirs::REDUCED)
+    let access = theirs_run::Access { server: &deployment.server.url, token: None };
+    theirs_run::run("kafka", &format!("kafka:{brokers}"), access, &["theirs::"], theirs::REDUCED)
 }

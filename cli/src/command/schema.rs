@@ -36,6 +36,8 @@ struct VersionAnswer {
     released: bool,
     /// Whether this version is the newest version of this build.
     current: bool,
+    /// Whether a server writes the version without `--write-schema`.
+    written: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<Box<RawValue>>,
 }
@@ -48,6 +50,7 @@ impl VersionAnswer {
             fingerprint: hex(&version.fingerprint),
             released: version.released,
             current: version == schema::current(),
+            written: version.number <= schema::WRITTEN_BY_DEFAULT,
             schema,
         }
     }
@@ -61,7 +64,7 @@ fn list(output: &Output) -> Result<Answer, Error> {
             .column("SCHEMA", |row| Cell::from(format!("{}/v{}", row.name, row.version)))
             .column("FINGERPRINT", |row| &row.fingerprint)
             .column("RELEASED", |row| if row.released { Cell::from("yes").good() } else { Cell::from("no").warn() })
-            .column("WRITTEN", |row| Cell::from(if row.current { "yes" } else { "no" }))
+            .column("WRITTEN", |row| Cell::from(if row.written { "yes" } else { "no" }))
             .print();
     })?;
     Ok(Answer::Yes)

@@ -17,7 +17,7 @@ mod token;
 
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
-    EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
+    EffectsAction, Lookup, Overview, Recover, Runs, Show, Tail, Verify, WhoAmI,
 };
 pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
 pub(crate) use export::{Export, ExportFormat};
@@ -188,6 +188,12 @@ pub(crate) enum Command {
     /// Check the deployment and suggest fixes
     #[command(after_help = "Example:\n  runlog doctor\n\nExit codes: 0 healthy; 1 not healthy")]
     Doctor(Doctor),
+    /// Show counts of effects and records, and the lag
+    #[command(after_help = "Example:\n  runlog overview")]
+    Overview(Overview),
+    /// Show what this credential allows
+    #[command(name = "whoami", after_help = "Example:\n  runlog whoami")]
+    WhoAmI(WhoAmI),
     /// Rebuild the indices from the log in memory and compare them with the live ones
     #[command(after_help = "Examples:\n  runlog verify\n  runlog verify -v     # every index of every partition\n\n\
                             Exit codes: 0 equal; 1 not equal")]

@@ -31,6 +31,7 @@ mod export;
 mod import;
 mod lookup;
 mod manual;
+mod overview;
 mod pages;
 mod publish;
 mod recover;
@@ -42,6 +43,7 @@ mod tail;
 mod timeline;
 mod token;
 mod verify;
+mod whoami;
 
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
@@ -108,6 +110,8 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         },
         Command::Retention(args) => retention::run(session, args).await,
         Command::Doctor(args) => doctor::run(session, args).await,
+        Command::Overview(args) => overview::run(session, args).await,
+        Command::WhoAmI(args) => whoami::run(session, args).await,
         Command::Verify(args) => verify::run(session, args).await,
         Command::Demo(_)
         | Command::DemoAgent(_)

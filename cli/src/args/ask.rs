@@ -28,6 +28,9 @@ pub(crate) struct Runs {
     /// Only open runs that wait for a decision: see `runlog effects --pending --unsafe`
     #[arg(long, conflicts_with = "status")]
     pub(crate) stuck: bool,
+    /// Only runs whose last record is at least this old, such as 30s. With `--status open` their process may be dead
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) idle: Option<humantime::Duration>,
     #[command(flatten)]
     pub(crate) reading: ReadOptions,
 }
@@ -182,6 +185,18 @@ pub(crate) struct DeadLetterShow {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhoAmI {
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Overview {
     #[command(flatten)]
     pub(crate) wait: Deadline,
 }

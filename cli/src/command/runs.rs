@@ -7,21 +7,26 @@ use crate::{
     client::Target,
     exit::Answer,
     render,
-    session::Session,
+    session::{READ_WAIT, Session},
     text::Cell,
     value,
 };
-use runlog_schemas::answer::{Run, Runs};
+use runlog_schemas::answer::{Feature, Run, Runs};
 
 /// Longest run id in the table, characters. Longer ids are shortened; `-v` and `--json` print them whole.
 const RUN_ID_WIDTH: usize = 48;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {
     let since = args.since.map(|since| value::rfc3339(since.millis(crate::now_millis())));
+    if args.idle.is_some() {
+        session.needs(&[Feature::Filters], session.wait(&args.reading.wait, READ_WAIT)).await?;
+    }
+    let idle = args.idle.map(|idle| idle.to_string().replace(' ', ""));
     let target = Target::new("/v1/runs")
         .with_some("status", args.status.as_deref())
         .with_some("prefix", args.prefix.as_deref())
         .with_some("since", since.as_deref())
+        .with_some("idle", idle.as_deref())
         .with_flag("newest", args.newest)
         .with_flag("stuck", args.stuck);
     let page = PageOptions { limit: Some(args.limit), cursor: args.cursor };

@@ -211,6 +211,10 @@ fn text_for_people_says_the_same_and_nothing_on_stderr() {
         (&["anomalies"], 0, "no refused records"),
         (&["dead-letter", "list"], 0, "every record could be read"),
         (&["doctor"], 0, "healthy"),
+        (&["overview"], 0, "contradicted effects"),
+        (&["whoami"], 0, "credential"),
+        (&["runs", "--status", "open", "--idle", "0s"], 0, "trips/a b?:1"),
+        (&["runs", "--idle", "1h"], 0, "no runs"),
         (&["verify"], 0, "equal"),
     ] {
         let output = server.command(arguments).output().unwrap();

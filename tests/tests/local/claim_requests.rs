@@ -71,6 +71,14 @@ async fn a_fenced_record_that_is_no_claim_takes_its_id_from_no_claim() {
     let stranger = json!({ "writer_id": "stranger", "writer_epoch": 0 });
     let fenced = site.post("/records", &intent(&stranger, "c-1")).await;
     assert_eq!(fenced["reason"], "fenced", "{fenced}");
+    let position = &fenced["position"];
+    let outcome = async |id: &str| {
+        let at = format!("{}:{}", position["partition"], position["offset"]);
+        site.get(&format!("/outcome?position={at}&record_id={id}")).await
+    };
+    assert_eq!(outcome("c-1").await["reason"], "fenced");
+    // The record there has another id.
+    assert_eq!(outcome("c-2").await["kind"], "not_found");
     let claim = site.post("/claims", &json!({ "record_id": "c-1" })).await;
     assert_eq!(claim["epoch"], 2, "{claim}");
 }

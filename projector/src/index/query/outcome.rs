@@ -1,6 +1,6 @@
 //! Finds the outcome of an appended record.
 
-use super::TopicPartition;
+use super::{TopicPartition, anomalies};
 use crate::index::{
     error::Error,
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
@@ -10,6 +10,7 @@ use runlog_schemas::{
     codec::Envelope,
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{FirstJudgement, Reason},
+    record::RecordKind,
 };
 
 /// The outcome of the record at an offset and index that the index has reached; none if the record there has another id
@@ -37,8 +38,14 @@ pub fn get<R: Rows>(
         outcome(Disposition::Refused, Some(row.reason), (offset, index), Some(writer))
     };
     let here: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
+    // A batch has one row, of its own id, for all its records. In the wrong partition it is not kept, so it may be a batch.
+    let is_other = |row: &AnomalyRow| -> Result<bool, Error> {
+        let is_named = record_id.is_none_or(|named| named == row.record_id.borrow());
+        let is_kept = row.reason != Reason::WrongPartition;
+        Ok(!is_named && is_kept && anomalies::kind_at(rows, run_id, offset)? != Some(RecordKind::Batch))
+    };
     if let Some(row) = here.filter(|row| row.run_id == run_id) {
-        return Ok(Some(refused((index, row))));
+        return Ok(if is_other(&row)? { None } else { Some(refused((index, row))) });
     }
     let seen = || match record_id {
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key)),

@@ -18,7 +18,7 @@ UNSAID = re.compile(
     "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor is of another list|not a cursor of this list"
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
     "|can be read, and its partition did not stop there"
-    "|names either args or a fingerprint|contradicted effects have ended: leave out"
+    "|names args, a fingerprint, or a key that is not empty"
     "|return=ack does not go with|also= goes with|is asked for by a position or a record_id|events are found by"
     # `date-time` has years before 1970, too.
     "|is not a time of RFC 3339 from 1970 on|is not a payload type"

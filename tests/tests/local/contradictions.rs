@@ -1,7 +1,22 @@
 //! A result that arrives after its call ended, and contradicts the end, is kept and shown in every view.
 
 use anyhow::{Context, ensure};
-use runlog_tests::server::{Launch, Server};
+use runlog_projector::index::query::{
+    TopicPartition,
+    effects::{Listed, page},
+    timeline::{BYTES_MAX, Budget, Show},
+    visible::Visible,
+};
+use runlog_schemas::{
+    id::{JournalSeq, PartitionId, RecordId, RunId},
+    payload::wrapped::Batch,
+    record::JournalRecord,
+};
+use runlog_tests::{
+    agent::Agent,
+    checkpoints::Journal,
+    server::{Launch, Server},
+};
 use serde_json::{Value, json};
 
 const RECORDS: &str = "/v1/runs/r/records";
@@ -45,12 +60,19 @@ fn completed(call: &str, booking: &str) -> Value {
     json!({ "type": "tool_call_completed", "request_record_id": call, "result": { "booking": booking } })
 }
 
-/// Decides that a call did not happen, as it is now.
-fn decide_not_done(server: &Server, call: &str) -> anyhow::Result<()> {
+fn failed(call: &str) -> Value {
+    json!({ "type": "tool_call_failed", "request_record_id": call, "error_kind": "busy", "error_message": "try later" })
+}
+
+/// Decides about a call, as it is now. `members` are further members of the decision.
+fn decide(server: &Server, call: &str, decision: &str, members: &Value) -> anyhow::Result<()> {
     let (_, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
     let pending = recovery["pending"].as_array().into_iter().flatten().find(|pending| pending["id"] == call);
     let revision = &pending.with_context(|| format!("{recovery}"))?["revision"];
-    let body = json!({ "decision": "not_done", "who": "jo", "why": "looked", "force": true, "revision": revision });
+    let mut body = json!({ "decision": decision, "who": "jo", "why": "looked", "force": true, "revision": revision });
+    for (name, value) in members.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
     let (status, answer) = server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?;
     ensure!(status == 200 && answer["outcome"] == "applied", "{status} {answer}");
     Ok(())
@@ -74,7 +96,7 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
     let first = Writer::claim(&server)?;
     first.asks("pay")?;
     let second = Writer::claim(&server)?;
-    decide_not_done(&server, "pay")?;
+    decide(&server, "pay", "not_done", &Value::Null)?;
     let again = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
     second.append("again", &again, "applied")?;
     second.append("second-result", &completed("pay", "B-2"), "applied")?;
@@ -105,5 +127,79 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
     let listed = contradicted(&server)?;
     ensure!(listed.len() == 1 && listed[0]["contradictions"] == 2, "{listed:?}");
     server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    writer.asks("pay")?;
+    decide(&server, "pay", "give_up", &Value::Null)?;
+    writer.append("failed", &failed("pay"), "refused transition")?;
+    ensure!(!is_contradicted(&server, "pay")?, "given up, it counts as failed");
+    writer.append("done", &completed("pay", "B-1"), "refused transition")?;
+    ensure!(is_contradicted(&server, "pay")?);
+    let listed = contradicted(&server)?;
+    ensure!(listed.len() == 1 && listed[0]["contradicting"][0]["record_id"] == "done", "{listed:?}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_result_that_was_known_when_its_call_ended_does_not_contradict_when_it_arrives_again() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    first.asks("pay")?;
+    first.asks("refund")?;
+    first.append("refunded", &completed("refund", "B-0"), "applied")?;
+    let second = Writer::claim(&server)?;
+    first.append("late", &completed("pay", "B-1"), "refused fenced")?;
+    decide(&server, "pay", "adopt", &json!({ "evidence": "late" }))?;
+    first.append("late", &completed("pay", "B-1"), "refused fenced")?;
+    first.append("refunded", &completed("refund", "B-0"), "repeat")?;
+    ensure!(contradicted(&server)?.is_empty(), "{:?}", contradicted(&server)?);
+    // Other content under the same id is another result.
+    first.append("late", &completed("pay", "B-9"), "refused fenced")?;
+    let listed = contradicted(&server)?;
+    ensure!(listed.len() == 1 && listed[0]["contradicting"][0]["payload"]["result"]["booking"] == "B-9", "{listed:?}");
+    drop(second);
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn each_unapplied_result_of_a_refused_batch_contradicts() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    journal.append(&agent.claim());
+    let request = agent.request("pay", &json!(1));
+    let call = request.body.record_id.clone();
+    journal.append(&request);
+    let applied = agent.complete(&call, &json!("B-1"));
+    journal.append(&applied);
+    let mut zombie = agent.clone();
+    journal.append(&agent.claim());
+    let mut other = zombie.complete(&call, &json!("B-2"));
+    other.body.record_id = RecordId::new("other".to_owned())?;
+    let (run, place) = (RunId::new("run")?, applied.place.clone());
+    let mut batch = JournalRecord::new(
+        run,
+        RecordId::new("batch".to_owned())?,
+        "agent",
+        Batch { records: vec![applied, other] }.into(),
+    );
+    batch.place = place;
+    batch.place.journal_seq = JournalSeq::ZERO;
+    journal.append(&batch);
+    journal.fold(1)?;
+
+    ensure!(journal.refused()? == ["batch fenced"], "{:?}", journal.refused()?);
+    let place = TopicPartition { topic: "test", partition: PartitionId::ZERO };
+    let shown = (Show::Raw, &Budget::new(BYTES_MAX));
+    let (listed, _) = page(journal.store(), place, &Visible::default(), Listed::Contradicted, shown, (None, 9), 0)?;
+    let results: Vec<_> = listed.iter().flat_map(|effect| &effect.contradicting).collect();
+    let [result] = results.as_slice() else { anyhow::bail!("{listed:?}") };
+    ensure!((result.record_id.as_str(), result.position.index) == ("other", 1), "{result:?}");
+    ensure!(journal.rebuilt(5)?.digests()? == journal.digests()?, "rebuilt");
     Ok(())
 }

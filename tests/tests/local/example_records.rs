@@ -1,13 +1,14 @@
-//! Examples of all kinds of records in the fold, and a bound of a list.
+//! Examples of all kinds of records in the fold, a successor's write-backs, and a bound of a list.
 
 use anyhow::{Context, ensure};
 use runlog_projector::index::{
     query,
-    store::{INDICES, anomalies, dead_letters},
+    store::{INDICES, anomalies, dead_letters, write_backs},
 };
 use runlog_schemas::{
     answer::ErrorKind,
-    id::{PartitionId, RecordId},
+    draft::Draft,
+    id::{Epoch, PartitionId, RecordId, RunId},
     payload::lifetime::RetentionHorizon,
     record::JournalRecord,
 };
@@ -16,6 +17,7 @@ use runlog_tests::{
     checkpoints::Journal,
     example_records::{examples, head, number},
 };
+use serde_json::{Value, json};
 
 const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
 
@@ -68,5 +70,52 @@ fn runs_are_sorted_by_time_up_to_a_bound_and_refused_beyond_it() -> anyhow::Resu
     ensure!(newest(1)?.len() == 1, "one step for each run");
     let refused = newest(0).err().context("a refusal")?;
     ensure!(refused.kind() == ErrorKind::Usage && refused.to_string().contains("prefix"), "{refused}");
+    Ok(())
+}
+
+/// The run of most tests here.
+fn run() -> RunId<&'static str> {
+    RunId::new("run").expect("an id")
+}
+
+/// A record of the agent's with a payload given as JSON.
+fn typed(agent: &mut Agent, payload: &Value) -> anyhow::Result<JournalRecord> {
+    let text = json!({ "run_id": agent.run_id, "payload": payload }).to_string();
+    Ok(agent.record(Draft::parse(&text)?.record.payload))
+}
+
+fn staged(txn: u64) -> Value {
+    json!({ "type": "write_back_staged", "txn": txn, "at": "now", "op": { "op": "save" } })
+}
+
+fn rejected(txn: u64) -> Value {
+    json!({ "type": "write_back_rejected", "txn": txn, "at": "now", "reason": { "reason": "destructive_op" } })
+}
+
+#[test]
+fn a_successor_gives_up_the_newest_write_back_that_a_dead_writer_left() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    for _ in 0..2 {
+        journal.append(&agent.claim());
+        journal.append(&typed(&mut agent, &staged(0))?);
+    }
+    journal.append(&agent.claim());
+    let open = |journal: &Journal| -> anyhow::Result<Vec<(String, Option<Epoch>)>> {
+        let of = (Some(run()), false);
+        let (found, _) = query::open_items::page(journal.store(), PLACE, write_backs::INDEX, of, None, 9)?;
+        Ok(found.into_iter().map(|(_, open)| (open.id, open.epoch)).collect())
+    };
+    journal.fold(1)?;
+    ensure!(
+        open(&journal)? == [("0".to_owned(), Some(Epoch::from(1))), ("0".to_owned(), Some(Epoch::from(2)))],
+        "{:?}",
+        open(&journal)?
+    );
+    for left in [1, 0, 0] {
+        journal.append(&typed(&mut agent, &rejected(0))?);
+        journal.fold(1)?;
+        ensure!(open(&journal)?.len() == left, "{:?}", open(&journal)?);
+    }
+    ensure!(journal.refused()?.is_empty(), "{:?}", journal.refused()?);
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 /// How many contents of a run are compared with the content that a record names.
 const NAMED_MAX: usize = 10_000;
 
-/// Whether the content is among the first [`NAMED_MAX`] contents of a run. Blocking.
+/// Whether the content is among the first 10,000 contents of a run. Blocking.
 pub fn contains<R: Rows>(rows: &R, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
     let prefix = store::contents::prefix(run_id);
     let (mut has, mut seen) = (false, 0);

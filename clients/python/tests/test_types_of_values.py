@@ -477,8 +477,8 @@ def test_a_serializer_that_would_call_anything_is_refused(url, prefix):
 def test_what_no_saver_wrote_is_refused_by_name(url, prefix, entry, monkeypatch):
     put = Thread.put
 
-    def broken(thread, writer, ns, checkpoint, parent, metadata, pieces, found):
-        return put(thread, writer, ns, checkpoint, parent, metadata, pieces, {**found, **entry})
+    def broken(thread, writer, ns, checkpoint, parent, metadata, pieces, found, entries):
+        return put(thread, writer, ns, checkpoint, parent, metadata, pieces, {**found, **entry}, entries)
 
     with RunlogSaver.connect(url, prefix=prefix) as saver:
         monkeypatch.setattr(Thread, "put", broken)

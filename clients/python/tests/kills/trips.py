@@ -1,4 +1,4 @@
-"""The trips of `runlog demo` (cli/demo/src/model.rs): what an agent asks for next follows from its trip and its messages."""
+"""The trips of `runlog demo` (cli/src/demo/model.rs): what an agent asks for next follows from its trip and its messages."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ nightly-model: ## the model and the simulation with many seeds, instruction coun
 	@scripts/nightly.sh model
 nightly-faults: ## brokers, agents and servers killed, paused, cut off; full disks; Python agents killed
 	@scripts/nightly.sh faults
-nightly-security: ## fuzzing, hostile clients, proxies
+nightly-security: ## fuzzing, hostile clients, proxies, rotation of secrets
 	@scripts/nightly.sh security
 nightly-artefacts: ## the release build tested, wheels, packages, compose, heavy ports, all features, a short benchmark
 	@scripts/nightly.sh artefacts
@@ -172,6 +172,11 @@ fronts: kafka-image build ## the recipes of docs/security.md: behind nginx (Debi
 .PHONY: hostile
 hostile: build ## attacks on a server beside an honest client, each for ATTACK_SECONDS=15, then all at once: latency and failures of the honest client
 	@python3 tests/python/hostile.py $(or $(ATTACK_SECONDS),15)
+
+.PHONY: rotation
+rotation: kafka-image build ## passwords, certificates and tokens change, and the broker restarts, while CLIENTS=6 append: nothing lost or doubled
+	@scripts/setup.sh compose
+	@python3 tests/python/rotation.py $(or $(CLIENTS),6)
 
 .PHONY: clean
 clean: ## remove ./bin and the compiled files

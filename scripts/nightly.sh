@@ -76,6 +76,7 @@ case $part in
     step 55 fuzz scripts/fuzz.sh 1800
     step 10 hostile make hostile
     step 10 fronts make fronts
+    step 10 rotation make rotation
     ;;
   artefacts)
     step 30 build make build

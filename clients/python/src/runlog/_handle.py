@@ -14,8 +14,9 @@ from ._gate import Gate
 from ._json import Json
 from ._operations import RunOperations
 from ._records import new_id
-from ._session import BATCH_RECORDS_MAX, Releasable, Session
+from ._session import BATCH_RECORDS_MAX, Session
 from ._settings import Calling
+from ._settling import Releasable
 from ._values import to_json
 from ._wire import Steps
 from .errors import Usage

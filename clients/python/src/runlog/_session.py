@@ -1,61 +1,30 @@
 """The core of a handle on a run. Operations run one at a time; each first settles records, calls and results of earlier
 operations.
 
-operation ─▶ lock ─▶ make_ready: send unacknowledged records again
-                       │         settle interrupted calls, record released results
-                       └─▶ append
+operation ─▶ lock ─▶ make_ready (see `_settling`) ─▶ append
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Protocol
 
 from . import _checkpoint
-from ._api import NO_RECORDS, Api, Object
+from ._api import Api, Object
 from ._checkpoint import MessageList
 from ._divergence import Divergence, OnDivergence
 from ._json import Json
-from ._marker import without_content
-from ._outbox import NeverStarted, Outbox
-from ._recent import Recent
-from ._records import Record, lifecycle, new_id, payload_of, payload_type
-from ._replay import CallKey, PendingCall, RecordedCall, Replay, key_of, recorded_call
-from ._wire import Acquire, Steps
-from ._writer import INTENTS, Writer, took_effect
-from .errors import (
-    Action,
-    Active,
-    Conflict,
-    Error,
-    Fenced,
-    Forbidden,
-    Forked,
-    Happened,
-    Internal,
-    Invalid,
-    ReconcileRequired,
-    TooLarge,
-    Unavailable,
-)  # fmt: skip
+from ._opening import claim_inactive
+from ._records import Record, lifecycle, new_id
+from ._replay import CallKey, Replay, key_of
+from ._settling import Releasable, Settling
+from ._wire import Steps
+from .errors import Conflict, Error, Internal
 
-EVIDENCE_TRIES = 3
 BATCH_RECORDS_MAX = 4096
-_RESULTS = ("tool_call_completed", "tool_call_failed")
 
 
-class Releasable(Protocol):
-    """A lock or a semaphore of a driver."""
-
-    def release(self) -> Any:
-        """Releases it."""
-        ...
-
-
-class Session:
+class Session(Settling):
     """A run that this process has claimed."""
 
     def __init__(
@@ -68,14 +37,9 @@ class Session:
         allow_unresolved: bool,
         on_divergence: OnDivergence,
     ) -> None:
-        self.api = api
-        self.run_id = run_id
-        self.writer = Writer(api, run_id)
-        self.outbox = Outbox()
-        self.replay = Replay({"checkpoint": None, "completed": [], "pending": []})
-        self.recent = Recent()
+        super().__init__(api, run_id, lock)
+        self.slots = slots
         self.divergence = Divergence(run_id, on_divergence)
-        self.base = MessageList()
         self.state: Json = None
         """The state of the last checkpoint."""
         self.quiet_checkpoint: str | None = None
@@ -87,22 +51,6 @@ class Session:
         """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
         self.warned_of_repeatable = False
-        self.lock, self.slots = lock, slots
-        self.pid = os.getpid()
-
-    def check_process(self) -> None:
-        """Two processes with one writer id would both be the run's writer."""
-        if os.getpid() != self.pid:
-            message = f"the handle on run {self.run_id} belongs to process {self.pid}; open the run in this process"
-            raise Forked(message, run_id=self.run_id)
-
-    def acquire(self) -> Steps[None]:
-        """Waits for earlier operations. The caller releases the lock."""
-        self.check_process()
-        seconds = self.api.config.deadline
-        if not (yield Acquire(self.lock, seconds)):
-            message = f"timed out after {seconds:g} s waiting for an earlier operation on run {self.run_id}"
-            raise Unavailable(message, run_id=self.run_id)
 
     # Opening
 
@@ -114,7 +62,7 @@ class Session:
             if head is None or head["status"] == "open":
                 yield from writer.claim_after(head["epoch"] if head else 0)
         else:
-            yield from self._claim_inactive(head, unless_active)
+            yield from claim_inactive(writer, head, unless_active)
         recovery = yield from self._recovery(from_start=from_start)
         self.replay = Replay(recovery)
         self.base = MessageList.of(recovery["checkpoint"])
@@ -133,24 +81,6 @@ class Session:
             yield from writer.append([writer.records.make(lifecycle("started"))])
         return recovery
 
-    def _claim_inactive(self, head: Object | None, within: float) -> Steps[None]:
-        """Claims the run as it was read, so that a process that writes to it meanwhile is not fenced. An ended run is not
-        claimed."""
-        has_only_if = "only_if" in (yield from self.api.features())
-        for last in (False, False, True):
-            if head is not None:
-                self._check_inactive(head, within)
-                if head["status"] != "open":
-                    return
-            only_if = (head["hash"] if head else NO_RECORDS) if has_only_if else None
-            try:
-                return (yield from self.writer.claim_after(head["epoch"] if head else 0, only_if))
-            except Conflict:
-                # The run has got a record: is its process active?
-                head = yield from self.api.run(self.run_id)
-                if last or not has_only_if:
-                    raise
-
     def _recovery(self, *, from_start: bool) -> Steps[Object]:
         found = yield from self.api.recovery(self.run_id, from_start=from_start, content=True)
         if found is None:
@@ -165,17 +95,6 @@ class Session:
             found = yield from self.api.recovery(self.run_id, from_start=True, content=False)
             self.replay.add_covered(found["completed"] if found is not None else ())
 
-    def _check_inactive(self, head: Object, within: float) -> None:
-        millis = head.get("age_millis")
-        age = (millis or 0) / 1000
-        if head["status"] in ("completed", "failed", "cancelled") or age >= within:
-            return
-        when = f"appended its last record {age:.1f} s ago"
-        if millis is None:
-            when = "has a last record whose time is in the future; if its process is dead, open the run without the age check"
-        message = f"run {self.run_id} is active and was not taken over: writer {head['writer_id']} in epoch {head['epoch']} {when}"
-        raise Active(message, writer_id=head["writer_id"], epoch=head["epoch"], age=age, run_id=self.run_id)
-
     # Operations
 
     def append(self, payload: Object) -> Steps[Object]:
@@ -187,20 +106,6 @@ class Session:
             return outcome
         finally:
             self.lock.release()
-
-    def append_result(self, record: Record) -> Steps[None]:
-        """Appends the result of a call. If the server refuses it for its content, the call ends without its result.
-        The lock is held."""
-        try:
-            yield from self.writer.append([record])
-        except (Invalid, TooLarge) as error:
-            if error.happened is not Happened.NOTHING:
-                # An earlier try had no answer, as when a server refuses a long body and cuts the connection off.
-                landed = yield from self.api.landed(self.run_id, str(record["record_id"]))
-                self.writer.unacknowledged = None
-                if landed is not None and took_effect(landed):
-                    return
-            yield from self.writer.append([without_content(record, error)])
 
     def end(self, status: str, reason: str) -> Steps[None]:
         """Ends the run, unless it has already ended in the same way."""
@@ -319,183 +224,3 @@ class Session:
                 raise self.writer.not_writer_in(head["epoch"] if head else 0)
         finally:
             self.lock.release()
-
-    # Settling
-
-    def make_ready(self, *, may_have_ended: bool = False) -> Steps[None]:
-        """Settles unacknowledged records, interrupted calls and released results. The lock is held.
-
-        Raises if no record can be appended any more; with `may_have_ended`, an ended run does not raise."""
-        if self.writer.over is None:
-            with suppress(Fenced, Conflict):
-                yield from self._settle_unacknowledged()
-        if self.writer.over is not None:
-            with suppress(Error):
-                yield from self._append_all_evidence()
-            if self.writer.ended is None or not may_have_ended:
-                self.writer.check_over()
-        abandoned, returned = self.outbox.take_interrupted()
-        # In reverse, because each goes to the front.
-        for key, call in reversed(abandoned):
-            self.replay.restore(key, call)
-        for call in reversed(returned):
-            self.replay.put_back(None, call)
-        if self.writer.over is not None:
-            return
-        yield from self._settle_never_started()
-        yield from self._record_released()
-        yield from self.writer.sync_if_unsure()
-
-    def _settle_unacknowledged(self) -> Steps[None]:
-        sent = self.writer.unacknowledged or ()
-        try:
-            settled = yield from self.writer.settle()
-        except (Invalid, TooLarge):
-            if any(str(payload_of(record).get("request_record_id")) in self.outbox.results for record in sent):
-                return  # `_record_released` ends the call without the content
-            raise
-        if settled is None:
-            return
-        for record, outcome in zip(*settled, strict=True):
-            payload, kind = payload_of(record), payload_type(record)
-            if kind in INTENTS and took_effect(outcome) and self.writer.wrote(outcome):
-                self._note_landed_intent(record, kind, outcome)
-            elif kind in _RESULTS and took_effect(outcome):
-                self.mark_recorded(str(payload["request_record_id"]))
-            elif kind == "run_lifecycle" and payload["status"] != "started" and took_effect(outcome):
-                self.writer.end(str(payload["status"]))
-            elif kind == "loop_checkpoint" and not took_effect(outcome):
-                self.base = MessageList()
-        self.writer.check(*settled)
-
-    def _note_landed_intent(self, record: Record, kind: str, outcome: Object) -> None:
-        """Handles an intent or attempt that is in the log after all. Its caller got an error, and its effect never
-        started."""
-        payload, record_id = payload_of(record), str(record["record_id"])
-        if kind == "tool_call_attempt":
-            # The request is among the recorded calls; its attempt is only counted.
-            self.outbox.never_started.append(
-                NeverStarted(RecordedCall(str(payload["request_record_id"]), ""), None, record_id, outcome["position"])
-            )
-            return
-        name = str(payload["tool_name"])
-        key: CallKey = (name, str(record["idempotency_key"])) if "idempotency_key" in record else None
-        call = RecordedCall(record_id, str(payload["fingerprint"]), _never_started(1), name)
-        self.replay.add(outcome.get("journal_seq") or 0, key, call)
-        self.outbox.never_started.append(NeverStarted(call, key, record_id, outcome["position"]))
-
-    def _settle_never_started(self) -> Steps[None]:
-        """Settles intents whose effect this process never started, so that the calls can run again."""
-        while self.outbox.never_started:
-            intent = self.outbox.never_started[0]
-            answer = yield from self.api.outcome(
-                self.run_id, intent.record_id, intent.position, self.api.config.read_back
-            )
-            if not self.writer.is_writer_in(answer):
-                raise self.writer.lose(self.taken_over(intent.record_id, answer))
-            if not (took_effect(answer) and self.writer.wrote(answer)):
-                # The journal refused the intent, but that answer was lost.
-                if intent.call.fingerprint:
-                    self.replay.forget(intent.call.id)
-                self.outbox.never_started.pop(0)
-                continue
-            if intent.key is None:
-                try:
-                    record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
-                    yield from self.writer.append([record])
-                except (Conflict, Forbidden, ReconcileRequired):
-                    # An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has
-                    # the call's state.
-                    self.writer.unacknowledged = None
-            yield from self._restore_pending(intent)
-            self.outbox.never_started.pop(0)
-
-    def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
-        """Makes a call with the journal's current state answer the next call."""
-        now = yield from self.api.pending(self.run_id)
-        pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
-        if pending is not None and (call := recorded_call(pending)) is not None:
-            self.replay.restore(key_of(pending) or intent.key, call)
-        elif intent.call.fingerprint:
-            self.replay.restore(intent.key, replace(intent.call, pending=None))
-
-    def _record_released(self) -> Steps[None]:
-        """Appends the results that no caller waits for."""
-        while (held := self.outbox.next_released()) is not None:
-            try:
-                yield from self.append_result(held.record)
-            except Conflict as error:
-                if error.problem.get("reason") not in ("transition", "ended"):
-                    raise
-                # An operator decided how the call ended; the decision is its answer.
-            self.mark_recorded(held.call.id)
-
-    def mark_recorded(self, request: str) -> None:
-        """Marks a held result as recorded: the journal now answers the same call."""
-        held = self.outbox.remove(request)
-        if held is not None:
-            self.replay.restore(held.key, held.call)
-
-    def mark_answered(self, call_id: str) -> None:
-        """Marks that the agent receives the answer of a call. The lock is held."""
-        self.replay.mark_answered(call_id)
-        self.recent.answered(call_id)
-
-    def refresh(self) -> Steps[None]:
-        """Reads decisions that were made since."""
-        now = yield from self.api.pending(self.run_id)
-        # An answer of an older state may lack newer calls.
-        if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
-            self.writer.epoch,
-            self.writer.next_journal_seq,
-        ):
-            self.replay.refresh(now)
-            self.replay.adopt(now, lambda call: call in self.outbox.running or call in self.outbox.results)
-
-    # A lost or ended run
-
-    def _append_all_evidence(self) -> Steps[None]:
-        """Appends all released results as evidence, including a result whose append was unknown."""
-        for record in self.writer.unacknowledged or ():
-            request = str(payload_of(record).get("request_record_id"))
-            if payload_type(record) in _RESULTS and request not in self.outbox.results:
-                yield from self._append_evidence(record)
-        self.writer.unacknowledged = None
-        while (held := self.outbox.next_released()) is not None:
-            yield from self.keep_evidence(held.record)
-            self.outbox.remove(held.call.id)
-        while self.outbox.never_started:
-            intent = self.outbox.never_started[0]
-            # Only the new writer of a lost run knows whether it started the effect since.
-            if not self.writer.lost and intent.key is None:
-                record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
-                with suppress(Forbidden, ReconcileRequired):
-                    yield from self.writer.append_evidence(record)
-            self.outbox.never_started.pop(0)
-
-    def keep_evidence(self, record: Record) -> Steps[None]:
-        """Appends a result as evidence until the journal keeps it."""
-        for _ in range(EVIDENCE_TRIES):
-            if (yield from self._append_evidence(record)):
-                return
-            record = {**record, "record_id": new_id()}
-        message = f"run {self.run_id}: a result was refused {EVIDENCE_TRIES} times and is not kept as evidence yet"
-        raise Unavailable(message, action=Action.REOPEN, run_id=self.run_id)
-
-    def _append_evidence(self, record: Record) -> Steps[bool]:
-        try:
-            return (yield from self.writer.append_evidence(record))
-        except (Invalid, TooLarge) as error:
-            return (yield from self.writer.append_evidence(without_content(record, error)))
-
-    def taken_over(self, record_id: str, answer: Object) -> Fenced:
-        """Makes the error for an applied intent whose effect belongs to the run's new writer."""
-        message = (
-            f"run {self.run_id} was taken over by writer {answer['writer_id']} in epoch {answer['epoch']} after record "
-            f"{record_id}: its effect was not run here"
-        )
-        return Fenced(message, run_id=self.run_id, record_id=record_id)
-
-
-def _never_started(attempts: int) -> PendingCall:
-    return PendingCall(True, "its effect was never started", attempts)

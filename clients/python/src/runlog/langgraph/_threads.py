@@ -20,7 +20,7 @@ from .._api import NO_RECORDS, Api
 from .._checkpoint import Kept, MessageList
 from .._json import Json, encode
 from .._records import Record, digest, new_id
-from .._session import Releasable
+from .._settling import Releasable
 from .._wire import Acquire, Steps
 from .._writer import Writer
 from ..errors import ClaimLost, Conflict, Error, Fenced, Internal, TooLarge, Unavailable

@@ -197,8 +197,7 @@ class Gate:
             replay = session.replay
             if session.writer.ended is not None or replay.unresolved() is not None or replay.has_revocable():
                 yield from session.refresh()
-            if replay.needs_covered(self.key):
-                yield from session.read_covered()
+            yield from session.covered_calls.find(replay, self.key)
             found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
             if isinstance(found, KeyConflict):
                 message = f"the idempotency key belongs to call {found.id} of {self.tool}, which has other arguments"

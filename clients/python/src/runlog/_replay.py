@@ -99,8 +99,9 @@ class Replay:
         """Whether the process resumes at the checkpoint."""
         self.took_covered = False
         """Whether the last request that was taken is one without a key that the checkpoint covers."""
-        self._covers = _covers(recovery)
-        self.lacks_covered = self._covers > 0
+        self.covers = _covers(recovery)
+        """The number that the checkpoint covers; 0 without one."""
+        self.lacks_covered = self.covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
         found: list[tuple[int, CallKey, RecordedCall]] = [
             (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]))
@@ -130,7 +131,7 @@ class Replay:
         keyed: dict[tuple[str, str], RecordedCall] = {}
         found: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         for done in sorted(ended, key=lambda done: done["journal_seq"]):
-            if done["journal_seq"] > self._covers or done["id"] in self._uncovered:
+            if done["journal_seq"] > self.covers or done["id"] in self._uncovered:
                 continue
             call, key = RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]), key_of(done)
             if key is not None:
@@ -143,6 +144,10 @@ class Replay:
         for fingerprint, calls in found.items():
             calls.extend(self._keyless[fingerprint])
             self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: order.get(call.id, 0)))
+
+    def add_keyed(self, key: tuple[str, str], call: RecordedCall) -> None:
+        """Adds the request with a key, which the checkpoint covers."""
+        self._keyed.setdefault(key, call)
 
     def mark_unique(self, call: RecordedCall) -> None:
         """From now on, the request answers every unique call with its fingerprint."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import ClassVar
 
 from . import _checkpoint
 from ._api import Api, Object
 from ._checkpoint import MessageList
+from ._covered import Covered
 from ._divergence import Divergence, OnDivergence
 from ._json import Json
 from ._opening import claim_inactive
@@ -27,6 +29,9 @@ BATCH_RECORDS_MAX = 4096
 class Session(Settling):
     """A run that this process has claimed."""
 
+    lists_keys: ClassVar[bool] = False
+    """Whether an adapter is in use that lists the keys of runs that ended, where it cannot wait for a request."""
+
     def __init__(
         self,
         api: Api,
@@ -39,6 +44,7 @@ class Session(Settling):
     ) -> None:
         super().__init__(api, run_id, lock)
         self.slots = slots
+        self.covered_calls = Covered(api, run_id)
         self.divergence = Divergence(run_id, on_divergence)
         self.state: Json = None
         """The state of the last checkpoint."""
@@ -75,8 +81,8 @@ class Session(Settling):
         self.divergence.expect(recovery, self.covered)
         if recovery["status"] != "open":
             writer.end(recovery["status"])
-            # Its readers ask for the keys that it has, which reads nothing.
-            yield from self.read_covered()
+            if self.lists_keys:
+                yield from self.covered_calls.read_all(self.replay)
         elif recovery["next_journal_seq"] == 1:
             yield from writer.append([writer.records.make(lifecycle("started"))])
         return recovery
@@ -88,12 +94,6 @@ class Session(Settling):
         if self.writer.epoch:
             self.writer.sync(found)
         return found
-
-    def read_covered(self) -> Steps[None]:
-        """Reads the calls that the checkpoint covers, once. A run may have many of them, so this waits until one is needed."""
-        if self.replay.lacks_covered:
-            found = yield from self.api.recovery(self.run_id, from_start=True, content=False)
-            self.replay.add_covered(found["completed"] if found is not None else ())
 
     # Operations
 
@@ -147,7 +147,7 @@ class Session(Settling):
     ) -> Steps[None]:
         writer, redaction = self.writer, self.api.config.redaction
         if not self.replay.at_checkpoint:
-            yield from self.read_covered()
+            yield from self.covered_calls.read_all(self.replay)
         if redaction is not None:
             messages = [redaction.json(None, message) for message in messages]
             state = redaction.json(None, state)

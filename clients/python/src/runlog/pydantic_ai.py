@@ -51,6 +51,7 @@ from ._ends import Ends, Kinds
 from ._json import Json
 from ._models import in_order
 from ._records import new_id
+from ._session import Session
 from ._tool import current_run, outside
 from ._values import Unrecordable, to_json
 from .aio import Run
@@ -160,6 +161,8 @@ class _AgentRuns:
         return self.runs.setdefault(self.name(given), _AgentRun())
 
 
+# Pydantic AI asks for the id of an agent run without waiting.
+Session.lists_keys = True
 _agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDictionary()
 
 

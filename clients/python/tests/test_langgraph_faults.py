@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -193,6 +194,104 @@ def test_of_two_workers_on_a_thread_one_continues_whatever_the_moment(url, prefi
             assert forks(list(second.list(where))) == 0
             outcomes.add((bool(puts and puts[0]), second_continues))
     assert {(True, False), (False, True)} <= outcomes
+
+
+class Apart(SyncFaults):
+    """Claims as through a server that compares the run with `only_if` before another server appends a record: `beside`."""
+
+    beside = None
+
+    def send(self, request):
+        body = json.loads(request.body) if request.path.partition("?")[0].endswith("/claims") else {}
+        if body.pop("only_if", None) is not None and self.beside is not None:
+            self.beside, beside = None, self.beside
+            beside()
+            request = dataclasses.replace(request, body=json.dumps(body).encode())
+        return super().send(request)
+
+
+@contextlib.contextmanager
+def on_two_servers(url, prefix):
+    """Two savers, and their transports."""
+    with RunlogSaver.connect(url, prefix=prefix) as first, RunlogSaver.connect(url, prefix=prefix) as second:
+        for saver in (first, second):
+            saver._shared.sync.transport.close()
+            saver._shared.sync.transport = Apart(Config(url))
+        yield (first, first._shared.sync.transport), (second, second._shared.sync.transport)
+
+
+@pytest.mark.parametrize("claims_with", ["a checkpoint", "writes"])
+@pytest.mark.parametrize("first", ["a checkpoint", "early writes", "a subgraph"])
+def test_a_worker_goes_on_after_a_claim_that_came_too_late(url, prefix, claims_with, first):
+    def go_on():
+        written.append(a.put(at, with_id(2), {}, {}))
+        a.get_tuple(place("t", "sub"))
+
+    with on_two_servers(url, prefix) as ((a, _), (b, claims)):
+        at = a.put(PLACE, with_id(1), {}, {})
+        read, written = b.get_tuple(PLACE).config, []
+        claims.beside = go_on
+        with pytest.raises(Fenced):
+            if claims_with == "writes":
+                b.put_writes(read, [("log", "b")], "task")
+            else:
+                b.put(read, with_id(9), {}, {})
+        [at] = written
+        match first:
+            case "a checkpoint":
+                pass
+            case "early writes":  # of the checkpoint that is put next
+                child = {"configurable": {**at["configurable"], "checkpoint_id": "0003"}}
+                a.put_writes(child, [("log", "a")], "task")
+            case "a subgraph":
+                a.put(place("t", "sub"), with_id(2), {}, {})
+        at = a.put(at, with_id(3), {}, {})
+        assert epoch_of(url, f"{prefix}t") == 3 and b.get_tuple(PLACE).config == at
+        assert [found.checkpoint["id"] for found in b.list(PLACE)] == ["0003", "0002", "0001"]
+        assert [value for *_, value in b.get_tuple(PLACE).pending_writes] == (["a"] if first == "early writes" else [])
+        # The other worker ends, and a worker that reads the thread again continues.
+        with pytest.raises(Fenced):
+            b.put_writes(read, [("log", "b")], "task")
+        at = b.put(b.get_tuple(PLACE).config, with_id(4), {}, {})
+        with pytest.raises(Fenced):
+            a.put(
+                a.get_tuple({"configurable": {**PLACE["configurable"], "checkpoint_id": "0003"}}).config,
+                with_id(5),
+                {},
+                {},
+            )
+        assert b.get_tuple(PLACE).config == at
+
+
+def test_of_two_workers_that_fence_each_other_the_one_that_wrote_last_goes_on(url, prefix):
+    with on_two_servers(url, prefix) as ((a, of_a), (b, of_b)):
+        first = a.put(PLACE, with_id(1), {}, {})
+        read, put_by_a, put_by_b = b.get_tuple(PLACE).config, [], []
+
+        def claim_again():
+            # The claim of a worker that takes its thread back is too late, too: the other worker's record comes first.
+            of_a.beside = lambda: put_by_b.append(b.put(b.get_tuple(PLACE).config, with_id(3), {}, {}))
+
+        of_b.beside = lambda: put_by_a.append(a.put(first, with_id(2), {}, {}))
+        with pytest.raises(Fenced):
+            b.put(read, with_id(9), {}, {})
+        claim_again()
+        with pytest.raises(Fenced):
+            a.put(put_by_a[0], with_id(8), {}, {})
+        last = b.put(put_by_b[0], with_id(4), {}, {})
+        assert a.get_tuple(PLACE).config == last
+        assert [found.checkpoint["id"] for found in a.list(PLACE)] == ["0004", "0003", "0002", "0001"]
+
+
+def test_a_claim_that_means_to_take_a_thread_over_is_not_undone(url, prefix):
+    with on_two_servers(url, prefix) as ((a, _), (b, _)):
+        first = a.put(PLACE, with_id(1), {}, {})
+        owner = b.claim_write_ownership("t")
+        for _ in range(2):
+            with pytest.raises(Fenced):
+                a.put(first, with_id(2), {}, {})
+        owner.put(first, with_id(3), {}, {})
+        assert epoch_of(url, f"{prefix}t") == 2
 
 
 # Prefixes

@@ -316,6 +316,14 @@ class Api:
         page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
         return ([], None) if page is None else (page["records"], page.get("next_cursor"))
 
+    def newest_records(
+        self, run_id: str, limit: int, cursor: str | None = None
+    ) -> Steps[tuple[list[Object], str | None]]:
+        """A page of the run's records, newest first, and the next page's cursor. The server has the feature `order`."""
+        terms = query(order="desc", limit=limit, consistency="latest", cursor=cursor)
+        page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
+        return ([], None) if page is None else (page["records"], page.get("next_cursor"))
+
     def runs_with(self, correlation: tuple[str, str]) -> Steps[set[str]]:
         """The runs with a record that has a correlation entry. Raises `Unavailable` rather than leave out a partition."""
         terms = query(correlation="=".join(correlation), limit=1000, consistency="latest")

@@ -94,17 +94,19 @@ class Writer:
         """Whether another process has the run."""
         return isinstance(self.over, Fenced | ClaimLost)
 
-    def claim_after(self, epoch: int, only_if: str | None = None) -> Steps[None]:
+    def claim_after(self, epoch: int, only_if: str | None = None, purpose: str = "") -> Steps[None]:
         """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim.
 
         With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run then has another head,
-        and fences no other process. The server must have the feature `only_if`."""
+        and fences no other process. The server must have the feature `only_if`. `purpose` follows the name of this process in such
+        a claim."""
         claim = yield from self._claim_of(epoch + 1)
         if only_if is None:
             yield from self._append_claim(claim)
         else:
             ids: Object = {"record_id": claim.record_id, "writer_id": claim.writer_id}
-            body = {**ids, "claimed_by": self.api.config.claimed_by, **claim.handle(), "only_if": {"hash": only_if}}
+            claimed_by = self.api.config.claimed_by + purpose
+            body = {**ids, "claimed_by": claimed_by, **claim.handle(), "only_if": {"hash": only_if}}
             try:
                 yield from self.api.claim(self.run_id, body)
             except (ClaimLost, Conflict):

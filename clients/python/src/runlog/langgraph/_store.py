@@ -21,8 +21,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR
 
 from .._api import Object
+from .._checkpoint import MessageList
 from .._json import Json
 from .._wire import Steps
+from .._writer import Writer
 from ..errors import Action, Conflict, Fenced, Invalid
 from . import _metadata
 from ._index import FAMILY, ForeignThread, Head, Index, Marker, RemovedContent
@@ -94,17 +96,18 @@ def put(
         "metadata": stored,
         "channels": draft.layout(),
     }
+
+    def once(writer: Writer) -> Steps[MessageList]:
+        pieces = draft.pieces(thread.base(target.ns))
+        return thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry, entries)
+
     yield from thread.acquire()
     try:
         try:
-            writer = yield from thread.ready((target.ns, target.checkpoint_id))
+            following = yield from thread.write((target.ns, target.checkpoint_id), once)
         except Fenced as error:
             thread.refuse((target.ns, checkpoint_id), error)
             raise
-        pieces = draft.pieces(thread.base(target.ns))
-        following = yield from thread.put(
-            writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry, entries
-        )
         thread.pieces.put(thread.run_id, target.ns, draft.known(following))
     finally:
         thread.lock.release()
@@ -140,11 +143,14 @@ def put_writes(
         [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value, f"a write to the channel {channel}")]
         for at, (channel, value) in enumerate(writes)
     ]
+    content: Mapping[str, Json] = {"task": task_id, "path": task_path, "writes": found}
+
+    def once(writer: Writer) -> Steps[None]:
+        return thread.put_writes(writer, target.ns, target.checkpoint_id, content)
+
     yield from thread.acquire()
     try:
-        writer = yield from thread.ready((target.ns, target.checkpoint_id), for_writes=True)
-        content: Mapping[str, Json] = {"task": task_id, "path": task_path, "writes": found}
-        yield from thread.put_writes(writer, target.ns, target.checkpoint_id, content)
+        yield from thread.write((target.ns, target.checkpoint_id), once, for_writes=True)
     finally:
         thread.lock.release()
 

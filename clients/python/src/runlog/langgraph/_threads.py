@@ -6,17 +6,23 @@
     delete  ─▶ a `tombstone` record, then a loop checkpoint with the new index; a deleted thread starts another incarnation
 
 A checkpoint record whose loop checkpoint never arrived is not complete, and not shown.
+
+Of two workers on a thread, the one whose record is the last continues, through any number of servers:
+
+    a  checkpoint ── checkpoint ──────────── refused: fenced ─▶ only b's claim since ─▶ claims again, and continues
+    b  read ─────────────────── claim ─▶ the thread has a newer checkpoint ─▶ `Fenced`
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from .. import _checkpoint
-from .._api import NO_RECORDS, Api
+from .._api import NO_RECORDS, Api, Object
 from .._checkpoint import Kept, MessageList
 from .._json import Json, encode
 from .._records import Record, digest, new_id
@@ -34,6 +40,12 @@ SEEN_MAX = 1024
 TOMBSTONE_KEYS_MAX = 31
 """A record has up to 64 correlation entries that are found: two for each key."""
 DELETE_MAX = 1000
+AS_READ = ", to continue the thread as it read it"
+"""The purpose in a claim whose writer gives up, without a record, if another writer's record came before the claim."""
+REGAINS_MAX = 16
+"""The most times that one write takes its thread back."""
+
+T = TypeVar("T")
 
 
 class Thread(Reader):
@@ -54,6 +66,8 @@ class Thread(Reader):
         """The run's epoch and its next checkpoint's number when a checkpoint was last read."""
         self._written: OrderedDict[str, str] = OrderedDict()
         """The last checkpoint of each namespace that this object wrote under its claim."""
+        self._wrote_in = 0
+        """The epoch of the last record that this object wrote."""
         self._without_writes: dict[str, str] = {}
         """The checkpoints of `_written` that have no writes of tasks."""
         self._early_writes: set[str] = set()
@@ -115,6 +129,13 @@ class Thread(Reader):
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
 
+    def _last_seen(self, parent: Key, *, for_writes: bool) -> tuple[int, int] | None:
+        """The version of the thread that a loop has read or written."""
+        seen = self._seen.get(parent)
+        if seen is None and for_writes:
+            return max((version for (ns, _), version in self._seen.items() if ns == parent[0]), default=None)
+        return seen
+
     def _supersede(self, writer: Writer) -> None:
         writer.lose(self._fenced())
         self._stale = set(self._written.items())
@@ -153,6 +174,38 @@ class Thread(Reader):
 
     # Writing
 
+    def write(self, parent: Key, once: Callable[[Writer], Steps[T]], *, for_writes: bool = False) -> Steps[T]:
+        """Writes under this object's claim; again if a claim came in between that no worker uses. The lock is held."""
+        for left in reversed(range(REGAINS_MAX)):
+            writer = yield from self.ready(parent, for_writes=for_writes)
+            try:
+                return (yield from once(writer))
+            except Fenced:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _may_regain(self, parent: Key, head: Head, *, for_writes: bool) -> Steps[bool]:
+        """Whether a loop continues although another worker claimed the thread: the loop has the last state that this object wrote,
+        and since then there are only claims of workers that continue a thread as they read it. They read an older state, and
+        give up."""
+        writer = self.writer
+        if writer is None or head.epoch <= writer.epoch or parent in self._refused_claims:
+            return False
+        written = (writer.epoch, writer.next_checkpoint_seq)
+        if parent not in self._stale and self._last_seen(parent, for_writes=for_writes) != written:
+            return False
+        if not {"only_if", "order"} <= (yield from self.api.features()):
+            return False
+        newest, _ = yield from self.api.newest_records(self.run_id, REGAINS_MAX)
+        for line in newest:
+            payload: Object = line.get("payload") or {}
+            if line["payload_type"] != "run_claim":
+                return bool(line["epoch"] == self._wrote_in)
+            if not str(payload.get("claimed_by")).endswith(AS_READ):
+                return False
+        return False
+
     def ready(self, parent: Key | None, *, lost: bool = False, for_writes: bool = False) -> Steps[Writer]:
         """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since. A loop puts
         writes (`for_writes`) while the checkpoint that they belong to is still being put: the last read of the namespace counts.
@@ -172,30 +225,30 @@ class Thread(Reader):
         if head is not None and head.status != "open":
             raise Writer(self.api, self.run_id).after_end(head.status, "its thread can be read, and not written")
         claiming = self._claiming
+        regains = False
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
             if parent is not None and head is not None:
-                seen = self._seen.get(parent)
-                if seen is None and for_writes:
-                    seen = max((version for (ns, _), version in self._seen.items() if ns == parent[0]), default=None)
-                self._check_read(parent, head, seen, superseded=writer is not None)
+                regains = yield from self._may_regain(parent, head, for_writes=for_writes)
+                if not regains:
+                    self._check_read(parent, head, for_writes=for_writes)
             claiming = self._claiming = claiming or Writer(self.api, self.run_id)
-            only_if = None
-            if parent is not None and "only_if" in (yield from self.api.features()):
-                only_if = head.hash if head else NO_RECORDS
             try:
-                yield from claiming.claim_after(head.epoch if head else 0, only_if)
-            except (ClaimLost, Conflict) as error:
-                if isinstance(error, Conflict) and only_if is None:
-                    raise
-                self._claiming = None
+                yield from self._append_claim(claiming, parent, head)
+            except Fenced:
+                if regains:
+                    # Another claim or record came first. Is it of a worker that gives up?
+                    return (yield from self.ready(parent, for_writes=for_writes))
                 if parent is not None:
                     self._refused_claims.add(parent)
-                raise self._fenced() from error
+                raise
         claiming.records.base64 = takes_base64
         claimed, self._claiming = claiming, None
         self.writer, claimed.numbers_unsure = claimed, True
+        if not regains:
+            self._written.clear()
+        # It wrote the last checkpoints.
+        self._written.update((ns, str(checkpoint_id)) for ns, checkpoint_id in self._stale if regains)
         self._stale.clear()
-        self._written.clear()
         self._without_writes.clear()
         self._early_writes.clear()
         yield from self._sync(claimed, lost=lost)
@@ -205,6 +258,19 @@ class Thread(Reader):
             self._supersede(claimed)
             raise self._fenced()
         return claimed
+
+    def _append_claim(self, claiming: Writer, parent: Key | None, head: Head | None) -> Steps[None]:
+        """Claims the run; with a parent only as it was read. Raises `Fenced` if another record or claim came first."""
+        only_if = None
+        if parent is not None and "only_if" in (yield from self.api.features()):
+            only_if = head.hash if head else NO_RECORDS
+        try:
+            yield from claiming.claim_after(head.epoch if head else 0, only_if, AS_READ)
+        except (ClaimLost, Conflict) as error:
+            if isinstance(error, Conflict) and only_if is None:
+                raise
+            self._claiming = None
+            raise self._fenced() from error
 
     def claim(self) -> Steps[None]:
         """Takes the run over, unless this object has it."""
@@ -235,7 +301,8 @@ class Thread(Reader):
         except Conflict:
             pass  # a refused record has no effect, and its caller got an error
 
-    def _check_read(self, parent: Key, head: Head, seen: tuple[int, int] | None, *, superseded: bool) -> None:
+    def _check_read(self, parent: Key, head: Head, *, for_writes: bool) -> None:
+        """Raises `Fenced` for a loop that another one supersedes."""
         if parent in self._refused_claims:
             # The loop that read it ends. Its other writes must not fence the worker that continues.
             raise self._fenced()
@@ -245,7 +312,8 @@ class Thread(Reader):
             self._seen.pop(parent, None)
             raise self._fenced()
         # A claim or a checkpoint of another writer came after the read.
-        if seen != head.version and (superseded or seen is not None):
+        seen = self._last_seen(parent, for_writes=for_writes)
+        if seen != head.version and (self.writer is not None or seen is not None):
             raise self._fenced()
 
     def _sync(self, writer: Writer, *, lost: bool = False) -> Steps[None]:
@@ -287,6 +355,7 @@ class Thread(Reader):
         except Conflict:
             self.lists.clear()
             raise
+        self._wrote_in = writer.epoch
 
     def put(
         self, writer: Writer, ns: str, checkpoint_id: str, parent: str | None, metadata: Json,

@@ -41,6 +41,14 @@ def command(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def create_token(file: Path, *scopes: str) -> str:
+    """Adds a token for all runs to a token file."""
+    of_token = ("--tokens", str(file), "--principal", "-".join(scopes), "--scope", ",".join(scopes), "--runs", "*")
+    made = command("http://unused.example", "token", "create", *of_token)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("journal"))

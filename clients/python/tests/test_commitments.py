@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from conftest import Server, command
+from conftest import Server, create_token
 from faults import Interrupted, SyncFaults
 from runlog import Config, ReconcileRequired, sync
 from runlog._writer import Claim
@@ -25,23 +25,10 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
-    file, scopes = str(folder / "tokens.json"), "append,read_meta,read_content"
-    made = command(
-        "http://unused.example",
-        "token",
-        "create",
-        "--tokens",
-        file,
-        "--principal",
-        "agent",
-        "--scope",
-        scopes,
-        "--runs",
-        "*",
-    )
-    assert made.returncode == 0, made.stderr
-    running = Server(folder / "data", "--write-schema", "3", "--tokens", file)
-    yield Guarded(running.url, made.stdout.strip())
+    file = folder / "tokens.json"
+    token = create_token(file, "append", "read_meta", "read_content")
+    running = Server(folder / "data", "--write-schema", "3", "--tokens", str(file))
+    yield Guarded(running.url, token)
     running.stop()
 
 

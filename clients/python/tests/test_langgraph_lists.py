@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import enum
+import io
 import json
+import os
 import subprocess
 import sys
+from unittest import mock
 
 import msgspec
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
+from conftest import Server, create_token
 from faults import SyncFaults
 from runlog import Config
 from runlog._drive import SyncDriver
 from runlog.langgraph import RunlogSaver, _metadata, _threads
+from runlog.langgraph import __main__ as show
 from test_langgraph_faults import Cipher
 
 
@@ -105,10 +111,22 @@ def test_threads_have_a_prefix_unless_a_program_names_another(url):
         saver.delete_thread("default prefix")
 
 
-def shown(url, prefix, thread, *options):
-    command = [sys.executable, "-m", "runlog.langgraph", "--server", url, "--prefix", prefix, thread, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr
+def shown(url, prefix, thread, *options, **environment):
+    """What the command prints, run in this process: a new one takes a second to import LangGraph."""
+    arguments, out, err = ["--server", url, "--prefix", prefix, thread, *options], io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["show", *arguments]),
+        mock.patch.dict(os.environ, environment),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        return show.main(), out.getvalue(), err.getvalue()
+
+
+def shown_by_a_process(url, prefix, thread):
+    command = [sys.executable, "-m", "runlog.langgraph", "--server", url, "--prefix", prefix, thread]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
 
 
 def test_an_operator_reads_a_thread_without_its_types_and_runs_none(url, prefix, tmp_path):
@@ -133,9 +151,9 @@ def test_an_operator_reads_a_thread_without_its_types_and_runs_none(url, prefix,
         }
         config = saver.put(place, found, {"step": 1, "user": "ada"}, dict.fromkeys(values, 1))
         saver.put_writes(config, [("log", b"\xff")], "task-1")
-    code, text, _ = shown(url, prefix, "t")
+    text = shown_by_a_process(url, prefix, "t")
     thread = json.loads(text)
-    assert code == 0 and thread["metadata"] == {"step": 1, "user": "ada"}
+    assert thread["metadata"] == {"step": 1, "user": "ada"}
     assert thread["writes"] == [{"task": "task-1", "channel": "log", "value": {"bytes": "ff"}}]
     assert (
         thread["values"]["said"] == {"content": "to \x9b Łódź", "type": "human"}
@@ -147,7 +165,7 @@ def test_an_operator_reads_a_thread_without_its_types_and_runs_none(url, prefix,
     }
     assert thread["values"]["trap"] == {"posix.system": named[2]} and not (tmp_path / "ran").exists()
     code, _, told = shown(url, prefix, "none")
-    assert code == 1 and "has no checkpoint" in told
+    assert code == 1 and "has no checkpoint" in told and "--prefix" in told
 
 
 def test_an_operator_is_told_what_only_the_application_can_read(url, prefix):
@@ -155,3 +173,27 @@ def test_an_operator_is_told_what_only_the_application_can_read(url, prefix):
         put(saver, "t", 1, {"user": "u1"})
     code, _, told = shown(url, prefix, "t")
     assert code == 1 and "msgpack+xor" in told
+
+
+def test_an_operator_who_may_not_read_content_is_shown_a_masked_thread(prefix, tmp_path):
+    file = tmp_path / "tokens.json"
+    agent, operator, none = (
+        create_token(file, *scopes) for scopes in (("append", "read_meta", "read_content"), ("read_meta",), ("append",))
+    )
+    running = Server(tmp_path / "data", "--tokens", str(file))
+    try:
+        with RunlogSaver(Config(running.url, token=agent), prefix=prefix) as saver:
+            for number in (1, 2, 3):
+                config = put(saver, "t", number, {"user": "secret"})
+                saver.put_writes(config, [("log", "secret")], f"task-{number}")
+        code, text, told = shown(running.url, prefix, "t", "--last", "2", RUNLOG_TOKEN=operator)
+        assert code == 0 and "read_content" in told and "secret" not in text + told
+        newest, older = (json.loads(part) for part in text.replace("}\n{", "}\0{").split("\0"))
+        mask = {"masked": "internal"}
+        assert newest["checkpoint"] == newest["metadata"] == newest["values"] == mask and newest["writes"] == [mask]
+        assert newest["at"] > older["at"] and newest["record"] != older["record"]
+        assert shown(running.url, prefix, "t", RUNLOG_TOKEN=agent)[1].count("secret") == 2
+        code, text, told = shown(running.url, prefix, "t", RUNLOG_TOKEN=none)
+        assert (code, text) == (1, "") and "forbidden" in told
+    finally:
+        running.stop()

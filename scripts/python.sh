@@ -7,6 +7,8 @@
 # python.sh peer FILE [ARG...]   runs a program of docs/compare.md, in an environment of its own from tests/peers.txt
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
 # python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
+# python.sh trials [TRIALS]      lets two workers write a LangGraph thread at once, and with skewed clocks, 1,000 times each;
+#                                --brokers HOST:PORT or --containers: through two servers on Kafka
 # python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
 # python.sh saver-latency [ARG..] compares them at equal durability, as `make bench` does; prints JSON
 # python.sh wheels [FOLDER]      builds the wheels of the client and of the command in bin/, the same bytes each time
@@ -98,7 +100,8 @@ case $mode in
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills --graph "$@" ;;
+  trials) PYTHONPATH=$client/src:$client/tests exec "$python" -m trials "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
   saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
-  *) die "usage: $0 test|install|lint|run|peer|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
+  *) die "usage: $0 test|install|lint|run|peer|kills|graph-kills|trials|savers|saver-latency|wheels|lock" ;;
 esac

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,10 @@ ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{BINARY.parent}:{os.environ.ge
 
 
 class Server:
-    """A `runlog serve` process on a local log."""
+    """A `runlog serve` process; by default on a local log."""
 
-    def __init__(self, data: Path, *options: str) -> None:
-        command = [BINARY, "serve", "--local", "--data", data, "--listen", "127.0.0.1:0", *options]
+    def __init__(self, data: Path, *options: str, log: Sequence[str] = ("--local",)) -> None:
+        command = [BINARY, "serve", *log, "--data", data, "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(
             command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

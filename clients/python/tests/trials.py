@@ -1,0 +1,199 @@
+"""`python -m trials [TRIALS] [--brokers HOST:PORT | --containers] [--seed N]`: trials of LangGraph threads with two workers.
+
+    at once       worker a ─server 1─▶ thread ◀─server 2─ worker b   one continues, always; no turn of a worker that ended is lost
+    skewed clocks worker a, b, a, … in turns, each with a clock of its own: a turn is kept, or refused by name
+
+With `--brokers` the workers have two servers on that broker, with `--containers` on a broker in a container. Else both have
+one server with a local journal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import operator
+import random
+import sys
+import tempfile
+import time
+import types
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langgraph.checkpoint.base import id as ids
+from langgraph.graph import END, START, StateGraph
+
+from conftest import Server
+from runlog import Conflict, Fenced
+from runlog.langgraph import RunlogSaver
+
+APART_MAX = 0.02
+"""The most seconds between the starts of two workers."""
+NODE_MAX = 0.01
+SKEW_MAX = 600
+"""The most seconds by which a worker's clock is wrong."""
+TURNS = 5
+
+
+class State(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def compiled(saver: RunlogSaver, seconds: Sequence[float]) -> Any:
+    """A graph with a node for each of `seconds`, which takes this time."""
+    graph, before = StateGraph(State), START
+    for number, pause in enumerate(seconds):
+
+        async def node(_: State, number: int = number, pause: float = pause) -> Any:
+            await asyncio.sleep(pause)
+            return {"log": [f"node {number}"]}
+
+        graph.add_node(f"node {number}", node)
+        graph.add_edge(before, f"node {number}")
+        before = f"node {number}"
+    graph.add_edge(before, END)
+    return graph.compile(checkpointer=saver)
+
+
+def forks(parents: Sequence[str]) -> int:
+    """The number of checkpoints beyond the first one of a parent."""
+    return len(parents) - len(set(parents))
+
+
+class Trials:
+    """Runs trials through one or two servers, and counts how they ended."""
+
+    def __init__(self, urls: Sequence[str], seed: int) -> None:
+        self._urls, self._random = urls, random.Random(seed)
+        self._prefix = f"{uuid.uuid4()}/"
+        self.counts, self.failures = Counter[str](), list[str]()
+
+    async def run(self, trials: int) -> None:
+        """Makes `trials` trials of each kind."""
+        async with AsyncExitStack() as savers:
+            a, b, reader = [
+                await savers.enter_async_context(RunlogSaver.connect(url, prefix=self._prefix))
+                for url in (self._urls[0], self._urls[-1], self._urls[0])
+            ]
+            for number in range(trials):
+                await self._at_once(f"once {number}", a, b, reader)
+                await self._skewed_clocks(f"clocks {number}", a, b, reader)
+
+    async def _turn(self, saver: RunlogSaver, thread: str, said: str, wait: float = 0) -> bool:
+        """Invokes the graph. Returns whether it came to its end."""
+        await asyncio.sleep(wait)
+        pauses = [self._random.uniform(0, NODE_MAX) for _ in range(self._random.randint(1, 3))]
+        config = {"configurable": {"thread_id": thread}}
+        try:
+            await compiled(saver, pauses).ainvoke({"log": [said]}, config, durability="sync")
+            return True
+        except Fenced:
+            return False
+
+    async def _check(
+        self,
+        thread: str,
+        reader: RunlogSaver,
+        kept: Sequence[str],
+        others: Collection[str] = (),
+        *,
+        ordered: bool = False,
+    ) -> None:
+        """Checks that a thread has the turns `kept`, each once, and maybe the others; and one chain of checkpoints."""
+        config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+        found = await reader.aget_tuple(config)
+        log = found.checkpoint["channel_values"].get("log", []) if found else []
+        said = [each for each in log if not each.startswith("node") and each not in others]
+        if (said if ordered else sorted(said)) != (kept if ordered else sorted(kept)):
+            self.failures.append(f"{thread} has {said}, and not {kept}")
+        parents = [
+            of.parent_config["configurable"]["checkpoint_id"] async for of in reader.alist(config) if of.parent_config
+        ]
+        if forks(parents):
+            self.failures.append(f"{thread} has {forks(parents)} forks")
+
+    async def _at_once(self, thread: str, a: RunlogSaver, b: RunlogSaver, reader: RunlogSaver) -> None:
+        before = self._random.choice([None, a, b, reader])
+        kept = ["before"] if before is not None else []
+        if before is not None and not await self._turn(before, thread, "before"):
+            self.failures.append(f"{thread} refused its first turn")
+        waits = self._random.sample([0, self._random.uniform(0, APART_MAX)], 2)
+        ended = await asyncio.gather(
+            *(self._turn(saver, thread, said, wait) for saver, said, wait in zip((a, b), "ab", waits, strict=True))
+        )
+        count = sum(ended)
+        self.counts["at once"] += 1
+        self.counts[f"at once: {('no worker', 'one worker', 'both, in turns')[count]}"] += 1
+        if not count:
+            owner = {None: "nobody", a: "a", b: "b", reader: "another"}[before]
+            self.failures.append(
+                f"{thread}, last written by {owner}, refused both workers, {waits[1] - waits[0]:+.4f} s apart"
+            )
+        finished = [said for said, whole in zip("ab", ended, strict=True) if whole]
+        await self._check(thread, reader, [*kept, *finished], {*"ab"} - {*finished})
+
+    async def _skewed_clocks(self, thread: str, a: RunlogSaver, b: RunlogSaver, reader: RunlogSaver) -> None:
+        workers = [(saver, self._random.uniform(-SKEW_MAX, SKEW_MAX)) for saver in (a, b)]
+        kept = list[str]()
+        for number in range(TURNS):
+            saver, skew = self._random.choice(workers)
+            try:
+                with clock(skew):
+                    if await self._turn(saver, thread, f"turn {number}"):
+                        kept.append(f"turn {number}")
+                        self.counts["turns kept"] += 1
+                    else:
+                        self.failures.append(f"{thread}: a worker was fenced in turn {number}")
+            except Conflict as error:
+                self.counts["turns refused, which names the clock"] += 1
+                if "clock of this machine is behind" not in str(error):
+                    self.failures.append(f"{thread}: turn {number}: {error}")
+        self.counts["skewed clocks"] += 1
+        await self._check(thread, reader, kept, ordered=True)
+
+
+@contextmanager
+def clock(skew: float) -> Iterator[None]:
+    """Lets ids have the time of a machine whose clock is wrong by `skew` seconds."""
+    real = ids.time, ids._last_v6_timestamp
+    ids.time = types.SimpleNamespace(time_ns=lambda: time.time_ns() + round(skew * 1e9))
+    ids._last_v6_timestamp = None
+    try:
+        yield
+    finally:
+        ids.time, ids._last_v6_timestamp = real
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/python.sh trials", description=__doc__.splitlines()[0])
+    parser.add_argument("trials", nargs="?", type=int, default=1000, help="how many of each kind [1000]")
+    parser.add_argument("--brokers", help="HOST:PORT of a broker: the workers have two servers")
+    parser.add_argument("--containers", action="store_true", help="start a broker in a container")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of chance [random]")
+    options = parser.parse_args()
+    with ExitStack() as ends:
+        place = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="runlog-trials-")))
+        brokers = options.brokers
+        if options.containers:
+            from runlog.testcontainers import RunlogOnKafka
+
+            brokers = ends.enter_context(RunlogOnKafka()).brokers
+        log = ("--brokers", brokers) if brokers else ("--local",)
+        servers = [Server(place / f"server-{number}", log=log) for number in range(2 if brokers else 1)]
+        for server in servers:
+            ends.callback(server.stop)
+        begun, trials = time.monotonic(), Trials([server.url for server in servers], options.seed)
+        asyncio.run(trials.run(options.trials))
+        print(f"{options.trials} trials of each kind in {time.monotonic() - begun:.0f} s, seed {options.seed}")
+        print("\n".join(f"{count:6}  {what}" for what, count in sorted(trials.counts.items())))
+        print("\n".join(trials.failures[:50]) or "no turn was lost, and one worker always continued")
+    return bool(trials.failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

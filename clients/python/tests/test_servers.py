@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import traceback
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,19 @@ def test_a_server_that_is_not_there_is_given_up_early_and_named_in_one_log_line(
         with pytest.raises(Unavailable, match="is `runlog serve` running there"):
             rl.recover("run")
         assert len(caplog.records) == 1 and "trying again" in caplog.text
+
+
+async def test_an_unreachable_server_is_one_traceback_with_the_reason_of_the_system(closed_port):
+    async with runlog.connect(f"http://127.0.0.1:{closed_port}", connect_deadline=0.3) as rl:
+        with pytest.raises(Unavailable, match="Connection refused") as of_async:
+            await rl.recover("run")
+    with (
+        sync.connect(f"http://127.0.0.1:{closed_port}", connect_deadline=0.3) as rl,
+        pytest.raises(Unavailable, match="Connection refused") as of_sync,
+    ):
+        rl.recover("run")
+    for error in (of_async.value, of_sync.value):
+        assert "".join(traceback.format_exception(error)).count("Traceback") == 1
 
 
 def test_what_no_later_try_can_mend_fails_at_once_and_says_what_to_do(url, tmp_path, monkeypatch):

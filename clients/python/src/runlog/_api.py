@@ -127,7 +127,7 @@ class Api:
         try:
             response = yield request
         except NoResponse as error:
-            raise self.servers.no_answer(request.server, error) from error
+            raise self.servers.no_answer(request.server, error) from None
         try:
             answer = parse(response, request.server)
         except Error as error:

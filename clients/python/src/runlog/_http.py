@@ -6,9 +6,10 @@ Request ─▶ transport ─▶ Response
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -22,6 +23,7 @@ IDLE_MAX = 5.0
 """How long an idle connection is kept: less than the 10 s after which a server closes it."""
 _LIMITS = httpx2.Limits(max_connections=512, max_keepalive_connections=64, keepalive_expiry=IDLE_MAX)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.InvalidURL)
+_CAUSES_MAX = 8
 _FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
 """What sending raises. A TLS alert arrives as the bare `ssl.SSLError` in the async client."""
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME = (10,), (9,), (62, 64)
@@ -60,13 +62,33 @@ def _timeout(request: Request) -> httpx2.Timeout:
 def _no_response(error: Exception) -> NoResponse:
     remedy = _remedy(error)
     sent = remedy is None and not isinstance(error, _NOT_SENT)
-    return NoResponse(f"{type(error).__name__}: {error}".rstrip(": "), sent=sent, remedy=remedy)
+    return NoResponse(_why(error), sent=sent, remedy=remedy)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """A failure and its causes."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _why(error: BaseException) -> str:
+    """The text of a failure, with the system's reason, which a library may leave out. It is all that a user gets to see: the
+    library's tracebacks would hide it."""
+    why = f"{type(error).__name__}: {error}".rstrip(": ")
+    for cause in _causes(error):
+        number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) else None
+        if number is not None and number > 0 and (reason := os.strerror(number)) not in why:
+            return f"{why} ({reason})"
+    return why
 
 
 def _remedy(error: BaseException) -> str | None:
     """Explains a failure that a later try meets again, and names the remedy. `None` for any other one."""
-    cause: BaseException | None = error
-    for _ in range(8):
+    for cause in _causes(error):
         if isinstance(cause, httpx2.InvalidURL):
             return "check the server's URL"
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -75,9 +97,6 @@ def _remedy(error: BaseException) -> str | None:
             return _of_tls(cause.reason or "")
         if isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME:
             return "no machine has this name: check the server's URL"
-        if cause is None:
-            break
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -161,7 +180,7 @@ class SyncHttp:
             answer = self._send(request)
             return self._send(request) if answer.status == 401 and self._token.changed() else answer
         except _FAILURES as error:
-            raise _no_response(error) from error
+            raise _no_response(error) from None
 
     def _send(self, request: Request) -> Response:
         return _response(
@@ -187,7 +206,7 @@ class SyncHttp:
                 yield Response(200, {}, b"")
                 yield from answer.iter_bytes()
         except _FAILURES as error:
-            raise _no_response(error) from error
+            raise _no_response(error) from None
 
     def close(self) -> None:
         """Closes the connections."""
@@ -208,7 +227,7 @@ class AsyncHttp:
             answer = await self._send(request)
             return await self._send(request) if answer.status == 401 and self._token.changed() else answer
         except _FAILURES as error:
-            raise _no_response(error) from error
+            raise _no_response(error) from None
 
     async def _send(self, request: Request) -> Response:
         return _response(
@@ -235,7 +254,7 @@ class AsyncHttp:
                 async for part in answer.aiter_bytes():
                     yield part
         except _FAILURES as error:
-            raise _no_response(error) from error
+            raise _no_response(error) from None
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -146,4 +146,4 @@ class Tries:
 def _may_be_in_the_log(error: Error) -> bool:
     if isinstance(error, Unauthenticated | Forbidden):
         return False
-    return error.kind not in _NOTHING_APPENDED and not isinstance(error.__cause__, NoResponse)
+    return error.kind not in _NOTHING_APPENDED and not isinstance(error.__context__, NoResponse)

@@ -97,6 +97,10 @@ def test_nothing_new_runs_or_is_recorded_in_a_run_that_has_ended(url, run_id):
             with pytest.raises(Conflict, match="other arguments"):
                 handle.call("book", {"n": 2}, lambda call: pytest.fail("ran"), key="k")
         assert records(url, run_id) == before
+        resumed = rl.open(run_id)
+        assert resumed.recovery.messages
+        with refused(match=r"read `run\.recovery`, so it must not make calls again that the last checkpoint covers"):
+            resumed.call("book", {"n": 3}, lambda call: pytest.fail("ran"))
 
 
 async def test_a_pending_call_of_an_ended_run_is_not_attempted_but_answered_once_it_is_decided(url, run_id):

@@ -92,7 +92,7 @@ def test_pending_is_current_and_names_tools(url, run_id):
     with sync.connect(url) as rl, rl.run(run_id) as run:
         with pytest.raises(runlog.Unavailable):
             run.call("mail", {"to": "Ada"}, lost, key="mail-1")
-        with pytest.raises(ReconcileRequired) as first:
+        with pytest.raises(ReconcileRequired, match=r"effects resolve .* --who NAME --why TEXT --done") as first:
             run.call("charge", {"order": 7}, lost)
         with pytest.raises(
             ReconcileRequired, match=f"call {first.value.call} of charge .*no new effect runs"

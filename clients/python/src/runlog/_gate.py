@@ -12,7 +12,7 @@ appending its intent happens one call at a time; read-backs and effects of many 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ._json import Json, args_sha256, fingerprint
 from ._marker import read_marker
 from ._outbox import InFlight, Slot
 from ._records import Record, new_id
+from ._refusals import Refusals, ran
 from ._replay import KeyConflict, PendingCall, RecordedCall, call_key
 from ._session import Session
 from ._values import arguments_json
@@ -37,9 +38,7 @@ from .errors import (
     Fenced,
     Happened,
     Invalid,
-    MissingContent,
     ReconcileRequired,
-    ResultNotRecorded,
     Stale,
     TooLarge,
     Unavailable,
@@ -93,6 +92,7 @@ class Gate:
     ) -> None:
         self.key = call_key(tool, key)
         self.session, self.tool, self.ends = session, tool, ends or Ends()
+        self.refusals = Refusals(session.run_id, tool)
         self.unique = unique and key is None
         self.repeatable = repeatable
         self.attempts: Attempts | None = None
@@ -239,11 +239,12 @@ class Gate:
         """Prepares a new call. No new effect runs while an older effect is unresolved."""
         session = self.session
         if (ended := session.writer.ended) is not None:
-            raise session.writer.after_end(
-                ended, f"no recorded call answers this one of {self.tool}, and nothing new runs"
-            )
+            what = f"no recorded call answers this one of {self.tool}, and nothing new runs"
+            if self.key is None and session.replay.at_checkpoint and session.replay.covers:
+                what += "; this process read `run.recovery`, so it must not make calls again that the last checkpoint covers"
+            raise session.writer.after_end(ended, what)
         if not session.allow_unresolved and (blocking := session.replay.unresolved()) is not None:
-            raise self._reconcile(*blocking, "no new effect runs before it is resolved")
+            raise self.refusals.reconcile(blocking[0], "no new effect runs before it is resolved", tool=blocking[1])
         if self.key is None and not self.unique and not self.repeatable:
             # The key of a call, or the id in its arguments, shows that it repeats no other.
             yield from session.divergence.check(session.api, self.tool)
@@ -294,11 +295,11 @@ class Gate:
                 kept = True
                 return None, 0, {"call": found}
             if not pending.retry_safe:
-                raise self._reconcile(found.id, self.tool, pending.reason, pending)
+                raise self.refusals.reconcile(found.id, pending.reason, pending)
             if (ended := session.writer.ended) is not None:
                 what = (
                     f"call {found.id} of {self.tool} did not end, and is not run again; find out whether it happened, then "
-                    f"`runlog effects resolve {session.run_id} {found.id} …`"
+                    f"decide: {self.refusals.decision(found.id)}"
                 )
                 raise session.writer.after_end(ended, what, found.id)
             self.safe_to_retry = self.key is not None or self.repeatable
@@ -324,7 +325,7 @@ class Gate:
             [outcome] = yield from writer.append([writer.records.make(payload)], read_back=True)
         except ReconcileRequired as error:
             # A result arrived since the call was read.
-            raise self._reconcile(call, self.tool, error.message) from error
+            raise self.refusals.reconcile(call, error.message) from error
         return outcome
 
     def _admit_again(self, admitted: _Admitted, reason: str) -> Steps[None]:
@@ -383,12 +384,12 @@ class Gate:
             lost = [of for of in answer["missing_content"] if of["payload_type"] != "tool_call_requested"]
             dropped = [of for of in answer["dropped"] if of["payload_type"] != "tool_call_requested"]
             if lost or dropped:
-                raise self._answer_lost(found.id, answer["status"], lost)
+                raise self.refusals.answer_lost(found.id, answer["status"], lost)
             # A status without an answer must not look like an empty answer.
             if answer["status"] not in ("completed", "failed"):
-                raise self._reconcile(found.id, self.tool, "its recorded answer was not found")
+                raise self.refusals.reconcile(found.id, "its recorded answer was not found")
             if (mark := read_marker(found.id, answer["result"])) is not None:
-                raise self._not_recorded(found.id, mark)
+                raise self.refusals.not_recorded(found.id, mark)
             kept = True
         finally:
             if not kept and self.key is None:
@@ -413,7 +414,7 @@ class Gate:
         try:
             yield from session.acquire()
         except Error as error:
-            raise _ran(error, request, kept) from error
+            raise ran(error, request, kept) from error
         try:
             yield from self._append_result(flight, record, kept)
         finally:
@@ -428,27 +429,25 @@ class Gate:
             yield from session.make_ready()
         except Error as error:
             if session.writer.over is None:
-                raise _ran(error, request, kept) from error
+                raise ran(error, request, kept) from error
             try:
                 yield from session.keep_evidence(record)
             except Error:
-                raise _ran(error, request, kept) from error
+                raise ran(error, request, kept) from error
             flight.recorded()
-            raise _ran(error, request, Happened.EVIDENCE) from error
+            raise ran(error, request, Happened.EVIDENCE) from error
         try:
             yield from session.append_result(record)
         except Fenced as error:
             flight.recorded()
-            raise _ran(error, request, Happened.EVIDENCE) from error
+            raise ran(error, request, Happened.EVIDENCE) from error
         except Error as error:
             if isinstance(error, Invalid | TooLarge):
                 flight.unrecordable()
-                raise _ran(error, request, Happened.UNRECORDED) from error
-            raise _ran(error, request, kept) from error
+                raise ran(error, request, Happened.UNRECORDED) from error
+            raise ran(error, request, kept) from error
         flight.recorded()
         session.mark_answered(request)
-
-    # Errors
 
     def _unknown(self, flight: InFlight, error: Exception) -> Error:
         """Makes the error of an effect with an unknown outcome: no result is recorded, and the call stays pending."""
@@ -456,41 +455,8 @@ class Gate:
         if not self.safe_to_retry:
             if self.repeatable:
                 why += "; it is repeatable, but this server cannot record that, because it lacks the feature `bases`"
-            found = self._reconcile(flight.call.id, self.tool, why)
+            found = self.refusals.reconcile(flight.call.id, why)
             found.happened = Happened.UNRECORDED
             return found
         safe = "its key makes it safe to retry" if self.key is not None else "it is repeatable, so retry it"
-        message = f"the effect of call {flight.call.id} of {self.tool} may have happened: {why}; {safe}"
-        return Unavailable(message, happened=Happened.UNRECORDED, run_id=self.session.run_id, record_id=flight.call.id)
-
-    def _reconcile(self, call: str, tool: str, why: str, pending: PendingCall | None = None) -> ReconcileRequired:
-        run_id = self.session.run_id
-        message = (
-            f"call {call} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then "
-            f"`runlog effects resolve {run_id} {call} …`"
-        )
-        return ReconcileRequired(message, call=call, evidence=pending.evidence if pending else (), run_id=run_id)
-
-    def _not_recorded(self, call: str, mark: Mapping[str, Any]) -> ResultNotRecorded:
-        run_id = self.session.run_id
-        message = f"call {call} of {self.tool} in run {run_id} is completed and was not run again; its result was not recorded"
-        return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=run_id)
-
-    def _answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
-        run_id = self.session.run_id
-        message = f"call {call} of {self.tool} in run {run_id} is {status} and was not run again; its recorded answer"
-        if lost and all(of["reason"] == "unavailable" for of in lost):
-            return Unavailable(f"{message} cannot be read now", run_id=run_id, record_id=call)
-        why = f"is {lost[0]['reason']} in the content store" if lost else "was removed by a retention horizon"
-        return MissingContent(f"{message} {why}", run_id=run_id, record_id=call)
-
-
-def _ran(error: Error, request: str, happened: Happened) -> Error:
-    """Converts an error for a call whose effect ran."""
-    what = {
-        Happened.HELD: "its result is held, and recorded by the next operation or by reopening the run",
-        Happened.EVIDENCE: "its result was left as evidence",
-    }.get(happened, "its result could not be recorded")
-    copy = error.copy(message=f"the effect of call {request} ran; {what}: {error.message}", happened=happened)
-    copy.record_id = request
-    return copy
+        return self.refusals.may_have_happened(flight.call.id, why, safe)

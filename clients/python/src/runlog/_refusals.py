@@ -1,0 +1,65 @@
+"""Makes the errors of the gate for a call: it may have happened, its answer is not there, or its effect ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._api import Object
+from ._replay import PendingCall
+from .errors import Error, Happened, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The errors of the calls of a tool in a run."""
+
+    run_id: str
+    tool: str
+
+    def reconcile(
+        self, call: str, why: str, pending: PendingCall | None = None, *, tool: str | None = None
+    ) -> ReconcileRequired:
+        """A call, of this tool unless another one is named, that must be decided."""
+        message = (
+            f"call {call} of {tool or self.tool} in run {self.run_id} is pending: {why}; find out whether it happened, then "
+            f"decide: {self.decision(call)}"
+        )
+        return ReconcileRequired(message, call=call, evidence=pending.evidence if pending else (), run_id=self.run_id)
+
+    def decision(self, call: str) -> str:
+        """The command that decides."""
+        command = f"runlog effects resolve {self.run_id} {call} --who NAME --why TEXT"
+        return f"`{command} --done RESULT_AS_JSON`, or with `--not-done`, `--adopt` or `--give-up` in place of `--done`"
+
+    def may_have_happened(self, call: str, why: str, safe: str) -> Unavailable:
+        """A call that is safe to repeat."""
+        message = f"the effect of call {call} of {self.tool} may have happened: {why}; {safe}"
+        return Unavailable(message, happened=Happened.UNRECORDED, run_id=self.run_id, record_id=call)
+
+    def not_recorded(self, call: str, mark: Mapping[str, Any]) -> ResultNotRecorded:
+        """A call that ended with a marker in place of its result."""
+        message = f"call {call} of {self.tool} in run {self.run_id} is completed and was not run again; its result was not recorded"
+        return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=self.run_id)
+
+    def answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
+        """A call whose answer cannot be read."""
+        message = (
+            f"call {call} of {self.tool} in run {self.run_id} is {status} and was not run again; its recorded answer"
+        )
+        if lost and all(of["reason"] == "unavailable" for of in lost):
+            return Unavailable(f"{message} cannot be read now", run_id=self.run_id, record_id=call)
+        why = f"is {lost[0]['reason']} in the content store" if lost else "was removed by a retention horizon"
+        return MissingContent(f"{message} {why}", run_id=self.run_id, record_id=call)
+
+
+def ran(error: Error, request: str, happened: Happened) -> Error:
+    """Converts an error for a call whose effect ran."""
+    what = {
+        Happened.HELD: "its result is held, and recorded by the next operation or by reopening the run",
+        Happened.EVIDENCE: "its result was left as evidence",
+    }.get(happened, "its result could not be recorded")
+    copy = error.copy(message=f"the effect of call {request} ran; {what}: {error.message}", happened=happened)
+    copy.record_id = request
+    return copy

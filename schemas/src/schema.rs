@@ -28,6 +28,9 @@ pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 /// All readable versions, oldest first: number and schema.
 pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2), (3, JOURNAL_RECORD_V3)];
 
+/// The number of the newest readable version.
+pub const NEWEST: u16 = TEXTS[TEXTS.len() - 1].0;
+
 /// The newest version that servers and clients write by default. Version 3 is read but not written by default, because an older
 /// server stops at the first record of a version that it does not know.
 pub const WRITTEN_BY_DEFAULT: u16 = 2;

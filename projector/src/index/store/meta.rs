@@ -2,13 +2,16 @@
 //! progress of a store of an older layout can still be read.
 
 use super::{index::Index, key::Key};
-use runlog_schemas::{datum, datum::Sha256, id::Offset};
+use runlog_schemas::{datum, datum::Sha256, id::Offset, schema};
 
 /// Its keys start like an index'.
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
-/// The layout that this build writes.
-pub const LAYOUT: u32 = 17;
+/// The layout of the rows and of their keys.
+const ROWS: u32 = 18;
+/// The layout that this build writes. A build that reads another schema version can have other rows after a skip, because it
+/// may read the skipped record: so it builds its indices anew.
+pub const LAYOUT: u32 = ROWS * 1000 + schema::NEWEST as u32;
 
 /// The layout version.
 pub fn layout() -> Key {

@@ -1,6 +1,6 @@
 //! Finds the outcome of an appended record.
 
-use super::{TopicPartition, anomalies};
+use super::TopicPartition;
 use crate::index::{
     error::Error,
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
@@ -38,14 +38,9 @@ pub fn get<R: Rows>(
         outcome(Disposition::Refused, Some(row.reason), (offset, index), Some(writer))
     };
     let here: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
-    // A batch has one row, of its own id, for all its records. In the wrong partition it is not kept, so it may be a batch.
-    let is_other = |row: &AnomalyRow| -> Result<bool, Error> {
-        let is_named = record_id.is_none_or(|named| named == row.record_id.borrow());
-        let is_kept = row.reason != Reason::WrongPartition;
-        Ok(!is_named && is_kept && anomalies::kind_at(rows, run_id, offset)? != Some(RecordKind::Batch))
-    };
     if let Some(row) = here.filter(|row| row.run_id == run_id) {
-        return Ok(if is_other(&row)? { None } else { Some(refused((index, row))) });
+        let found = (index, row);
+        return Ok(has_refused(rows, (offset, index), &found, record_id)?.then(|| refused(found)));
     }
     let seen = || match record_id {
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key)),
@@ -64,7 +59,7 @@ pub fn get<R: Rows>(
     if let Some(found) = refused_at(rows, offset)?
         && found.1.run_id == run_id
     {
-        return Ok(Some(refused(found)));
+        return Ok(has_refused(rows, (offset, index), &found, record_id)?.then(|| refused(found)));
     }
     if let Some(first) = rows.get::<FirstJudgement>(&store::anomalies::repeat(run_id, offset))? {
         let (_, writer) = first_one(rows, run_id, &first)?;
@@ -134,6 +129,27 @@ pub fn by_id<R: Rows>(
         record_writer,
     };
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also: Vec::new() }))
+}
+
+/// Whether the refusal `found` at an offset, with its index, is of the record at this index that has this id. A batch has one
+/// row for all its records, with its own id. One get.
+fn has_refused<R: Rows>(
+    rows: &R,
+    (offset, index): (Offset, u32),
+    (found_index, row): &(u32, AnomalyRow),
+    record_id: Option<RecordId<&str>>,
+) -> Result<bool, Error> {
+    let is_named = record_id.is_none_or(|named| named == row.record_id.borrow());
+    let delivered: Option<RecordRow> = rows.get(&store::deliveries::key(row.run_id.borrow(), offset))?;
+    // A record in the wrong partition is not kept, so it may be a batch.
+    let Some(delivered) = delivered else { return Ok(row.reason == Reason::WrongPartition || is_named) };
+    let delivered = super::envelope(&delivered.framed.0)?;
+    if delivered.kind != RecordKind::Batch {
+        return Ok(is_named && *found_index == index);
+    }
+    let records = delivered.records().unwrap_or_default();
+    let part = usize::try_from(index).ok().and_then(|index| records.get(index));
+    Ok(is_named || part.is_some_and(|part| record_id == Some(part.record_id)))
 }
 
 /// The refusal at an offset, if any, with the index of the refused record.

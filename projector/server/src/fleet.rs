@@ -56,20 +56,22 @@ pub(super) struct EffectsQuery {
 }
 
 impl EffectsQuery {
-    /// No list if nothing can match: contradicted effects have ended.
-    fn selection(&self) -> Option<Listed> {
+    fn selection(&self) -> Result<Listed, Error> {
         match (self.contradicted, self.unsafe_only, self.pending) {
-            (false, true, _) => Some(Listed::Unsafe),
-            (false, false, true) => Some(Listed::Pending),
-            (false, false, false) => Some(Listed::All),
-            (true, false, false) => Some(Listed::Contradicted),
-            (true, ..) => None,
+            (false, true, _) => Ok(Listed::Unsafe),
+            (false, false, true) => Ok(Listed::Pending),
+            (false, false, false) => Ok(Listed::All),
+            (true, false, false) => Ok(Listed::Contradicted),
+            (true, ..) => {
+                let message = "contradicted effects have ended: leave out `pending` and `unsafe`, or `contradicted`";
+                Err(Error::new(ErrorKind::Usage, message))
+            }
         }
     }
 }
 
 pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Response, Refusal> {
-    let listed = query.selection();
+    let listed = query.selection()?;
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
@@ -77,9 +79,6 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
     let (prefix, tool) = (query.prefix, query.tool);
     large_response::build(&app, move |app| {
         let (visible, budget) = (app.caller.visible(), Budget::new(BYTES_MAX));
-        let Some(listed) = listed else {
-            return Ok(Effects { effects: Vec::new(), unavailable_partitions, next_cursor: None });
-        };
         let filter = query::effects::Filter { listed, prefix: &prefix, tool: tool.as_deref() };
         let (effects, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
             if budget.is_spent() {

@@ -86,14 +86,17 @@ fn effects_and_runs_are_filtered_by_tool_run_and_age() -> anyhow::Result<()> {
         ("/v1/effects?tool=cancel", vec![]),
         ("/v1/effects?prefix=r&tool=book", vec![json!("book")]),
         ("/v1/effects?unsafe=true&prefix=s", vec![]),
-        // Contradicted effects have ended.
-        ("/v1/effects?pending=true&contradicted=true", vec![]),
         ("/v1/runs?status=open&idle=1h", vec![]),
         ("/v1/runs?status=open&idle=0s", vec![json!("r")]),
         ("/v1/runs?newest=true&idle=0ms", vec![json!("r")]),
     ] {
         let found = ids(&format!("{path}&consistency=latest"))?;
         ensure!(found == expected, "{path}: {found:?}");
+    }
+    // Contradicted effects have ended.
+    for other in ["pending", "unsafe"] {
+        let (status, problem) = server.get(&format!("/v1/effects?contradicted=true&{other}=true"))?;
+        ensure!(status == 400 && problem["kind"] == "usage", "{other}: {problem}");
     }
     let (status, problem) = server.get("/v1/runs?idle=soon")?;
     ensure!(status == 400 && problem["kind"] == "usage" && problem["detail"].to_string().contains("idle"), "{problem}");

@@ -63,6 +63,8 @@ pub struct Head {
     pub undecided_calls: u64,
     /// Undecided calls whose last start was in `epoch`.
     pub undecided_calls_of_epoch: u64,
+    /// The first offset of the run's records that a skip voids. The projection sets it, not the judge.
+    pub first_skip: Option<Offset>,
 }
 datum!(Head {
     started,
@@ -79,6 +81,7 @@ datum!(Head {
     checkpoint_seq,
     undecided_calls,
     undecided_calls_of_epoch,
+    first_skip,
 });
 
 impl Default for Head {
@@ -98,6 +101,7 @@ impl Default for Head {
             checkpoint_seq: 0,
             undecided_calls: 0,
             undecided_calls_of_epoch: 0,
+            first_skip: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A run as of an offset (inclusive), re-folded from its stored records by the same code.
 //!
 //! ```text
-//!   records index     (applied singly)          ─┬─▶ in log order ─▶ project::record ─▶ rows in memory ─▶ query
+//!   records index     (applied singly)          ─┬─▶ in log order ─▶ project::delivery ─▶ rows in memory ─▶ query
 //!   deliveries index  (all others with an effect) ┘                  (judge, project)
 //! ```
 //!
@@ -9,25 +9,28 @@
 //! consumed a number, and a batch is judged as a whole. Each is judged again by the same code, so this module has no rules
 //! of its own.
 //!
-//! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are void as of every offset. Their
-//! deliveries are kept only if they took a permission from an effect ([`project::voided`]).
+//! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are void as of every offset.
 
 use super::{
     error::Error,
     fold,
-    project::{self, Changes, Effect, RecordContext, RunRecord},
+    project::{self, Changes, Effect, RecordContext, RunRecord, Standing},
     query,
     store::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
         horizons::{self, HorizonRow},
         records::{RecordRow, prefix},
+        runs::RunRow,
     },
 };
 use runlog_schemas::{
     answer::ErrorKind,
     id::{Offset, PartitionId, RunId},
 };
-use std::{collections::VecDeque, ops::ControlFlow};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::ControlFlow,
+};
 use tokio::time::Instant;
 
 /// The most memory of one run, bytes of its keys and rows.
@@ -54,6 +57,17 @@ pub struct RunAsOf {
     next: Offset,
 }
 
+/// A folded delivery.
+struct Folded {
+    offset: Offset,
+    /// Whether the index has applied it as a single record.
+    is_alone: bool,
+    /// How many records of it the index has applied.
+    applied: u64,
+    /// None if a skip voids it.
+    effect: Option<Effect>,
+}
+
 impl RunAsOf {
     /// A run before its first record, in `partition` of a journal of `partitions`.
     pub fn new(run_id: RunId, partition: PartitionId, partitions: u32) -> Self {
@@ -65,8 +79,46 @@ impl RunAsOf {
     /// Errors: `TooLarge` and `Unavailable` beyond the limits; `Internal` if a record that was applied is not applied
     /// again: the index is damaged. After an error the rows are incomplete.
     pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
-        let run_id = self.run_id.clone();
         let skips = fold::skips_of(index)?;
+        self.fold_deliveries(index, to, &skips, limits, |run, folded| match &folded.effect {
+            Some(effect) if folded.is_alone && *effect != Effect::Applied => Err(run.damaged(folded.offset, effect)),
+            _ => Ok(()),
+        })?;
+        // A horizon drops content as of every offset.
+        let mut changes = Changes::new(&self.rows);
+        if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
+            changes.put(horizons::key(), &row);
+        }
+        self.rows.commit(changes.rows())?;
+        Ok(())
+    }
+
+    /// The number of the run's applied records after `voided` that would not be applied if a skip voided that record. Folds the
+    /// whole run.
+    ///
+    /// Errors: as [`RunAsOf::fold`].
+    pub fn count_displaced<R: Rows>(mut self, index: &R, voided: Offset, limits: Limits) -> Result<u64, Error> {
+        let (mut skips, mut displaced) = (fold::skips_of(index)?, 0);
+        skips.insert(voided);
+        self.fold_deliveries(index, Offset::MAX, &skips, limits, |_, folded| {
+            if folded.offset > voided && folded.effect != Some(Effect::Applied) {
+                displaced += folded.applied;
+            }
+            Ok(())
+        })?;
+        Ok(displaced)
+    }
+
+    fn fold_deliveries<R: Rows>(
+        &mut self,
+        index: &R,
+        to: Offset,
+        skips: &BTreeSet<Offset>,
+        limits: Limits,
+        mut look: impl FnMut(&Self, Folded) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let run_id = self.run_id.clone();
+        self.copy_first_skip(index, to)?;
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
         let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
@@ -81,26 +133,21 @@ impl RunAsOf {
             self.check(limits)?;
             let row = if is_alone { alone.take()? } else { apart.take()? };
             // The records of an applied batch are in the records index too.
+            let mut applied = u64::from(is_alone);
             while !is_alone && alone.offset()? == Some(at) {
                 alone.take()?;
+                applied += 1;
             }
             let Some(row) = row else { break };
             let envelope = query::envelope(&row.framed.0)?;
             let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
             let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
-            let effect = self.take(record, at, skips.contains(&at.offset), |_, _| Ok(()))?;
-            if let Some(effect) = effect.filter(|effect| is_alone && *effect != Effect::Applied) {
-                return Err(self.damaged(at.offset, &effect));
-            }
+            let standing = if skips.contains(&at.offset) { Standing::Voided } else { Standing::Judged };
+            let effect = self.take(record, at, standing, |_, _| Ok(()))?;
+            look(self, Folded { offset: at.offset, is_alone, applied, effect })?;
         }
         self.next = self.next.max(to.saturating_add(1));
-        // A horizon drops content as of every offset.
-        let mut changes = Changes::new(&self.rows);
-        if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
-            changes.put(horizons::key(), &row);
-        }
-        self.rows.commit(changes.rows())?;
         Ok(())
     }
 
@@ -110,20 +157,49 @@ impl RunAsOf {
         &mut self,
         record: RunRecord<'_, '_>,
         at: RecordContext<'_>,
-        is_voided: bool,
+        standing: Standing,
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
     ) -> Result<Option<Effect>, Error> {
+        let partitions = self.partitions;
+        let project = |changes: &mut Changes<'_, Memory>| project::delivery(record, at, standing, partitions, changes);
+        self.project(at.offset, project, look)
+    }
+
+    /// Folds a voided delivery of the run that cannot be read.
+    pub(crate) fn take_unreadable(
+        &mut self,
+        offset: Offset,
+        look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
+    ) -> Result<(), Error> {
+        let run_id = self.run_id.clone();
+        let project = |changes: &mut Changes<'_, Memory>| project::voided_of_run(run_id.borrow(), offset, changes);
+        self.project(offset, project, look)
+    }
+
+    fn project<T>(
+        &mut self,
+        offset: Offset,
+        project: impl FnOnce(&mut Changes<'_, Memory>) -> Result<T, store::Error>,
+        look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
+    ) -> Result<T, Error> {
         let mut changes = Changes::new(&self.rows);
-        let effect = if is_voided {
-            project::voided(record, at, self.partitions, &mut changes)?;
-            None
-        } else {
-            Some(project::record(record, at, self.partitions, &mut changes)?)
-        };
+        let projected = project(&mut changes)?;
         look(&changes, &self.rows)?;
         self.rows.commit(changes.rows())?;
-        self.next = self.next.max(at.offset.saturating_add(1));
-        Ok(effect)
+        self.next = self.next.max(offset.saturating_add(1));
+        Ok(projected)
+    }
+
+    /// Copies the run's first skipped offset from the index: no stored delivery has it if the record cannot be read.
+    fn copy_first_skip<R: Rows>(&mut self, index: &R, to: Offset) -> Result<(), Error> {
+        let row: Option<RunRow> = index.get(&store::runs::key(self.run_id.borrow()))?;
+        let first = row.and_then(|row| row.head.first_skip);
+        if let Some(first) = first.filter(|first| (self.next..=to).contains(first)) {
+            let mut changes = Changes::new(&self.rows);
+            project::voided_of_run(self.run_id.borrow(), first, &mut changes)?;
+            self.rows.commit(changes.rows())?;
+        }
+        Ok(())
     }
 
     fn check(&self, limits: Limits) -> Result<(), Error> {

@@ -30,7 +30,7 @@ use super::{
     error::Error,
     failpoint,
     fold::{self, Fold},
-    project::{self, Changes},
+    project::{self, Changes, Standing},
     shared::Shared,
     store::{self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, meta, sort_key, sorted_key},
 };
@@ -40,7 +40,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, NoRegistry},
     datum::Datum,
-    id::{Offset, PartitionId},
+    id::{Offset, PartitionId, RunId},
 };
 use scan::{Scanned, Skips, Source};
 use sink::Sink;
@@ -211,7 +211,8 @@ impl<'a> Bulk<'a> {
                 }
                 let offset = Offset::new(number(&key[run.run().len()..])).map_err(Error::from)?;
                 if offset < end {
-                    self.project(offset, value, voided.contains_key(&offset), &mut changes)?;
+                    let standing = if voided.contains_key(&offset) { Standing::Voided } else { Standing::Judged };
+                    self.project(run.run(), (offset, value), standing, &mut changes)?;
                 }
                 records.advance()?;
                 self.watch.step()?;
@@ -240,9 +241,9 @@ impl<'a> Bulk<'a> {
 
     fn project<R: Rows>(
         &self,
-        offset: Offset,
-        value: &[u8],
-        is_voided: bool,
+        run: &[u8],
+        (offset, value): (Offset, &[u8]),
+        standing: Standing,
         changes: &mut Changes<'_, R>,
     ) -> Result<(), store::Error> {
         let (logged_at, bytes) = value.split_at(NUMBER);
@@ -252,9 +253,12 @@ impl<'a> Bulk<'a> {
         let partition = self.partition;
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
         match reframed.and_then(|()| codec::read(&framed)) {
-            Ok(record) if is_voided => fold::apply_voided(&record, at, self.journal.partitions, changes),
-            Ok(record) => fold::apply(&record, at, self.journal.partitions, changes),
-            Err(_) if is_voided => Ok(()),
+            Ok(record) => fold::apply(&record, at, standing, self.journal.partitions, changes),
+            // The scan has found the run by the message key.
+            Err(_) if standing == Standing::Voided => match store::Parts::from_bytes(run).id::<RunId>() {
+                Some(run_id) => project::voided_of_run(run_id.borrow(), offset, changes),
+                None => Ok(()),
+            },
             Err(why) => {
                 project::dead_letter(at, &why, changes);
                 Ok(())

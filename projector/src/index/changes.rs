@@ -1,7 +1,7 @@
 //! Change data capture: the rows that each delivery changes, for clients that follow an index.
 //!
 //! ```text
-//!   log, up to the applied offset ─▶ delivery ─▶ its run just before it (as_of) ─▶ project::record ─▶ rows: old, new
+//!   log, up to the applied offset ─▶ delivery ─▶ its run just before it (as_of) ─▶ project::delivery ─▶ rows: old, new
 //! ```
 //!
 //! It writes nothing, and the projection loop takes no part. A delivery's changes follow only from the log and the skips,
@@ -12,8 +12,8 @@
 use super::{
     as_of::{self, Limits, RunAsOf},
     error::Error,
-    fold,
-    project::{self, Changes, RecordContext, RunRecord},
+    fold::{self, Voided},
+    project::{self, Changes, RecordContext, RunRecord, Standing},
     store::{self, Memory, Rows},
 };
 use runlog_log::Delivery;
@@ -80,15 +80,17 @@ impl Deltas {
         skips: &BTreeSet<Offset>,
         delivery: &Delivery,
     ) -> Result<Delta, Error> {
-        let is_voided = skips.contains(&delivery.offset);
-        if is_voided && !fold::is_readable(&delivery.value, &*self.schemas) {
-            return Ok(Delta::default());
+        if skips.contains(&delivery.offset) {
+            let schemas = self.schemas.clone();
+            return fold::read_voided(delivery, &*schemas, |read, at| self.compute_voided(index, delivery, read, at));
         }
         let (framed, reframed) = fold::reframe(&delivery.value, &*self.schemas);
         let at = fold::record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Ok(record) => match RunRecord::new(&record) {
-                Some(record) => self.compute_for_run(index, record, at, is_voided),
+                Some(record) => self.compute_for_run(index, record.run_id, at, |run, look| {
+                    run.take(record, at, Standing::Judged, look).map(|_| ())
+                }),
                 None => Ok(Delta::default()),
             },
             // The record was readable when it was applied, so only the registry can be unavailable.
@@ -107,14 +109,39 @@ impl Deltas {
         }
     }
 
+    fn compute_voided<R: Rows>(
+        &mut self,
+        index: &R,
+        delivery: &Delivery,
+        read: Voided<'_>,
+        at: RecordContext<'_>,
+    ) -> Result<Delta, Error> {
+        match read {
+            Voided::Record(record) => match RunRecord::new(&record).filter(|record| !record.kind.of_partition()) {
+                Some(record) => self.compute_for_run(index, record.run_id, at, |run, look| {
+                    run.take(record, at, Standing::Voided, look).map(|_| ())
+                }),
+                None => Ok(Delta::default()),
+            },
+            Voided::Unknown => match project::run_of_key(&delivery.key, at, self.partitions) {
+                Some(run_id) => {
+                    self.compute_for_run(index, run_id.borrow(), at, |run, look| run.take_unreadable(at.offset, look))
+                }
+                None => Ok(Delta::default()),
+            },
+            Voided::DeadLetter => Ok(Delta::default()),
+        }
+    }
+
+    /// Computes the rows that a delivery of a run changes. `take` folds the delivery.
     fn compute_for_run<R: Rows>(
         &mut self,
         index: &R,
-        record: RunRecord<'_, '_>,
+        run_id: RunId<&str>,
         at: RecordContext<'_>,
-        is_voided: bool,
+        take: impl FnOnce(&mut RunAsOf, Look<'_>) -> Result<(), Error>,
     ) -> Result<Delta, Error> {
-        let run_id = record.run_id.to_owned();
+        let run_id = run_id.to_owned();
         let id = (at.partition, run_id.clone());
         let mut run = match self.cache.take(&id) {
             Some(run) => run,
@@ -127,14 +154,20 @@ impl Deltas {
             }
         };
         let mut rows = Vec::new();
-        run.take(record, at, is_voided, |changes, before| {
-            rows = changed(changes, before)?;
-            Ok(())
-        })?;
+        take(
+            &mut run,
+            Box::new(|changes, before| {
+                rows = changed(changes, before)?;
+                Ok(())
+            }),
+        )?;
         self.cache.keep(id, run);
         Ok(Delta { run_id: Some(run_id), rows })
     }
 }
+
+/// Gets the changes and the rows before them.
+type Look<'l> = Box<dyn FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error> + 'l>;
 
 /// The rows that differ from before, in key order.
 fn changed(changes: &Changes<'_, Memory>, before: &Memory) -> Result<Vec<Changed>, store::Error> {

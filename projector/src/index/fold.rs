@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   delivery ─▶ skipped? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
-//!                                             ├─▶ project::record (a run's)
+//!                                             ├─▶ project::delivery (a run's)
 //!                                             ├─▶ dead letter (unreadable; the fold continues)
 //!                                             ├─▶ stop (a schema that this build does not know)
 //!                                             └─▶ wait (a schema that the registry has not resolved yet)
@@ -13,7 +13,7 @@
 
 use super::{
     failpoint::{self, Failpoints},
-    project::{self, Changes, NewRuns, RecordContext, RunRecord},
+    project::{self, Changes, NewRuns, RecordContext, RunRecord, Standing},
     store::{self, Commit, Rows, Store, anomalies, dead_letters, meta},
 };
 use runlog_log::Delivery;
@@ -200,8 +200,8 @@ impl<S: Commit> Fold<S> {
         changes: &mut Changes<'_, S>,
         voided: &mut Vec<Offset>,
     ) -> Result<Step, store::Error> {
-        let is_voided = self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset);
-        if is_voided && !is_readable(&delivery.value, &*self.schemas) {
+        if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
+            self.apply_voided(delivery, changes)?;
             return Ok(Step::Applied);
         }
         let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
@@ -211,16 +211,12 @@ impl<S: Commit> Fold<S> {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
             }
-            Ok(record) if is_voided => {
-                apply_voided(&record, at, self.journal.partitions, changes)?;
-                Ok(Step::Applied)
-            }
             Ok(record) if !has_genesis => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
             Ok(record) => {
-                apply(&record, at, self.journal.partitions, changes)?;
+                apply(&record, at, Standing::Judged, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
             }
             Err(_) if !has_genesis => Ok(self.not_a_journal(at.offset, "an unreadable record")),
@@ -230,6 +226,16 @@ impl<S: Commit> Fold<S> {
                 Ok(Step::Applied)
             }
         }
+    }
+
+    fn apply_voided(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<(), store::Error> {
+        let partitions = self.journal.partitions;
+        read_voided(delivery, &*self.schemas, |read, at| match read {
+            Voided::Record(record) => apply(&record, at, Standing::Voided, partitions, changes),
+            Voided::Unknown => project::run_of_key(&delivery.key, at, partitions)
+                .map_or(Ok(()), |run_id| project::voided_of_run(run_id.borrow(), at.offset, changes)),
+            Voided::DeadLetter => Ok(()),
+        })
     }
 
     /// The first record must be this journal's genesis.
@@ -285,36 +291,47 @@ impl<S: Commit> Fold<S> {
 pub(crate) fn apply<R: Rows>(
     record: &Envelope<'_>,
     at: RecordContext<'_>,
+    standing: Standing,
     partitions: u32,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if record.kind == RecordKind::RetentionHorizon {
-        return project::horizons::project(record, at, changes);
+    match (standing, RunRecord::new(record)) {
+        (Standing::Judged, _) if record.kind == RecordKind::RetentionHorizon => {
+            project::horizons::project(record, at, changes)
+        }
+        (Standing::Voided, _) if record.kind.of_partition() => Ok(()),
+        (_, Some(record)) => project::delivery(record, at, standing, partitions, changes).map(|_| ()),
+        (_, None) => Ok(()),
     }
-    if let Some(record) = RunRecord::new(record) {
-        project::record(record, at, partitions, changes)?;
-    }
-    Ok(())
 }
 
-/// Whether a voided record can be read. It may have been skipped because reading it panics.
-pub(crate) fn is_readable(value: &[u8], schemas: &dyn Schemas) -> bool {
-    let read = || {
-        let (framed, reframed) = reframe(value, schemas);
-        reframed.and_then(|()| codec::read(&framed)).is_ok()
+/// A delivery that a skip voids, as this build reads it.
+#[derive(Debug)]
+pub(crate) enum Voided<'f> {
+    /// It can be read.
+    Record(Envelope<'f>),
+    /// It stops a partition, or reading it panics. Another build may read it.
+    Unknown,
+    /// No build reads it.
+    DeadLetter,
+}
+
+/// Reads a delivery that a skip voids, and passes it on. It may have been skipped because reading it panics.
+pub(crate) fn read_voided<T>(
+    delivery: &Delivery,
+    schemas: &dyn Schemas,
+    pass: impl FnOnce(Voided<'_>, RecordContext<'_>) -> T,
+) -> T {
+    let unreadable = |why: Unreadable| match why {
+        Unreadable::Unresolved { .. } => Voided::Unknown,
+        why if why.stops() => Voided::Unknown,
+        _ => Voided::DeadLetter,
     };
-    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_default()
-}
-
-/// Projects a record that a skip voids.
-pub(crate) fn apply_voided<R: Rows>(
-    record: &Envelope<'_>,
-    at: RecordContext<'_>,
-    partitions: u32,
-    changes: &mut Changes<'_, R>,
-) -> Result<(), store::Error> {
-    let record = RunRecord::new(record).filter(|record| !record.kind.of_partition());
-    record.map_or(Ok(()), |record| project::voided(record, at, partitions, changes))
+    let reframed = std::panic::catch_unwind(AssertUnwindSafe(|| reframe(&delivery.value, schemas)));
+    let Ok((framed, reframed)) = reframed else { return pass(Voided::Unknown, record_context(delivery, &[])) };
+    let read = std::panic::catch_unwind(AssertUnwindSafe(|| reframed.and_then(|()| codec::read(&framed))));
+    let voided = read.map_or(Voided::Unknown, |read| read.map_or_else(unreadable, Voided::Record));
+    pass(voided, record_context(delivery, &framed))
 }
 
 /// The stop at an unreadable record.

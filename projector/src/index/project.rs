@@ -9,7 +9,12 @@
 
 use super::store::{self, Rows, meta};
 use runlog_schemas::{
-    codec::Unreadable, datum::Sha256, id::Offset, judge::Reason, partition::partition_of, record::RecordKind,
+    codec::Unreadable,
+    datum::Sha256,
+    id::{Offset, RunId},
+    judge::Reason,
+    partition::partition_of,
+    record::RecordKind,
 };
 
 pub mod anomalies;
@@ -33,6 +38,7 @@ pub mod records;
 mod run_view;
 pub mod runs;
 mod single;
+mod skips;
 pub mod tool_calls;
 pub mod turns;
 pub mod write_backs;
@@ -40,8 +46,33 @@ pub mod write_backs;
 pub use changes::Changes;
 pub use context::{Effect, RecordContext, RunRecord};
 pub(crate) use new_runs::NewRuns;
+pub(crate) use skips::run_of_key;
 
-/// Projects a run's record, in a journal of `partitions`.
+/// Whether a skip voids a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No skip voids it: it is judged.
+    Judged,
+    /// A skip voids it.
+    Voided,
+}
+
+/// Projects the delivery of a run's record, in a journal of `partitions`. Returns the outcome of a judged record.
+pub fn delivery<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    standing: Standing,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<Option<Effect>, store::Error> {
+    match standing {
+        Standing::Judged => self::record(record, at, partitions, changes).map(Some),
+        Standing::Voided if partition_of(record.run_id, partitions) != at.partition => Ok(None),
+        Standing::Voided => skips::project_voided(record, at, partitions, changes).map(|()| None),
+    }
+}
+
+/// Judges and projects a record of a run, in a journal of `partitions`.
 pub fn record<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -62,17 +93,13 @@ pub fn record<R: Rows>(
     Ok(effect)
 }
 
-/// Projects a record of a run that a skip voids. It is not judged: an operator may have skipped it because that fails.
-pub fn voided<R: Rows>(
-    record: RunRecord<'_, '_>,
-    at: RecordContext<'_>,
-    partitions: u32,
+/// Projects a voided delivery that cannot be read, of the run that its message key names.
+pub fn voided_of_run<R: Rows>(
+    run_id: RunId<&str>,
+    offset: Offset,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if partition_of(record.run_id, partitions) == at.partition && effects::project_voided(record, changes)? {
-        deliveries::project(record, at, changes);
-    }
-    Ok(())
+    skips::project_first_skip(run_id, offset, changes)
 }
 
 /// Projects a dead letter: unreadable bytes that do not stop the partition.

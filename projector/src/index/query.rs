@@ -6,14 +6,18 @@
 
 use super::{
     error::Error,
-    store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
+    store::{
+        self, Key, Rows,
+        horizons::Horizons,
+        records::{Bytes, RecordRow},
+    },
 };
 use runlog_schemas::{
     answer::{Dropped, ErrorKind, MissingContent, OrOther, Position},
     codec::{self, Envelope},
     id::{Offset, PartitionId, RecordId, RunId},
     payload::{Payload, PayloadType},
-    record::{self, Body, JournalRecord},
+    record::{self, Body, JournalRecord, RecordKind},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -215,10 +219,29 @@ pub fn record<R: Rows>(
     rows: &R,
     horizons: &Horizons,
     run_id: RunId<&str>,
-    (offset, index): (Offset, u32),
+    at: (Offset, u32),
 ) -> Result<Option<Stored>, Error> {
-    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
-    row.map(|row| decode(&row, offset, horizons)).transpose()
+    record_row(rows, run_id, at)?.map(|row| decode(&row, at.0, horizons)).transpose()
+}
+
+/// The row of the record at an offset and index, also if the record was refused or voided: then it is in `deliveries`, perhaps
+/// in a batch. One or two gets.
+pub fn record_row<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    (offset, index): (Offset, u32),
+) -> Result<Option<RecordRow>, Error> {
+    if let Some(row) = rows.get(&store::records::key(run_id, offset, index))? {
+        return Ok(Some(row));
+    }
+    let Some(row) = rows.get::<RecordRow>(&store::deliveries::key(run_id, offset))? else { return Ok(None) };
+    let delivered = envelope(&row.framed.0)?;
+    if delivered.kind != RecordKind::Batch {
+        return Ok(Some(row));
+    }
+    let records = delivered.records().unwrap_or_default();
+    let part = usize::try_from(index).ok().and_then(|index| records.get(index));
+    Ok(part.map(|part| RecordRow { framed: Bytes(part.framed()), ..row }))
 }
 
 /// The order of a list whose keys grow with the log. A cursor is valid in both orders: it is the key of a row, and

@@ -7,7 +7,7 @@ mod recover;
 
 use crate::{
     checkpoints::{self, Checkpoint},
-    effects::{self, Effect},
+    effects::{self, Effect, KINDS},
     fold::{Model, Partition},
     hashes,
     record::{number, payload_member, payload_type, text},
@@ -112,9 +112,14 @@ impl Model {
 
     /// Every run with at least one applied record, by id.
     fn runs_with_records(&self) -> Vec<Seen<'_>> {
+        self.all_runs().into_iter().filter(|seen| seen.run.applied_entries().next().is_some()).collect()
+    }
+
+    /// Every run with a record, by id.
+    fn all_runs(&self) -> Vec<Seen<'_>> {
         let mut seen = Vec::new();
         for (number, partition) in (0..).zip(&self.partitions) {
-            let runs = partition.runs.iter().filter(|(_, run)| run.applied_entries().next().is_some());
+            let runs = partition.runs.iter();
             seen.extend(runs.map(|(run_id, run)| Seen { model: self, partition, number, run, run_id }));
         }
         seen.sort_by_key(|seen| (seen.run_id, seen.number));
@@ -122,9 +127,13 @@ impl Model {
     }
 
     pub(crate) fn run(&self, run_id: &str) -> Option<Seen<'_>> {
+        self.run_with_effects(run_id).filter(|seen| seen.run.applied_entries().next().is_some())
+    }
+
+    /// A run, also if its only records are skipped or displaced requests.
+    fn run_with_effects(&self, run_id: &str) -> Option<Seen<'_>> {
         (0..).zip(&self.partitions).find_map(|(number, partition)| {
             let (run_id, run) = partition.runs.get_key_value(run_id)?;
-            run.applied_entries().next()?;
             Some(Seen { model: self, partition, number, run, run_id })
         })
     }
@@ -146,13 +155,14 @@ impl Model {
                    "tool_name": null, "arguments": null, "result": null, "error": null, "position": null, "dropped": [],
                    "contradicted": false})
         };
-        let Some(seen) = self.run(run_id) else { return unknown(0) };
+        let Some(seen) = self.run_with_effects(run_id) else { return unknown(0) };
         let effects = seen.effects();
         let calls: Vec<&Effect> =
             effects.iter().filter(|call| call.fingerprint.as_deref() == Some(fingerprint)).collect();
         let wanted = occurrence.unwrap_or(u32::try_from(calls.len()).unwrap_or(u32::MAX));
-        let Some(call) = calls.iter().find(|call| call.occurrence == Some(wanted)) else { return unknown(calls.len()) };
-        let request = &seen.run.entries[call.request];
+        let found = calls.iter().find(|call| call.occurrence == Some(wanted) && call.kind == KINDS[0]);
+        let Some(call) = found else { return unknown(calls.len()) };
+        let request = call.entry(seen.run, call.request);
         let (mut result, mut error) = effects::outcome(seen.run, call);
         let mut arguments = payload_member(&request.record, "arguments");
         let mut dropped: Vec<Value> = Vec::new();
@@ -177,7 +187,7 @@ impl Model {
             "arguments": arguments,
             "result": result,
             "error": error,
-            "position": seen.position(&seen.run.entries[call.set_by]),
+            "position": seen.position(call.entry(seen.run, call.set_by)),
             "dropped": dropped,
             "contradicted": call.contradictions > 0,
         })
@@ -195,10 +205,10 @@ impl Model {
             let pending = effect.pending();
             let pending_view = seen.pending(effect);
             let status = if pending { "pending" } else { &effect.status };
-            let started = &seen.run.entries[effect.started];
+            let started = effect.entry(seen.run, effect.started);
             json!({
                 "run_id": seen.run_id,
-                "position": seen.position(&seen.run.entries[effect.request]),
+                "position": seen.position(effect.entry(seen.run, effect.request)),
                 "kind": effect.kind,
                 "id": effect.id,
                 "tool_name": effect.tool_name,
@@ -223,9 +233,10 @@ impl Model {
         };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {
             let effects = seen.effects();
-            effects.iter().filter(|effect| !only_pending || effect.pending()).map(|effect| row(seen, effect)).collect()
+            let listed = effects.iter().filter(|effect| KINDS.contains(&effect.kind));
+            listed.filter(|effect| !only_pending || effect.pending()).map(|effect| row(seen, effect)).collect()
         };
-        json!({"effects": self.runs_with_records().iter().flat_map(of_run).collect::<Vec<_>>()})
+        json!({"effects": self.all_runs().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
 
     /// `standing`: returns the open or ended items of a family (`approval`, `wake`, `run_message`, `write_back`,
@@ -281,7 +292,8 @@ impl Model {
             let reason = Some(Reason::WrongPartition);
             return self.outcome_row((partition, offset, 0), "refused", reason, text(record, "/record_id"));
         }
-        let here = |entry: &&Entry| entry.offset == offset && !entry.envelope;
+        let judged = |entry: &&Entry| !matches!(entry.verdict, Verdict::Skipped(_));
+        let here = |entry: &&Entry| entry.offset == offset && !entry.envelope && judged(entry);
         // An outcome of a batch as a whole is the outcome of each of its records.
         let whole = |entry: &&Entry| here(entry) && entry.kind == "batch";
         let envelope = |entry: &Entry| entry.envelope && entry.offset == offset && entry.id == record_id;
@@ -312,6 +324,7 @@ impl Model {
                 }
                 self.outcome_row((partition, first.offset, first.index), "repeat", reason, &entry.id)
             }
+            Verdict::Skipped(_) => Value::Null,
         }
     }
 
@@ -387,10 +400,10 @@ impl Model {
     /// The fingerprints of a run's calls, each once, with how many requests it has.
     pub fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
         let mut counts: Vec<(String, u32)> = Vec::new();
-        for call in self.run(run_id).map(|seen| seen.effects()).unwrap_or_default().iter() {
+        for call in self.run_with_effects(run_id).map(|seen| seen.effects()).unwrap_or_default().iter() {
             let (Some(fingerprint), Some(occurrence)) = (&call.fingerprint, call.occurrence) else { continue };
             match counts.iter_mut().find(|(known, _)| known == fingerprint) {
-                Some(known) => known.1 = occurrence,
+                Some(known) => known.1 = known.1.max(occurrence),
                 None => counts.push((fingerprint.clone(), occurrence)),
             }
         }

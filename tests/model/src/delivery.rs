@@ -60,6 +60,13 @@ pub enum What {
         /// What the reader does not know.
         what: String,
     },
+    /// The same, with the key of a run's record.
+    UnknownOfRun {
+        /// What the reader does not know.
+        what: String,
+        /// The run.
+        run_id: String,
+    },
 }
 
 impl What {

@@ -2,18 +2,19 @@
 //! walk over a run computes the state of each.
 
 use crate::{
-    hashes,
     lifecycles::{self, Family, StateChange},
-    record::{answers, hidden, inner, number, payload_member, payload_type, same_payload, text, tool, value_at},
+    record::{answers, hidden, number, payload_member, payload_type, same_payload, text, tool, value_at},
     rule::{Rule, Rules},
-    run::{Entry, Reason, Run, Taken, Verdict},
+    run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 mod refused;
+mod skips;
 
 pub(crate) use refused::{EVIDENCE_MAX, Evidence};
+pub(crate) use skips::traces_of_skipped;
 
 /// The kinds, in the order in which a decision looks for an id.
 pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
@@ -31,6 +32,10 @@ pub(crate) struct Effect {
     /// Which request of the fingerprint, from 1.
     pub(crate) occurrence: Option<u32>,
     pub(crate) request: usize,
+    /// Its place in the run's numbers: of a request that was not applied, the run's next number.
+    pub(crate) seq: u64,
+    /// The request, if it was skipped or displaced.
+    unapplied: Option<Arc<Entry>>,
     pub(crate) key: Option<String>,
     /// A key of the receiver's.
     pub(crate) dedupe_key: Option<String>,
@@ -73,6 +78,11 @@ pub(crate) struct Effect {
 impl Effect {
     pub(crate) fn pending(&self) -> bool {
         !self.ended
+    }
+
+    /// The entry of its request, or another entry of its own.
+    pub(crate) fn entry<'a>(&'a self, run: &'a Run, at: usize) -> &'a Entry {
+        self.unapplied.as_deref().filter(|_| at == self.request).unwrap_or(&run.entries[at])
     }
 
     /// Whether it may run again without anybody's decision.
@@ -129,61 +139,50 @@ pub(crate) fn is_effect(family: &Family) -> bool {
 
 /// All effects of a run, in the order of their requests.
 pub(crate) fn run_effects(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
-    run.effects.over(run.entries.len() + run.taken.len(), || walk(rules, run))
+    run.effects.over(run.entries.len(), || walk(rules, run))
 }
 
-/// A skipped record is not judged, and permits nothing: each pending effect that it is about has a new basis, so that a decision or an
-/// attempt that was refused because of the record stays refused, and loses a `not_done` decision.
-pub(crate) fn void(rules: &Rules, run: &mut Run, skipped: &Entry) {
-    let records = if skipped.kind == "batch" { inner(&skipped.record) } else { std::slice::from_ref(&*skipped.record) };
-    for (index, record) in (0..).zip(records) {
-        let Some(id) = subject(rules, record) else { continue };
-        for effect in run_effects(rules, run).iter().filter(|effect| effect.pending() && effect.id == id) {
-            let newest = hashes::skipped(&skipped.content(index, record));
-            run.taken.push(Taken { after: run.entries.len(), kind: effect.kind, id: id.clone(), newest });
-        }
-    }
-}
-
-/// The id of the effect that a record is about.
-fn subject(rules: &Rules, record: &Value) -> Option<String> {
-    match payload_type(record) {
-        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => {
-            Some(answers(record).to_owned())
-        }
-        _ => lifecycles::state_change(rules, record)
-            .filter(|change| is_effect(change.family))
-            .map(|change| change.key.id),
-    }
-}
-
-/// Applies the traces of the records that were skipped after the first `after` entries.
-fn take_from(rules: &Rules, effects: &mut [Effect], run: &Run, after: usize) {
-    for taken in run.taken.iter().filter(|taken| taken.after == after) {
-        let effect = effects.iter_mut().find(|effect| effect.kind == taken.kind && effect.id == taken.id);
-        let Some(effect) = effect else { continue };
-        if rules.fires(Rule::SkipPermitsNothing, true) {
-            effect.newest.clone_from(&taken.newest);
-        }
-        effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
-    }
+/// The run's writer, as far as the walk has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reached {
+    epoch: u64,
+    /// Whether the last claim has a commitment.
+    committed: bool,
+    /// Whether a record of the run was skipped.
+    skipped: bool,
 }
 
 fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
-    let mut committed = false;
+    let mut reached = Reached::default();
     for (at, entry) in run.entries.iter().enumerate() {
-        take_from(rules, &mut effects, run, at);
         match entry.verdict {
             Verdict::Applied if entry.kind == "run_claim" => {
-                committed = value_at(&entry.record, "/facts/commitment").is_some_and(Value::is_string);
+                reached.epoch = number(&entry.record, "/writer_epoch");
+                reached.committed = value_at(&entry.record, "/facts/commitment").is_some_and(Value::is_string);
             }
-            Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at, committed),
-            Verdict::Refused(reason) => refused::keep(rules, &mut effects, run, at, reason),
-            _ => {}
+            Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at, reached.committed),
+            Verdict::Applied => {}
+            Verdict::Refused(reason) => {
+                let displaced = skips::displaces(rules, reached, entry, reason);
+                refused::keep(rules, &mut effects, run, at, (reason, displaced));
+                if displaced {
+                    skips::leave_traces(rules, &mut effects, run, (at, reached));
+                }
+            }
+            Verdict::Repeat(first) => {
+                if let Verdict::Refused(reason) = run.entries[first].verdict
+                    && skips::displaces(rules, reached, entry, reason)
+                {
+                    skips::leave_traces(rules, &mut effects, run, (at, reached));
+                }
+            }
+            Verdict::Skipped(_) => {
+                reached.skipped = true;
+                skips::leave_traces(rules, &mut effects, run, (at, reached));
+            }
         }
     }
-    take_from(rules, &mut effects, run, run.entries.len());
     effects
 }
 
@@ -192,7 +191,9 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
     let entry = &run.entries[at];
     let record = &entry.record;
     match entry.kind.as_str() {
-        "tool_call_requested" => effects.push(Effect { committed, ..effect_of_request(effects, at, entry) }),
+        "tool_call_requested" => {
+            skips::replace(effects, Effect { committed, ..effect_of_request(effects, at, entry) });
+        }
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
@@ -314,6 +315,8 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         fingerprint: None,
         occurrence: None,
         request: at,
+        seq: number(record, "/journal_seq"),
+        unapplied: None,
         key: key(record, "idempotency_key"),
         dedupe_key: key(record, "dedupe_key"),
         repeatable: record["facts"]["repeatable"] == true,
@@ -482,9 +485,4 @@ pub(crate) fn outcome(run: &Run, effect: &Effect) -> (Value, Value) {
         }
         _ => (payload_member(record, "result"), Value::Null),
     }
-}
-
-/// The `journal_seq` of an effect's request.
-pub(crate) fn request_seq(run: &Run, effect: &Effect) -> u64 {
-    number(&run.entries[effect.request].record, "/journal_seq")
 }

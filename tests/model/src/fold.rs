@@ -5,7 +5,7 @@ use crate::{
     effects, hashes, judge,
     record::{number, of_partition, payload_type, text},
     rule::{Rule, Rules},
-    run::{Entry, Place, Reason, Run, Verdict},
+    run::{Entry, Place, Reason, Run, Traces, Verdict},
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,10 +191,12 @@ impl Model {
             return;
         }
         if voided {
-            if let What::Record { record, .. } = &delivery.what
-                && !of_partition(record)
-            {
-                void_run_record(rules, journal, partition, delivery);
+            match &delivery.what {
+                What::Record { record, .. } if !of_partition(record) => {
+                    void_run_record(rules, journal, partition, delivery)
+                }
+                What::UnknownOfRun { run_id, .. } => void_unknown(journal, partition, delivery, run_id),
+                _ => {}
             }
         } else {
             match &delivery.what {
@@ -207,7 +209,7 @@ impl Model {
                         partition.dead.push(Row { delivery: delivery.clone() });
                     }
                 }
-                What::UnknownSchema { what } => {
+                What::UnknownSchema { what } | What::UnknownOfRun { what, .. } => {
                     if rules.fires(Rule::Stopped, true) {
                         partition.stopped = Some((what.clone(), delivery.offset));
                         return;
@@ -284,15 +286,42 @@ fn entry(delivery: &Delivery) -> Option<Entry> {
     })
 }
 
-/// Folds a skipped record: its run has no trace of it except at the pending effects that the record is about.
+/// Folds a skipped record: its run has no trace of it except at the effects that the record is about.
 fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
-    let Some(entry) = entry(delivery) else { return };
-    let run_id = text(&entry.record, "/run_id");
+    let Some(mut entry) = entry(delivery) else { return };
+    let run_id = text(&entry.record, "/run_id").to_owned();
+    if hashes::partition_of(&run_id, journal.partitions) != delivery.partition {
+        return;
+    }
+    let run = partition.runs.entry(run_id).or_default();
+    // What it would have been without the skip.
+    let mut with = run.clone();
+    judge::take(rules, &mut with, entry.clone());
+    entry.verdict = Verdict::Skipped(effects::traces_of_skipped(rules, &with, run.entries.len()));
+    entry.place = Place::default();
+    run.entries.push(entry);
+}
+
+/// Folds a skipped record that cannot be read: only its run is known.
+fn void_unknown(journal: &Journal, partition: &mut Partition, delivery: &Delivery, run_id: &str) {
     if hashes::partition_of(run_id, journal.partitions) != delivery.partition {
         return;
     }
-    let Some(run) = partition.runs.get_mut(run_id) else { return };
-    effects::void(rules, run, &entry);
+    let run = partition.runs.entry(run_id.to_owned()).or_default();
+    run.entries.push(Entry {
+        offset: delivery.offset,
+        index: 0,
+        log_millis: delivery.log_millis,
+        record: Value::Null.into(),
+        place: Place::default(),
+        version: 0,
+        kind: String::new(),
+        id: String::new(),
+        datums: Vec::new(),
+        contents: Vec::new(),
+        verdict: Verdict::Skipped(Traces::OfNone),
+        envelope: false,
+    });
 }
 
 impl Partition {

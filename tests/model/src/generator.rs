@@ -9,6 +9,7 @@ mod checkpoint;
 mod lifecycle;
 mod operators;
 mod payloads;
+mod skips;
 mod troubles;
 mod world;
 

@@ -95,7 +95,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
                 Verdict::Refused(reason) => Some(reason),
                 _ => None,
             },
-            Verdict::Applied => None,
+            Verdict::Applied | Verdict::Skipped(_) => None,
         };
         if let Some(reason) = reason
             && rules.fires(Rule::BatchRefused, true)

@@ -198,6 +198,16 @@ pub enum Rule {
     SkipPermitsNothing,
     /// A skipped record still cancels a `not_done` decision.
     SkipRevokes,
+    /// A record that a skip displaced leaves the traces of a skipped record.
+    SkipDisplaces,
+    /// A request that was skipped or displaced is an effect that may have happened.
+    SkipKeepsStart,
+    /// A skipped or displaced attempt counts for the epoch of the last start.
+    SkippedStart,
+    /// A skip of a refused record that left no trace leaves none.
+    SkipOfRefused,
+    /// A displaced result is evidence.
+    EvidenceDisplaced,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
@@ -248,7 +258,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 118] = [
+    pub const ALL: [Self; 123] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -344,6 +354,11 @@ impl Rule {
         Self::SkipVoids,
         Self::SkipPermitsNothing,
         Self::SkipRevokes,
+        Self::SkipDisplaces,
+        Self::SkipKeepsStart,
+        Self::SkippedStart,
+        Self::SkipOfRefused,
+        Self::EvidenceDisplaced,
         Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,

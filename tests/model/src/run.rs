@@ -77,6 +77,19 @@ pub(crate) enum Verdict {
     Repeat(usize),
     /// It is not applied.
     Refused(Reason),
+    /// An operator skipped it.
+    Skipped(Traces),
+}
+
+/// Of which records of a skipped delivery the effects keep a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traces {
+    /// Of all: it would have been applied, or another skip displaced it.
+    OfAll,
+    /// Of results only: they would have been evidence.
+    OfResults,
+    /// Of none: no effect had a trace of it.
+    OfNone,
 }
 
 /// A record's place in its writer's order and in the run's.
@@ -145,8 +158,13 @@ impl Entry {
         match self.verdict {
             Verdict::Applied => true,
             Verdict::Refused(reason) => !reason.may_be_resent(),
-            Verdict::Repeat(_) => false,
+            Verdict::Repeat(_) | Verdict::Skipped(_) => false,
         }
+    }
+
+    /// Its records: itself, or the records of a batch.
+    pub(crate) fn records(&self) -> &[Value] {
+        if self.kind == "batch" { inner(&self.record) } else { std::slice::from_ref(&*self.record) }
     }
 }
 
@@ -193,23 +211,10 @@ impl<T> Walked<T> {
     }
 }
 
-/// The trace of a skipped record at an effect that was pending at its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Taken {
-    /// How many entries precede the record.
-    pub(crate) after: usize,
-    pub(crate) kind: &'static str,
-    pub(crate) id: String,
-    /// The basis that the effect has from then on.
-    pub(crate) newest: String,
-}
-
 /// A run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
-    /// The traces of skipped records at effects.
-    pub(crate) taken: Vec<Taken>,
     pub(crate) effects: Walked<Effect>,
     pub(crate) items: Walked<Item>,
 }
@@ -275,6 +280,7 @@ impl Run {
                     !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
                         && rules.fires(Rule::RepeatConsumes, is_next)
                 }
+                Verdict::Skipped(_) => false,
             };
             if is_next && consumes {
                 next += place.takes;
@@ -285,8 +291,13 @@ impl Run {
 
     /// The next `journal_seq`.
     pub(crate) fn next_journal_seq(&self, rules: &Rules) -> u64 {
+        self.next_journal_seq_after(rules, self.entries.len())
+    }
+
+    /// The next `journal_seq` after the first `count` entries.
+    pub(crate) fn next_journal_seq_after(&self, rules: &Rules, count: usize) -> u64 {
         let mut next = 1;
-        for entry in &self.entries {
+        for entry in &self.entries[..count] {
             for number in &entry.place.numbers {
                 let is_next = *number == next;
                 let consumes = match entry.verdict {
@@ -294,7 +305,7 @@ impl Run {
                     Verdict::Refused(reason) => {
                         !reason.may_be_resent() && rules.fires(Rule::RefusalConsumesJournalSeq, is_next)
                     }
-                    Verdict::Repeat(_) => false,
+                    Verdict::Repeat(_) | Verdict::Skipped(_) => false,
                 };
                 next += u64::from(is_next && consumes);
             }

@@ -1,6 +1,7 @@
 //! Valid time: the facts that hold at a time, according to the applied records at the model's position.
 
 use crate::{
+    effects::{KINDS, run_effects},
     fold::Model,
     record::{answers, hidden, number, payload_type, text, value_at},
     rule::{Rule, Rules},
@@ -26,17 +27,26 @@ fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String
     };
     Some(match payload_type(record) {
         "tool_call_requested" => ("tool_call", entry.id.clone()),
-        "tool_call_completed" | "tool_call_failed" => ("tool_call", answers(record).to_owned()),
+        "tool_call_completed" | "tool_call_failed" if is_of_call(rules, run, entry) => {
+            ("tool_call", answers(record).to_owned())
+        }
         // A decision that ends a call. Decisions about other effects state no fact.
         "effect_resolution" if matches!(text(record, "/payload/decision"), "done" | "adopt" | "give_up") => {
-            let requests = |other: &Entry| other.kind == "tool_call_requested" && other.id == answers(record);
-            let of_call = records_before(run, entry).any(requests);
+            let of_call = is_of_call(rules, run, entry);
             rules.fires(Rule::DecisionStates, of_call).then(|| ("tool_call", answers(record).to_owned()))?
         }
         "conversation_turn" => ("conversation_turn", key("/payload/message_id")?),
         "code_edit_proposal" => ("code_edit_proposal", key("/payload/request_id")?),
         _ => return None,
     })
+}
+
+/// Whether a record is about a call of the run, whose request precedes it.
+fn is_of_call(rules: &Rules, run: &Run, entry: &Entry) -> bool {
+    let calls = run_effects(rules, run);
+    let call = calls.iter().find(|call| call.kind == KINDS[0] && call.id == answers(&entry.record));
+    let request = call.map(|call| call.entry(run, call.request));
+    request.is_some_and(|request| (request.offset, request.index) < (entry.offset, entry.index))
 }
 
 /// The applied records before an entry.

@@ -84,15 +84,19 @@ pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
             let (sha256, bytes) = (Sha256::of(&value).to_string(), value.len() as u64);
             (value, What::Unreadable { reason: reason.clone(), sha256, bytes })
         }
-        what @ What::UnknownSchema { .. } => {
+        what @ (What::UnknownSchema { .. } | What::UnknownOfRun { .. }) => {
             ([&[0xC3, 0x01][..], &[0xEE; 8], b"of a later version"].concat(), what.clone())
         }
+    };
+    let key = match &what {
+        What::UnknownOfRun { run_id, .. } => run_id.clone().into_bytes(),
+        _ => Vec::new(),
     };
     let log = runlog_log::Delivery {
         partition: delivery.partition.try_into()?,
         offset: delivery.offset.try_into()?,
         timestamp_millis: delivery.log_millis,
-        key: Vec::new(),
+        key,
         value,
         headers: Vec::new(),
     };

@@ -44,6 +44,11 @@ const NOT_SHOWN: [(ModelRule, &str); 23] = [
     (ModelRule::EvidenceNotStartedHere, "likewise"),
     (ModelRule::SkipPermitsNothing, "likewise"),
     (ModelRule::SkipRevokes, "a skip cannot be undone, and the scenario of skip_voids needs a run without effects"),
+    (ModelRule::SkipDisplaces, "likewise"),
+    (ModelRule::SkipKeepsStart, "likewise"),
+    (ModelRule::SkippedStart, "likewise"),
+    (ModelRule::SkipOfRefused, "likewise"),
+    (ModelRule::EvidenceDisplaced, "likewise"),
     (ModelRule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 

@@ -53,6 +53,7 @@ mod registry_tls;
 mod request_bodies;
 mod retention;
 mod run_copies;
+mod skips;
 mod slow_clients;
 mod slow_first_read;
 mod tail_all;

@@ -5,7 +5,7 @@ use runlog_projector::index::{
     error::Error,
     project::Changes,
     projector::{Consistency, Projector},
-    store::{self, Rows, runs::RunRow},
+    store::{self, Rows, effects::EffectRow, runs::RunRow},
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -60,7 +60,9 @@ pub(super) fn vouches<R: Rows>(
         // starts of all its epochs.
         Ordering::Equal => {
             let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
-            row.is_none_or(|row| row.cleared || (row.evidence.is_empty() && row.first_started_in >= handle_since))
+            // Without evidence, only a skipped or displaced record is the newest and not counted: it may be a start.
+            let knows_all = |row: &EffectRow| row.evidence.is_empty() && row.is_newest_counted;
+            row.is_none_or(|row| row.cleared || (knows_all(&row) && row.first_started_in >= handle_since))
         }
         // The index does not have the claim yet, so another epoch can still start the effect.
         Ordering::Greater => false,

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::index::{
     error::Error,
-    fold::{self, Stop},
-    project::RecordContext,
+    fold::{self, Stop, Voided},
+    project::{self, RecordContext},
     shared::Shared,
     store::{Key, meta},
 };
@@ -28,7 +28,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Envelope, Schemas, Unreadable},
     datum::Sha256,
-    id::{Offset, PartitionId},
+    id::{Offset, PartitionId, RunId},
     payload::{Payload, Skip},
     record::RecordKind,
 };
@@ -198,9 +198,8 @@ impl Scan<'_> {
 
     fn scan_record(&mut self, delivery: &Delivery) -> Result<ScanStep, Error> {
         let schemas = &*self.source.shared.config.schemas;
-        let is_voided = self.source.voided.contains_key(&delivery.offset);
-        if is_voided && !fold::is_readable(&delivery.value, schemas) {
-            return Ok(ScanStep::Continue);
+        if self.source.voided.contains_key(&delivery.offset) {
+            return fold::read_voided(delivery, schemas, |read, at| self.scan_voided(&delivery.key, read, at));
         }
         let (framed, reframed) = reframe(delivery, schemas);
         // The fold of a run decodes the payloads of its records. An unreadable payload makes the record a dead letter
@@ -210,13 +209,6 @@ impl Scan<'_> {
             _ => codec::read(&framed),
         });
         let at = fold::record_context(delivery, &framed);
-        if is_voided {
-            let Ok(record) = read else { return Ok(ScanStep::Continue) };
-            return match record.run_id.filter(|_| !record.kind.of_partition()) {
-                Some(run_id) => self.collect(Key::from_bytes(Vec::new()).text(run_id), at),
-                None => Ok(self.collect_skip(&record, at.offset, true)),
-            };
-        }
         let key = match &read {
             Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(ScanStep::End),
             Err(why @ Unreadable::Unresolved { .. }) => {
@@ -237,6 +229,22 @@ impl Scan<'_> {
             Err(_) => partition_key(),
         };
         self.collect(key, at)
+    }
+
+    /// Collects a voided record, or an empty record if only its run is known.
+    fn scan_voided(&mut self, key: &[u8], read: Voided<'_>, at: RecordContext<'_>) -> Result<ScanStep, Error> {
+        let run = |run_id: RunId<&str>| Key::from_bytes(Vec::new()).text(run_id);
+        match read {
+            Voided::Record(record) => match record.run_id.filter(|_| !record.kind.of_partition()) {
+                Some(run_id) => self.collect(run(run_id), at),
+                None => Ok(self.collect_skip(&record, at.offset, true)),
+            },
+            Voided::Unknown => match project::run_of_key(key, at, self.source.shared.journal.partitions) {
+                Some(run_id) => self.collect(run(run_id.borrow()), RecordContext { framed: &[], ..at }),
+                None => Ok(ScanStep::Continue),
+            },
+            Voided::DeadLetter => Ok(ScanStep::Continue),
+        }
     }
 
     /// Collects a record to fold, under the key of its run.

@@ -9,11 +9,15 @@ use super::{
     run_view::RunView,
     runs,
     single::{judge_and_project, project_verdict},
+    skips,
 };
 use crate::index::store::{self, Rows};
-use runlog_schemas::judge::{
-    Reason, Verdict, View,
-    batch::{self, Opened},
+use runlog_schemas::{
+    judge::{
+        Reason, Verdict, View,
+        batch::{self, Opened},
+    },
+    record::RecordKind,
 };
 
 /// Projects a batch.
@@ -26,8 +30,9 @@ pub(super) fn project<R: Rows>(
     let parts = match opened {
         Opened::Records(parts) => parts,
         Opened::Judged(Verdict::Refused { reason, head }) => {
+            let is_displaced = skips::is_displaced(&batch, at, reason, &head);
             runs::project_consumed_number(batch, at, head, changes)?;
-            return project_refusal(batch, at, 0, reason, changes);
+            return project_refusal(batch, at, 0, (reason, is_displaced), changes);
         }
         Opened::Judged(verdict) => return project_verdict(batch, at, verdict, None, changes),
     };
@@ -41,8 +46,9 @@ pub(super) fn project<R: Rows>(
         let effect = judge_and_project(part, RecordContext { index, framed: &framed, ..at }, changes)?;
         if let Some(reason) = effect.refusal() {
             changes.rollback_to_save_point();
+            let is_displaced = skips::is_displaced(&batch, at, reason, &head);
             runs::project_consumed_number(batch, at, batch::refused(&batch, &parts, head), changes)?;
-            return project_refusal(batch, at, index, reason, changes);
+            return project_refusal(batch, at, index, (reason, is_displaced), changes);
         }
     }
     changes.pop_save_point();
@@ -54,21 +60,27 @@ fn project_refusal<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     fault: u32,
-    reason: Reason,
+    (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     anomalies::project_refusal(batch, RecordContext { index: fault, ..at }, reason, changes)?;
-    if reason.keeps_contradictions() {
-        for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
-            if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == batch.run_id) {
-                effects::project_refused_result(
-                    part,
-                    RecordContext { index, framed: &part.framed(), ..at },
-                    reason,
-                    changes,
-                )?;
-            }
+    effects::project_refusal(batch, at, (reason, is_displaced), changes)?;
+    Ok(Effect::Refused(reason))
+}
+
+/// Visits a record that is no batch, or each record of a batch that is of the batch's run.
+pub(super) fn each_record(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    mut visit: impl FnMut(RunRecord<'_, '_>, RecordContext<'_>) -> Result<(), store::Error>,
+) -> Result<(), store::Error> {
+    if record.kind != RecordKind::Batch {
+        return visit(record, at);
+    }
+    for (index, part) in (0..).zip(&record.records().unwrap_or_default()) {
+        if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == record.run_id) {
+            visit(part, RecordContext { index, framed: &part.framed(), ..at })?;
         }
     }
-    Ok(Effect::Refused(reason))
+    Ok(())
 }

@@ -191,6 +191,37 @@ impl<'a, R: Rows> Changes<'a, R> {
     }
 }
 
+/// The rows with the changes: another projection over them can be tried apart.
+impl<R: Rows> Rows for Changes<'_, R> {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        match self.pending.get(key) {
+            Some(row) => Ok(row.clone()),
+            None => self.rows.row(key),
+        }
+    }
+
+    /// Reads all rows with the prefix.
+    fn scan(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        direction: rocksdb::Direction,
+        visit: &mut store::Visit<'_>,
+    ) -> Result<(), store::Error> {
+        let merged = self.rows_with_prefix(&Key::from_bytes(prefix.to_vec()))?;
+        let rows: Vec<_> = match direction {
+            rocksdb::Direction::Forward => merged.range(start.to_vec()..).collect(),
+            rocksdb::Direction::Reverse => merged.range(..=start.to_vec()).rev().collect(),
+        };
+        for (key, row) in rows {
+            if visit(key, row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,10 @@
 //! pending, and as contradicting after it ended.
 
 use super::{
+    batch::each_record,
     changes::Changes,
     context::{RecordContext, RunRecord},
+    skips,
 };
 use crate::index::store::{
     self, Rows,
@@ -13,7 +15,6 @@ use crate::index::store::{
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
-    codec::Envelope,
     id::{ContentHash, Epoch, RecordId, RunId},
     judge::{
         FirstJudgement, PendingEffect, Reason,
@@ -101,7 +102,7 @@ fn project_answer<R: Rows>(
 }
 
 /// An effect that begins with `record`.
-fn new_row(
+pub(super) fn new_row(
     kind: EffectKind,
     tool_name: String,
     status: OrOther<LifecycleStatus>,
@@ -191,39 +192,8 @@ pub(super) fn project_report<R: Rows>(
     Ok(())
 }
 
-/// Projects a record that a skip voids, and that was not judged. A pending effect that it is about gets a basis that was in no
-/// answer before the skip, so that a decision or an attempt that was refused because of the record stays refused. The effect also
-/// loses a decision that it did not happen. Returns whether an effect changed.
-pub fn project_voided<R: Rows>(record: RunRecord<'_, '_>, changes: &mut Changes<'_, R>) -> Result<bool, store::Error> {
-    let parts = record.records().unwrap_or_default();
-    let mut has_changed = false;
-    for part in parts.iter().chain(std::iter::once(&*record)) {
-        let Some(id) = subject(part) else { continue };
-        for kind in EffectKind::ALL {
-            let key = pending(record.run_id, *kind, id.borrow());
-            let Some(row) = changes.get::<EffectRow>(&key)? else { continue };
-            let before = row.undecided_since();
-            let row =
-                EffectRow { newest: part.content_hash().skipped(), is_newest_counted: false, cleared: false, ..row };
-            changes.put(key, &row);
-            count_undecided(record.run_id, before, row.undecided_since(), changes)?;
-            has_changed = true;
-        }
-    }
-    Ok(has_changed)
-}
-
-/// The id of the effect that a record is about, if it is about an effect.
-fn subject(record: &Envelope<'_>) -> Option<RecordId> {
-    let reported = || {
-        let step = StatusReport::from_record(record).filter(|step| EffectKind::from_family(step.family).is_some())?;
-        RecordId::new(step.key).ok()
-    };
-    record.facts.answers.clone().or_else(reported)
-}
-
 /// Updates the run's number of undecided tool calls, after [`EffectRow::undecided_since`] of one may have changed.
-fn count_undecided<R: Rows>(
+pub(super) fn count_undecided<R: Rows>(
     run_id: RunId<&str>,
     before: Option<Epoch>,
     after: Option<Epoch>,
@@ -271,7 +241,7 @@ pub(super) fn state<R: Rows>(
 }
 
 /// The result that a record reports: the effect's kind and id, and the status.
-fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther<LifecycleStatus>)> {
+pub(super) fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther<LifecycleStatus>)> {
     let call = |status: LifecycleStatus| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.into()));
     match record.facts.payload_type.known()? {
         PayloadType::ToolCallCompleted => call(LifecycleStatus::Completed),
@@ -286,11 +256,24 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther
     }
 }
 
-/// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
-pub fn project_refused_result<R: Rows>(
+/// Keeps the results of a refused record, and leaves the traces of a displaced one.
+pub(super) fn project_refusal<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    reason: Reason,
+    (reason, is_displaced): (Reason, bool),
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if reason.keeps_contradictions() || is_displaced {
+        each_record(record, at, |record, at| project_refused_result(record, at, (reason, is_displaced), changes))?;
+    }
+    if is_displaced { skips::project_displaced(record, at, changes) } else { Ok(()) }
+}
+
+/// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
+fn project_refused_result<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
@@ -306,7 +289,7 @@ pub fn project_refused_result<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if reason.is_evidence() {
+        if reason.is_evidence() || is_displaced {
             add_evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());

@@ -8,7 +8,7 @@ use super::{
     context::{Effect, RecordContext, RunRecord},
     effects, events, evolving, facts, keys, markers, pools, records,
     run_view::RunView,
-    runs, tool_calls, turns, write_backs,
+    runs, skips, tool_calls, turns, write_backs,
 };
 use crate::index::store::{self, Rows, tool_calls::CallRow};
 use runlog_schemas::{
@@ -44,45 +44,51 @@ pub(super) fn project_verdict<R: Rows>(
     match verdict {
         Verdict::Applied { head, no_op } => {
             let is_committed = head.commitment.is_some();
+            let has_skip = head.first_skip.is_some();
             runs::project(record, at, head, changes)?;
+            let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;
+            let void = if has_skip && is_request { skips::remove_void_call(record, changes)? } else { None };
             let content_hash = records::project(record, at, changes);
             contents::project(record, at, changes);
             events::project(record, at, changes);
             if no_op {
                 facts::project_repeat(record, at, changes)?;
             } else {
-                project_payload(record, at, content_hash, is_committed, call, changes)?;
+                project_payload(record, at, content_hash, is_committed, (call, void), changes)?;
             }
             Ok(Effect::Applied)
         }
         Verdict::Repeat { first, head } => {
+            let is_displaced = first.refused.is_some_and(|reason| skips::is_displaced(&record, at, reason, &head));
             let numbered = runs::project_consumed_number(record, at, head, changes)?;
             anomalies::project_repeat(record, at, &first, changes);
+            if is_displaced {
+                skips::project_displaced(record, at, changes)?;
+            }
             Ok(Effect::Repeat { first, numbered })
         }
         Verdict::Refused { reason, head } => {
+            let is_displaced = skips::is_displaced(&record, at, reason, &head);
             runs::project_consumed_number(record, at, head, changes)?;
             anomalies::project_refusal(record, at, reason, changes)?;
-            if reason.keeps_contradictions() {
-                effects::project_refused_result(record, at, reason, changes)?;
-            }
+            effects::project_refusal(record, at, (reason, is_displaced), changes)?;
             Ok(Effect::Refused(reason))
         }
     }
 }
 
-/// Updates the indices of the record's payload type.
+/// Updates the indices of the record's payload type. `calls`: the call that it answers, and the void call that it replaces.
 fn project_payload<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
     is_committed: bool,
-    call: Option<CallRow>,
+    calls: (Option<CallRow>, Option<CallRow>),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
-            let new_call = tool_calls::project(record, at, call, changes)?;
+            let new_call = tool_calls::project(record, at, calls, changes)?;
             effects::project(record, at, content_hash, is_committed, new_call, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::project(record, at, changes);

@@ -11,21 +11,21 @@ use crate::index::store::{
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
 use runlog_schemas::{
-    id::RecordId,
+    id::{JournalSeq, RecordId},
     judge::{CallStatus, lifecycle::LifecycleStatus},
     payload::PayloadType,
 };
 
 /// Projects a request, a result, or a resolution that ends a call. `call` is the answered call, if the judge has read it.
-/// Returns the call that a request creates.
+/// Returns the call that a request creates. `before` is the void call that the request replaces.
 pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    call: Option<CallRow>,
+    (call, before): (Option<CallRow>, Option<CallRow>),
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     if record.facts.payload_type == PayloadType::ToolCallRequested {
-        return project_request(record, at, changes);
+        return project_request(record, at, (record.journal_seq, before), changes);
     }
     let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
     let Some(status) = end_status(record, changes)? else { return Ok(None) };
@@ -45,25 +45,32 @@ pub fn project<R: Rows>(
     Ok(None)
 }
 
-fn project_request<R: Rows>(
+/// Creates the call of a request. It keeps the occurrence of the void call `before` if that has its fingerprint.
+pub(super) fn project_request<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    (journal_seq, before): (JournalSeq, Option<CallRow>),
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     let run = record.run_id;
     // The codec does not decode a request without a fingerprint.
     let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(None) };
-    let count = count(run, fingerprint.borrow());
-    let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
-    changes.put(count, &occurrence);
+    let occurrence = match before.filter(|before| before.fingerprint == fingerprint) {
+        Some(before) => before.occurrence,
+        None => {
+            let count = count(run, fingerprint.borrow());
+            let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
+            changes.put(count, &occurrence);
+            occurrence
+        }
+    };
     changes.put(by_fingerprint(run, fingerprint.borrow(), occurrence), &record.record_id.to_owned());
-    changes.put(by_order(run, record.journal_seq), &record.record_id.to_owned());
     let row = CallRow {
         fingerprint,
         occurrence,
         tool_name: record.facts.tool_name.clone().unwrap_or_default(),
         status: CallStatus::Pending,
-        journal_seq: record.journal_seq,
+        journal_seq,
         request_offset: at.offset,
         request_index: at.index,
         status_offset: at.offset,
@@ -75,7 +82,9 @@ fn project_request<R: Rows>(
         requested: facts::validity(&record),
         ended: None,
         more_stated: false,
+        is_request_void: false,
     };
+    changes.put(by_order(run, &row), &record.record_id.to_owned());
     changes.put(key(run, record.record_id), &row);
     Ok(Some(row))
 }

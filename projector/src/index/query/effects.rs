@@ -151,7 +151,8 @@ impl Filter<'_> {
 
 /// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says.
 /// The page ends after the effect whose evidence and records exceed the budget. `now` is the log's time, milliseconds since
-/// the Unix epoch. A seek and a step for each effect, and two or three gets.
+/// the Unix epoch. A seek per list, of ended effects a seek per run that begins with the prefix; a step for each effect, and two or
+/// three gets.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<'f, R: Rows>(
@@ -169,12 +170,14 @@ pub fn page<'f, R: Rows>(
         Listed::Pending | Listed::Unsafe => vec![prefix(false)],
         Listed::Contradicted => vec![all_contradicted()],
     };
+    // Every list begins with the run's id.
+    let lists: Vec<_> = lists.into_iter().map(|list| list.text_prefix(filter.prefix)).collect();
+    let has_ended = |at: usize| filter.listed == Listed::Contradicted || at > 0;
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
     let shown = ShownEvidence { place, horizons: Horizons::read(|key| rows.get(key))?, show, contents: None, budget };
     let mut page = Vec::new();
     for (at, list) in lists.iter().enumerate().skip(from) {
-        let has_ended = *list != prefix(false);
         let cursor = cursor.filter(|_| at == from);
         let bounds = (cursor, limit - page.len(), budget);
         let (effects, next) = bounded_page(rows, list, bounds, |key, row| {
@@ -182,7 +185,7 @@ pub fn page<'f, R: Rows>(
             let (Some(run_id), Some(kind), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id::<RecordId>()) else {
                 return Ok(None);
             };
-            if !visible.contains(run_id.borrow()) || !run_id.as_str().starts_with(filter.prefix) {
+            if !visible.contains(run_id.borrow()) {
                 return Ok(None);
             }
             let row: EffectRow = if filter.listed == Listed::Contradicted {
@@ -199,7 +202,7 @@ pub fn page<'f, R: Rows>(
             }
             let records = EffectRecords::read(rows, run_id.borrow(), &row)?;
             budget.take(evidence_bytes(&row) + records.bytes());
-            answer(&shown, (run_id, id), row, records, (!has_ended, now)).map(Some)
+            answer(&shown, (run_id, id), row, records, (!has_ended(at), now)).map(Some)
         })?;
         page.extend(effects);
         if next.is_some() {
@@ -230,7 +233,7 @@ struct EffectRecords {
 
 impl EffectRecords {
     fn read<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow) -> Result<Self, Error> {
-        let record = |(offset, index)| rows.get(&store::records::key(run_id, offset, index));
+        let record = |at| super::record_row(rows, run_id, at);
         let (request, start) = ((row.offset, row.index), (row.start_offset, row.start_index));
         Ok(Self {
             run: rows.get(&store::runs::key(run_id))?,

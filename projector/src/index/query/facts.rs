@@ -200,7 +200,9 @@ fn latest<R: Rows>(
             let Ok(request) = RecordId::new(key) else { return Ok(None) };
             let call: Option<CallRow> = rows.get(&tool_calls::key(run_id, request))?;
             let Some(call) = call else { return Ok(None) };
-            consider(Latest::new(call.requested, (call.request_offset, call.request_index)));
+            if !call.is_request_void {
+                consider(Latest::new(call.requested, (call.request_offset, call.request_index)));
+            }
             if let Some(ended) = call.ended {
                 consider(Latest::new(ended, (call.status_offset, call.status_index)));
             }

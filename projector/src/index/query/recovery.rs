@@ -10,7 +10,7 @@ use crate::index::{
         evolving,
         horizons::Horizons,
         runs::RunRow,
-        tool_calls::{self, CallRow, key, order_prefix},
+        tool_calls::{self, CallRow, from_number, key, order_prefix},
         write_backs,
     },
 };
@@ -286,13 +286,13 @@ fn unanswered_calls<R: Rows>(
     covers: JournalSeq,
     ids: &[RecordId],
 ) -> Result<Vec<Done>, Error> {
-    let mut calls = Vec::new();
+    let mut calls: Vec<(&RecordId, CallRow)> = Vec::new();
     for id in ids {
         let row: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
-        calls.extend(row.filter(|row| row.journal_seq <= covers).and_then(|row| done(place, id, row)));
+        calls.extend(row.filter(|row| row.journal_seq <= covers).map(|row| (id, row)));
     }
-    calls.sort_by_key(|done: &Done| done.journal_seq);
-    Ok(calls)
+    calls.sort_by_key(|(_, row)| (row.journal_seq, row.request_offset, row.request_index));
+    Ok(calls.into_iter().filter_map(|(id, row)| done(place, id, row)).collect())
 }
 
 fn completed_after<R: Rows>(
@@ -304,8 +304,8 @@ fn completed_after<R: Rows>(
     limit: usize,
 ) -> Result<(Vec<Done>, Option<Vec<u8>>), Error> {
     let prefix = order_prefix(run_id);
-    let start = prefix.clone().u64(covers.get());
-    let cursor = cursor.map_or_else(|| start.into_bytes(), <[u8]>::to_vec);
+    let covered = from_number(run_id, covers).last();
+    let cursor = cursor.map_or_else(|| covered.into_bytes(), <[u8]>::to_vec);
     super::page(rows, &prefix, Some(&cursor), limit, |order, row| {
         let id: RecordId = store::decode(order, row)?;
         let call: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;

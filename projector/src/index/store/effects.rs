@@ -128,7 +128,7 @@ pub struct EffectRow {
     pub start_offset: Offset,
     /// Its index.
     pub start_index: u32,
-    /// The request's `journal_seq`.
+    /// The request's `journal_seq`; of a request that was not applied, the run's next number at its place.
     pub journal_seq: JournalSeq,
     /// The request's offset.
     pub offset: Offset,
@@ -139,7 +139,8 @@ pub struct EffectRow {
     /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
     /// but not evidence under the id of other kept evidence. A decision made at a smaller revision is refused.
     pub revision: u64,
-    /// The content hash of the newest record that was applied to it or stored as its evidence.
+    /// The content hash of the newest record that was applied to it or stored as its evidence. After a record that a skip voids or
+    /// displaces, the hash that [`ContentHash::skipped`] derives from it.
     pub newest: ContentHash,
     /// Whether `revision` counts the newest record.
     pub is_newest_counted: bool,

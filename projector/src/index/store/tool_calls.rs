@@ -27,7 +27,7 @@ pub const INDEX: Index = Index::new(
             &[RUN, KeyPart::Text("fingerprint"), KeyPart::U32("occurrence")],
         ),
         RowFamily::new::<CallRow>(1, "calls", &[RUN, RECORD]),
-        RowFamily::new::<RecordId>(2, "by_order", &[RUN, KeyPart::U64("journal_seq")]),
+        RowFamily::new::<RecordId>(2, "by_order", &[RUN, KeyPart::U64("journal_seq"), OFFSET, RECORD_INDEX]),
         RowFamily::new::<u32>(3, "counts", &[RUN, KeyPart::Text("fingerprint")]),
         RowFamily::new::<Validity>(4, "stated", &[RUN, RECORD, OFFSET, RECORD_INDEX]),
     ],
@@ -43,8 +43,14 @@ pub fn key(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id).text(request_record_id)
 }
 
-/// The request record id by the request's `journal_seq`.
-pub fn by_order(run_id: RunId<&str>, journal_seq: JournalSeq) -> Key {
+/// The request record id by the call's `journal_seq`, and the request's offset and index. Requests that were not applied have
+/// no number of their own.
+pub fn by_order(run_id: RunId<&str>, call: &CallRow) -> Key {
+    from_number(run_id, call.journal_seq).offset(call.request_offset).u32(call.request_index)
+}
+
+/// The beginning of a run's calls with this `journal_seq`.
+pub fn from_number(run_id: RunId<&str>, journal_seq: JournalSeq) -> Key {
     order_prefix(run_id).u64(journal_seq.get())
 }
 
@@ -79,7 +85,7 @@ pub struct CallRow {
     pub tool_name: String,
     /// Its status.
     pub status: CallStatus,
-    /// The request's `journal_seq`.
+    /// The request's `journal_seq`; of a request that was not applied, the run's next number at its place.
     pub journal_seq: JournalSeq,
     /// The request's offset.
     pub request_offset: Offset,
@@ -103,6 +109,8 @@ pub struct CallRow {
     pub ended: Option<Validity>,
     /// Whether it has further statements.
     pub more_stated: bool,
+    /// Whether a skip voided or displaced its request. The request is not applied, but the call may have happened.
+    pub is_request_void: bool,
 }
 datum!(CallRow {
     fingerprint,
@@ -121,6 +129,7 @@ datum!(CallRow {
     requested,
     ended,
     more_stated,
+    is_request_void,
 });
 
 impl CallRow {

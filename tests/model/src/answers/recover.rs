@@ -3,7 +3,7 @@
 use super::Seen;
 use crate::{
     checkpoints,
-    effects::{self, Effect, Evidence},
+    effects::{Effect, Evidence, KINDS},
     fold::Model,
     lifecycles::{self, Item},
     record::{list, number, text},
@@ -34,7 +34,7 @@ impl Seen<'_> {
             "revision": effect.revision,
             "basis": effect.newest,
             "attempts": effect.starts,
-            "journal_seq": effects::request_seq(self.run, effect),
+            "journal_seq": effect.seq,
             "idempotency_key": effect.key,
             "dedupe_key": effect.dedupe_key,
         })
@@ -78,7 +78,7 @@ impl Seen<'_> {
             "status": effect.status,
             "position": self.position(&self.run.entries[effect.set_by]),
             "id": effect.id,
-            "journal_seq": effects::request_seq(self.run, effect),
+            "journal_seq": effect.seq,
             "idempotency_key": effect.key,
         })
     }
@@ -111,12 +111,17 @@ impl Seen<'_> {
         let covers = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.covers);
         let unanswered = at.map(|entry| list(&entry.record, "/payload/unanswered")).unwrap_or_default();
         let covered = |call: &Effect| {
-            let below = effects::request_seq(self.run, call) <= covers;
+            let below = call.seq <= covers;
             let listed = below && unanswered.iter().any(|id| id.as_str() == Some(&call.id));
             below && !rules.fires(Rule::CheckpointUnanswered, listed)
         };
         let all = self.effects();
-        let (pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.iter().partition(|effect| effect.pending());
+        let mut all: Vec<&Effect> = all.iter().collect();
+        all.sort_by_key(|effect| effect.seq);
+        let (mut pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.into_iter().partition(|effect| effect.pending());
+        // Requests that were not applied have no number of their own.
+        let rank = |effect: &Effect| KINDS.iter().position(|kind| *kind == effect.kind);
+        pending.sort_by_key(|effect| (effect.seq, rank(effect), effect.id.clone()));
         let calls = ended.into_iter().filter(|effect| effect.kind == "tool_call" && !covered(effect));
         let completed: Vec<Value> = calls.map(|effect| self.completed(effect)).collect();
         let reason = if self.run.end(rules).is_some() {

@@ -3,7 +3,7 @@
 use super::{Effect, is_effect};
 use crate::{
     lifecycles,
-    record::{answers, inner, payload_type, text},
+    record::{answers, payload_type, text},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run},
 };
@@ -60,16 +60,14 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
     }
 }
 
-/// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end.
-pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, reason: Reason) {
+/// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `displaced`: after a skip.
+pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, (reason, displaced): (Reason, bool)) {
     let kept = [Reason::Fenced, Reason::Ended, Reason::Transition, Reason::Conflict, Reason::NotStartedHere];
-    if !kept.contains(&reason) {
+    if !kept.contains(&reason) && !displaced {
         return;
     }
     let entry = &run.entries[at];
-    let batch = entry.kind == "batch";
-    let records = if batch { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
-    for (index, record) in (0..).zip(records) {
+    for (index, record) in (0..).zip(entry.records()) {
         if text(record, "/run_id") != text(&entry.record, "/run_id") {
             continue;
         }
@@ -78,7 +76,7 @@ pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, 
         let content = entry.content(index, record);
         let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
         if effect.pending() {
-            evidence(rules, effect, reason, result);
+            evidence(rules, effect, (reason, displaced), result);
             continue;
         }
         let same =
@@ -92,11 +90,12 @@ pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, 
 }
 
 /// Keeps a refused result of a pending effect once. It cancels a `not_done` decision.
-fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evidence) {
+fn evidence(rules: &Rules, effect: &mut Effect, (reason, displaced): (Reason, bool), mut result: Evidence) {
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
         Reason::NotStartedHere => Rule::EvidenceNotStartedHere,
+        _ if displaced => Rule::EvidenceDisplaced,
         _ => return,
     };
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
@@ -118,7 +117,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, reason: Reason, mut result: Evid
 }
 
 /// The result that a record states: the effect's kind, its id, the status.
-fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
+pub(super) fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
     match payload_type(record) {
         "tool_call_completed" => Some(("tool_call", answers(record).to_owned(), "completed".to_owned())),
         "tool_call_failed" => Some(("tool_call", answers(record).to_owned(), "failed".to_owned())),

@@ -100,7 +100,7 @@ impl World {
     }
 
     /// The agent's numbers continue after the numbers of its sent records.
-    fn remember(&mut self, at: usize, value: Value, consumes: bool) {
+    pub(super) fn remember(&mut self, at: usize, value: Value, consumes: bool) {
         let agent = &mut self.agents[at];
         if consumes {
             let (count, numbers) = match inner(&value) {
@@ -111,6 +111,11 @@ impl World {
             agent.journal_seq += numbers;
         }
         agent.sent.push(value);
+    }
+
+    /// Puts the fields into an envelope with the agent's next numbers.
+    pub(super) fn number_right(&mut self, at: usize, fields: Value) -> Value {
+        self.number(at, fields, Slip::None)
     }
 
     /// Puts the fields into an envelope with the agent's next numbers, or with wrong ones.
@@ -193,7 +198,7 @@ impl World {
     }
 
     /// A batch of two or three, mostly a good one.
-    fn write_batch(&mut self, at: usize) {
+    pub(super) fn write_batch(&mut self, at: usize) {
         let (first, numbers) = (self.agents[at].writer_seq, self.agents[at].journal_seq);
         let mut records = Vec::new();
         for _ in 0..self.random.between(2, 3) {
@@ -247,7 +252,7 @@ impl World {
         }
     }
 
-    fn claim(&mut self, run: usize, epoch: u64, record_id: &str) {
+    pub(super) fn claim(&mut self, run: usize, epoch: u64, record_id: &str) {
         let (_, _, journal_seq) = self.head(run);
         let writer_id = self.id("writer");
         let mut claim = json!({

@@ -15,6 +15,8 @@ enum Act {
     Erase,
     Horizon,
     Skip,
+    SkipRefused,
+    Displace,
     WrongPartition,
 }
 
@@ -26,6 +28,8 @@ impl World {
             (7, Act::Erase),
             (11, Act::Horizon),
             (20, Act::Skip),
+            (6, Act::SkipRefused),
+            (16, Act::Displace),
             (8, Act::WrongPartition),
         ];
         match self.random.weigh(Act::Resolve, &acts) {
@@ -34,6 +38,8 @@ impl World {
             Act::Erase => self.erase(),
             Act::Horizon => self.horizon(),
             Act::Skip => self.skip(),
+            Act::SkipRefused => self.skip_refused(),
+            Act::Displace => self.displace(),
             Act::WrongPartition => self.wrong_partition(),
         }
     }
@@ -230,7 +236,7 @@ impl World {
     }
 
     /// A partition's own record.
-    fn append_partition_record(&mut self, partition: u32, payload: Value) {
+    pub(super) fn append_partition_record(&mut self, partition: u32, payload: Value) {
         let value = json!({"record_id": self.id("own"), "timestamp_millis": self.tick(), "payload": payload});
         self.append(partition, record(value), AppendFault::None);
     }

@@ -54,7 +54,13 @@ impl World {
             Trouble::Unreadable => self.unreadable(partition),
             Trouble::UnknownSchema => {
                 let what = "unknown_schema".to_owned();
-                self.append(partition, What::UnknownSchema { what }, AppendFault::None);
+                let run_id = self.random.pick(&self.runs).filter(|_| self.random.percent(60));
+                let at = run_id.as_ref().map(|run_id| self.partition_of(run_id)).filter(|_| self.random.percent(90));
+                let unknown = match run_id {
+                    Some(run_id) => What::UnknownOfRun { what, run_id },
+                    None => What::UnknownSchema { what },
+                };
+                self.append(at.unwrap_or(partition), unknown, AppendFault::None);
             }
             Trouble::Genesis => {
                 let genesis = self.genesis();

@@ -1,0 +1,344 @@
+//! Skips permit nothing. A record that a skip voids, and every record that a skip displaces, may have been applied before the
+//! skip, and the effect that it started may have run. So the effects that such a record is about keep a trace of it.
+//!
+//! ```text
+//!   voided ────▶ judged apart ─┬─ it would have been applied ─────────────┐
+//!                              └─ refused ─▶ was it evidence, displaced? ─┼─▶ a trace at each pending effect,
+//!   refused after a skip ─▶ can the skip be the cause? ───────────────────┘   a pending effect for each unknown start
+//! ```
+//!
+//! A run without a skip has no such rows.
+
+use super::{
+    batch::each_record,
+    changes::Changes,
+    contents,
+    context::{RecordContext, RunRecord},
+    deliveries, effects, keys, tool_calls,
+};
+use crate::index::store::{
+    self, Key, Rows,
+    effects::{EffectKind, EffectRow, contradicted, ended, pending},
+    runs::{self, RunRow},
+    tool_calls::{CallRow, by_fingerprint, by_order, key as call_key, stated_of},
+};
+use runlog_schemas::{
+    codec::Envelope,
+    id::{Offset, RecordId, RunId},
+    judge::{
+        Head, Reason,
+        lifecycle::{LifecycleStatus, StateChange, StatusReport},
+    },
+    partition::partition_of,
+    payload::PayloadType,
+    record::RecordKind,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The records of a delivery that leave traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traces {
+    OfAll,
+    OfResults,
+    OfOthers,
+    OfNone,
+}
+
+/// Projects a record that a skip voids, in its run's partition. An operator may have skipped it because projecting it panics; its
+/// effects then keep a trace, or if that panics too, nothing.
+pub(super) fn project_voided<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let traces = traces_of_voided(record, at, partitions, changes)?;
+    project_first_skip(record.run_id, at.offset, changes)?;
+    deliveries::project(record, at, changes);
+    let left = apart(changes, |changes| leave_traces(record, at, traces, changes))?;
+    for (key, row) in left.into_iter().flat_map(|((), rows)| rows) {
+        match row {
+            Some(row) => changes.put_encoded(key, row),
+            None => changes.remove(key),
+        }
+    }
+    Ok(())
+}
+
+/// The run that a message key names, if the run is in the partition.
+pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> Option<RunId> {
+    let run_id = RunId::new(std::str::from_utf8(key).ok()?).ok()?;
+    (partition_of(run_id, partitions) == at.partition).then(|| run_id.to_owned())
+}
+
+/// Records that a skip voids a record of the run.
+pub(super) fn project_first_skip<R: Rows>(
+    run_id: RunId<&str>,
+    offset: Offset,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let key = runs::key(run_id);
+    let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
+    if row.head.first_skip.is_none_or(|first| offset < first) {
+        row.head.first_skip = Some(offset);
+        changes.put(key, &row);
+    }
+    Ok(())
+}
+
+/// The traces that a voided record leaves, by its judgement without the skip. A refused record that left no trace leaves none.
+fn traces_of_voided<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    partitions: u32,
+    changes: &Changes<'_, R>,
+) -> Result<Traces, store::Error> {
+    let Some((effect, _)) = apart(changes, |apart| super::record(record, at, partitions, apart))? else {
+        return Ok(Traces::OfAll);
+    };
+    let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
+    Ok(match effect {
+        super::Effect::Applied => Traces::OfAll,
+        super::Effect::Repeat { first, .. } => match first.refused {
+            Some(reason) if is_displaced(&record, at, reason, &head) => Traces::OfAll,
+            _ => Traces::OfNone,
+        },
+        super::Effect::Refused(reason) if is_displaced(&record, at, reason, &head) => Traces::OfAll,
+        super::Effect::Refused(reason) if reason.is_evidence() => Traces::OfResults,
+        super::Effect::Refused(_) => Traces::OfNone,
+    })
+}
+
+type ChangedRow = (Key, Option<Vec<u8>>);
+
+/// Projects over `changes` without changing them. Returns the result and the changed rows, or none after a panic.
+fn apart<R: Rows, T>(
+    changes: &Changes<'_, R>,
+    project: impl FnOnce(&mut Changes<'_, Changes<'_, R>>) -> Result<T, store::Error>,
+) -> Result<Option<(T, Vec<ChangedRow>)>, store::Error> {
+    let mut apart = Changes::new(changes);
+    let Ok(projected) = catch_unwind(AssertUnwindSafe(|| project(&mut apart))) else { return Ok(None) };
+    let projected = projected?;
+    let rows = apart.unordered_rows().map(|(key, row)| (Key::from_bytes(key.to_vec()), row.map(<[u8]>::to_vec)));
+    Ok(Some((projected, rows.collect())))
+}
+
+/// Whether a skip can be the cause of a refusal: the record may have been applied before the skip. `head` is the run's head
+/// before or after the record.
+pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason: Reason, head: &Head) -> bool {
+    let is_after_skip = head.first_skip.is_some_and(|first| first < at.offset);
+    let is_batch = record.kind == RecordKind::Batch;
+    is_after_skip
+        && match reason {
+            // The skipped record takes no number, and an effect that it decided may be undecided.
+            Reason::Gap | Reason::Unresolved => true,
+            Reason::Sequence => is_batch || record.kind.numbered(),
+            // The run may have been at that epoch. Without its claim, another claim can win the same epoch.
+            Reason::Fenced => record.writer_epoch >= head.epoch,
+            // Another record of the batch may be displaced.
+            Reason::Checkpoint
+            | Reason::Transition
+            | Reason::NotStaged
+            | Reason::NotStartedHere
+            | Reason::StaleDecision => is_batch,
+            Reason::Conflict | Reason::Ended | Reason::Batch | Reason::WrongPartition => false,
+        }
+}
+
+/// Projects a displaced record, after its results are kept as evidence.
+pub(super) fn project_displaced<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    leave_traces(record, at, Traces::OfOthers, changes)
+}
+
+fn leave_traces<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    traces: Traces,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if traces == Traces::OfNone {
+        return Ok(());
+    }
+    each_record(record, at, |record, at| {
+        let is_result = effects::result_of(record).is_some();
+        match traces {
+            Traces::OfResults if !is_result => Ok(()),
+            Traces::OfOthers if is_result => Ok(()),
+            _ => leave_trace(record, at, changes),
+        }
+    })
+}
+
+/// Leaves the trace of a record at each pending effect that it is about. The effect gets a basis that was in no answer before the
+/// skip, so that a decision or an attempt that was refused because of the record stays refused. It also loses a decision that it
+/// did not happen. If the record starts an unknown effect, the effect is pending from here on.
+fn leave_trace<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
+    let report = StatusReport::from_record(&record);
+    let report = report.and_then(|report| Some((EffectKind::from_family(report.family)?, report)));
+    let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;
+    let id = match (&record.facts.answers, &report) {
+        (Some(id), _) => Some(id.clone()),
+        (None, Some((_, report))) => RecordId::new(report.key.clone()).ok(),
+        (None, None) => is_request.then(|| record.record_id.to_owned()),
+    };
+    let Some(id) = id else { return Ok(()) };
+    for kind in EffectKind::ALL {
+        let key = pending(record.run_id, *kind, id.borrow());
+        let Some(mut row) = changes.get::<EffectRow>(&key)? else { continue };
+        let before = row.undecided_since();
+        (row.newest, row.is_newest_counted, row.cleared) = (record.content_hash().skipped(), false, false);
+        let reports_start = report.as_ref().is_some_and(|(of, report)| of == kind && starts_or_continues(report));
+        if record.facts.payload_type == PayloadType::ToolCallAttempt || reports_start {
+            start(&mut row, record, &head);
+        }
+        changes.put(key, &row);
+        effects::count_undecided(record.run_id, before, row.undecided_since(), changes)?;
+    }
+    match report {
+        Some((kind, report)) => begin_effect(record, at, (kind, &report, id.borrow()), &head, changes),
+        None if is_request => begin_call(record, at, &head, changes),
+        None => Ok(()),
+    }
+}
+
+fn starts_or_continues(report: &StatusReport) -> bool {
+    report.change_from(None) == StateChange::Open
+}
+
+/// Records that the effect may have been started in an epoch that the run has reached.
+fn start(row: &mut EffectRow, record: RunRecord<'_, '_>, head: &Head) {
+    let epoch = record.writer_epoch.min(head.epoch);
+    if epoch >= row.last_started_in {
+        row.last_started_in = epoch;
+        row.has_committed_start = head.commitment.is_some() && row.kind == EffectKind::ToolCall;
+    }
+}
+
+/// Creates the call of a request that is not applied, unless it exists.
+fn begin_call<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    head: &Head,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let key = call_key(record.run_id, record.record_id);
+    if changes.has(&key)? {
+        return Ok(());
+    }
+    let call = tool_calls::project_request(record, at, (head.next_journal_seq, None), changes)?;
+    let Some(call) = call.map(|call| CallRow { is_request_void: true, ..call }) else { return Ok(()) };
+    changes.put(key, &call);
+    keys::project(record, at, changes);
+    contents::project(record, at, changes);
+    let row = begun_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), (record, at), head);
+    let is_observed = record.facts.observed == Some(true);
+    let row = EffectRow {
+        fingerprint: Some(call.fingerprint),
+        occurrence: call.occurrence,
+        has_committed_start: head.commitment.is_some() && !is_observed,
+        ..row
+    };
+    changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
+    effects::count_undecided(record.run_id, None, row.undecided_since(), changes)
+}
+
+/// Creates the contract's effect that a record which is not applied starts, unless it exists.
+fn begin_effect<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    (kind, report, id): (EffectKind, &StatusReport, RecordId<&str>),
+    head: &Head,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let key = pending(record.run_id, kind, id);
+    let may_have_happened = starts_or_continues(report) && report.family.may_have_happened(&report.status);
+    if !may_have_happened || changes.has(&key)? || changes.has(&ended(record.run_id, kind, id))? {
+        return Ok(());
+    }
+    let tool_name = record.facts.tool_name.clone().unwrap_or_default();
+    changes.put(key, &begun_row(kind, tool_name, report.status.clone(), (record, at), head));
+    Ok(())
+}
+
+/// The effect that a record starts which is not applied. Its revision counts no record.
+fn begun_row(
+    kind: EffectKind,
+    tool_name: String,
+    status: runlog_schemas::or_other::OrOther<LifecycleStatus>,
+    (record, at): (RunRecord<'_, '_>, RecordContext<'_>),
+    head: &Head,
+) -> EffectRow {
+    let epoch = record.writer_epoch.min(head.epoch);
+    EffectRow {
+        first_started_in: epoch,
+        last_started_in: epoch,
+        journal_seq: head.next_journal_seq,
+        revision: 0,
+        is_newest_counted: false,
+        ..effects::new_row(kind, tool_name, status, record, at, record.content_hash().skipped())
+    }
+}
+
+/// Removes the call that a void request under the id of the applied request `record` began. Returns it.
+pub(super) fn remove_void_call<R: Rows>(
+    record: RunRecord<'_, '_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<Option<CallRow>, store::Error> {
+    let (run, id) = (record.run_id, record.record_id);
+    let Some(call) = changes.get::<CallRow>(&call_key(run, id))? else { return Ok(None) };
+    let (offset, index) = (call.request_offset, call.request_index);
+    changes.remove(by_order(run, &call));
+    changes.remove(by_fingerprint(run, call.fingerprint.borrow(), call.occurrence));
+    changes.remove(store::contents::key(run, offset, index));
+    if let Some(made_with) = &call.idempotency_key {
+        changes.remove(store::keys::key(run, &call.tool_name, made_with, offset, index));
+    }
+    for key in changes.rows_with_prefix(&stated_of(run, id))?.into_keys() {
+        changes.remove(Key::from_bytes(key));
+    }
+    let open = pending(run, EffectKind::ToolCall, id);
+    if let Some(row) = changes.get::<EffectRow>(&open)? {
+        for evidence in &row.evidence {
+            changes.remove(store::contents::key(run, evidence.offset, evidence.index));
+        }
+        changes.remove(open);
+        effects::count_undecided(run, row.undecided_since(), None, changes)?;
+    }
+    changes.remove(ended(run, EffectKind::ToolCall, id));
+    changes.remove(contradicted(run, EffectKind::ToolCall, id));
+    Ok(Some(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::Memory;
+
+    #[test]
+    fn a_panic_apart_changes_no_row() {
+        let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
+        let mut changes = Changes::new(&rows);
+        project_first_skip(run, Offset::from(7), &mut changes).expect("rows in memory");
+        let panicked = apart(&changes, |apart| -> Result<(), store::Error> {
+            project_first_skip(run, Offset::from(3), apart)?;
+            panic!("a record that cannot be projected")
+        });
+        assert!(panicked.expect("rows in memory").is_none());
+        let first = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
+        assert_eq!(first(&changes).and_then(|row| row.head.first_skip), Some(Offset::from(7)));
+        let (_, changed) = apart(&changes, |apart| project_first_skip(run, Offset::from(3), apart))
+            .expect("rows in memory")
+            .expect("no panic");
+        assert_eq!(changed.len(), 1);
+        assert_eq!(first(&changes).and_then(|row| row.head.first_skip), Some(Offset::from(7)));
+    }
+}

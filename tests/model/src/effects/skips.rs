@@ -1,0 +1,147 @@
+//! Skips permit nothing. A skipped record, and each record that a skip displaces, may have been applied before the skip: the effects
+//! that it is about keep a trace of it, and a start that it reports may have happened.
+
+use super::{Effect, KINDS, Reached, effect_of_request, is_effect, new_effect, refused};
+use crate::{
+    hashes, lifecycles,
+    record::{answers, number, numbered, payload_type, text},
+    rule::{Rule, Rules},
+    run::{Entry, Reason, Run, Traces, Verdict},
+};
+use std::sync::Arc;
+
+/// The kind of a call whose request another request under its id has replaced.
+const REPLACED: &str = "replaced";
+
+/// Whether a refusal after a skip can be due to the skip: before it, the record may have been applied.
+pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: Reason) -> bool {
+    let batch = entry.kind == "batch";
+    let possible = match reason {
+        Reason::Gap | Reason::Unresolved => true,
+        Reason::Sequence => batch || numbered(&entry.record),
+        // An epoch that was claimed before the skip.
+        Reason::Fenced => number(&entry.record, "/writer_epoch") >= reached.epoch,
+        // Another record of the batch was displaced.
+        Reason::Checkpoint
+        | Reason::Transition
+        | Reason::NotStaged
+        | Reason::NotStartedHere
+        | Reason::StaleDecision => batch,
+        Reason::Conflict | Reason::Ended | Reason::Batch | Reason::WrongPartition => false,
+    };
+    rules.fires(Rule::SkipDisplaces, reached.skipped && possible)
+}
+
+/// What a skipped record leaves, by its judgement in `with`, the run up to the record as if it was not skipped. Its entry is at `at`.
+pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces {
+    let entry = &with.entries[at];
+    let reached = Reached {
+        epoch: with.entries[..at]
+            .iter()
+            .rfind(|entry| entry.counts() && entry.kind == "run_claim")
+            .map_or(0, |claim| number(&claim.record, "/writer_epoch")),
+        committed: false,
+        skipped: with.entries[..at].iter().any(|entry| matches!(entry.verdict, Verdict::Skipped(_))),
+    };
+    let refused_for = |reason| {
+        if displaces(rules, reached, entry, reason) {
+            return Traces::OfAll;
+        }
+        let evidence = matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere);
+        if evidence { Traces::OfResults } else { Traces::OfNone }
+    };
+    let traces = match entry.verdict {
+        Verdict::Refused(reason) => refused_for(reason),
+        Verdict::Repeat(first) => match with.entries[first].verdict {
+            Verdict::Refused(reason) if displaces(rules, reached, entry, reason) => Traces::OfAll,
+            _ => Traces::OfNone,
+        },
+        _ => Traces::OfAll,
+    };
+    if rules.fires(Rule::SkipOfRefused, traces != Traces::OfAll) { traces } else { Traces::OfAll }
+}
+
+/// Leaves the traces of a record that was skipped or displaced.
+pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached): (usize, Reached)) {
+    let entry = &run.entries[at];
+    for (index, record) in (0..).zip(entry.records()) {
+        if text(record, "/run_id") != text(&entry.record, "/run_id") {
+            continue;
+        }
+        let result = refused::result_of(rules, record).is_some();
+        let leaves = match entry.verdict {
+            Verdict::Skipped(Traces::OfAll) => true,
+            Verdict::Skipped(Traces::OfResults) => result,
+            Verdict::Skipped(Traces::OfNone) => false,
+            // It is evidence.
+            _ => !result,
+        };
+        if leaves {
+            let one = Entry { index, record: record.clone().into(), ..entry.clone() };
+            leave_trace(rules, effects, run, (at, reached), &one);
+        }
+    }
+}
+
+/// Leaves the trace of one record, which is `one`, in the entry at `at`.
+fn leave_trace(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached): (usize, Reached), one: &Entry) {
+    let record = &one.record;
+    let kind = payload_type(record);
+    let change = lifecycles::state_change(rules, record).filter(|change| is_effect(change.family));
+    let id = match kind {
+        "tool_call_requested" => text(record, "/record_id").to_owned(),
+        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => {
+            answers(record).to_owned()
+        }
+        _ => match &change {
+            Some(change) => change.key.id.clone(),
+            None => return,
+        },
+    };
+    let newest = hashes::skipped(&one.content(one.index, record));
+    let starts = number(record, "/writer_epoch").min(reached.epoch);
+    for effect in
+        effects.iter_mut().filter(|effect| effect.id == id && effect.pending() && KINDS.contains(&effect.kind))
+    {
+        if rules.fires(Rule::SkipPermitsNothing, true) {
+            effect.newest.clone_from(&newest);
+        }
+        effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
+        if kind == "tool_call_attempt" && rules.fires(Rule::SkippedStart, starts >= effect.last_epoch) {
+            effect.last_epoch = starts;
+            (effect.committed, effect.observed) = (reached.committed, false);
+        }
+    }
+    let knows = |name: &str| effects.iter().any(|effect| effect.kind == name && effect.id == id);
+    let begun = match &change {
+        _ if kind == "tool_call_requested" && !knows(KINDS[0]) => effect_of_request(effects, at, one),
+        Some(change) if !knows(change.family.name) => {
+            let may_have_happened = change.family.rank(&change.state).is_some()
+                && !(change.family.name == "tool" && matches!(change.state.as_str(), "requested" | "request_modified"));
+            if !may_have_happened {
+                return;
+            }
+            Effect { status: change.state.clone(), ..new_effect(change.family, &id, at, one) }
+        }
+        _ => return,
+    };
+    if rules.fires(Rule::SkipKeepsStart, true) {
+        let seq = run.next_journal_seq_after(rules, at + 1);
+        let (committed, unapplied) = (reached.committed, Some(Arc::new(one.clone())));
+        effects.push(Effect { seq, last_epoch: starts, committed, revision: 0, newest, unapplied, ..begun });
+    }
+}
+
+/// Adds a call. It replaces the call that a skipped or displaced request under its id began, and keeps its occurrence if it has its
+/// fingerprint.
+pub(super) fn replace(effects: &mut Vec<Effect>, mut call: Effect) {
+    if let Some(at) = effects.iter().position(|other| other.kind == call.kind && other.id == call.id) {
+        if effects[at].fingerprint == call.fingerprint {
+            call.occurrence = effects.remove(at).occurrence;
+        } else {
+            effects[at].kind = REPLACED;
+            effects[at].ended = true;
+        }
+    }
+    effects.push(call);
+}

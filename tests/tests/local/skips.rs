@@ -1,0 +1,182 @@
+//! Skips of applied records over HTTP: what the skip displaces permits no second run, in every build of the index.
+
+use anyhow::{Context, ensure};
+use runlog_tests::server::{Launch, Server};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+const RUN: &str = "r";
+
+/// A process that claimed the run.
+struct Writer {
+    id: Value,
+    epoch: Value,
+}
+
+impl Writer {
+    fn claim(server: &Server) -> anyhow::Result<Self> {
+        let (status, claim) = server.post("/v1/runs/r/claims", &json!({}))?;
+        ensure!(status == 200, "{claim}");
+        Ok(Self { id: claim["writer_id"].clone(), epoch: claim["epoch"].clone() })
+    }
+
+    /// Appends a record that must be applied. Returns its offset.
+    fn applied(&self, server: &Server, id: &str, payload: &Value) -> anyhow::Result<u64> {
+        let (_, outcome) = self.append(server, id, payload)?;
+        ensure!(outcome["outcome"] == "applied", "{id}: {outcome}");
+        outcome["position"]["offset"].as_u64().context("an offset")
+    }
+
+    fn append(&self, server: &Server, id: &str, payload: &Value) -> anyhow::Result<(u16, Value)> {
+        let record = json!({ "run_id": RUN, "record_id": id, "writer_id": self.id, "writer_epoch": self.epoch,
+            "payload": payload });
+        server.post("/v1/runs/r/records?force=true", &record)
+    }
+}
+
+fn request(id: &str) -> Value {
+    json!({ "type": "tool_call_requested", "request_id": id, "call_id": id, "tool_name": "pay",
+        "arguments": { "invoice": id } })
+}
+
+fn attempt(call: &str, number: u32) -> Value {
+    json!({ "type": "tool_call_attempt", "request_record_id": call, "attempt": number, "reason": "again" })
+}
+
+fn completed(call: &str) -> Value {
+    json!({ "type": "tool_call_completed", "request_record_id": call, "result": { "booking": "B-1" } })
+}
+
+fn turn(text: &str) -> Value {
+    json!({ "type": "conversation_turn", "message_id": text, "kind": "user", "content": text })
+}
+
+fn pending(server: &Server) -> anyhow::Result<Value> {
+    let (_, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
+    let mut pending = recovery["pending"].clone();
+    for effect in pending.as_array_mut().into_iter().flatten() {
+        // Whether its process is alive depends on the time.
+        effect.as_object_mut().map(|effect| effect.remove("state"));
+    }
+    Ok(pending)
+}
+
+fn of_call(pending: &Value, call: &str) -> anyhow::Result<Value> {
+    let found = pending.as_array().into_iter().flatten().find(|effect| effect["id"] == call);
+    found.cloned().with_context(|| format!("{call} in {pending}"))
+}
+
+fn decide(server: &Server, call: &str, decision: &str) -> anyhow::Result<Value> {
+    let seen = of_call(&pending(server)?, call)?;
+    let mut body = json!({ "decision": decision, "who": "jo", "why": "looked", "force": true, "basis": seen["basis"],
+        "revision": seen["revision"] });
+    if let Some(evidence) = seen["evidence"].as_array().and_then(|all| all.last()) {
+        body["evidence"] = evidence["record_id"].clone();
+    }
+    Ok(server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?.1)
+}
+
+fn outcome(server: &Server, offset: u64) -> anyhow::Result<Value> {
+    Ok(server.get(&format!("/v1/runs/r/outcome?position=0:{offset}"))?.1)
+}
+
+#[test]
+fn a_record_that_a_skip_displaces_permits_no_second_run() -> anyhow::Result<()> {
+    for write_schema in ["2", "3"] {
+        let folder = tempdir()?;
+        let launch = || Launch::local(folder.path()).partitions(1).with("--write-schema").with(write_schema).start();
+        let server = launch()?;
+        let first = Writer::claim(&server)?;
+        first.applied(&server, "pay", &request("pay"))?;
+        ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
+        let victim = first.applied(&server, "say", &turn("poison"))?;
+        // These effects run; then their process ends.
+        let ran = first.applied(&server, "again", &attempt("pay", 2))?;
+        let asked = first.applied(&server, "book", &request("book"))?;
+        first.applied(&server, "rent", &request("rent"))?;
+        first.applied(&server, "rented", &completed("rent"))?;
+        let skip = json!({ "partition": 0, "offset": victim, "who": "jo", "why": "poison" });
+        let (_, plan) = server.post("/v1/skips?dry_run=true", &skip)?;
+        ensure!(plan["displaced"] == 4, "{plan}");
+        let (status, refused) = server.post("/v1/skips", &skip)?;
+        ensure!(status != 200 && refused["detail"].to_string().contains("4 later applied records"), "{refused}");
+        let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+        ensure!(status == 200, "{skipped}");
+
+        for offset in [ran, asked] {
+            ensure!(outcome(&server, offset)?["reason"] == "gap", "{}", outcome(&server, offset)?);
+        }
+        let now = pending(&server)?;
+        ensure!(now.as_array().is_some_and(|all| all.len() == 3), "{now}");
+        for call in ["pay", "book", "rent"] {
+            ensure!(of_call(&now, call)?["class"] == "reconcile_required", "{call}: {now}");
+            let (_, found) = server.get(&format!("/v1/runs/r/calls/{call}"))?;
+            ensure!(found["status"] == "pending" && found["arguments"]["invoice"] == call, "{found}");
+        }
+        ensure!(of_call(&now, "rent")?["evidence"][0]["record_id"] == "rented", "{now}");
+        let (_, verified) = server.post("/v1/verify", &json!({}))?;
+        ensure!(verified["equal"] == true, "{verified}");
+        let as_of = format!("/v1/runs/r/recovery?from_start=true&as_of=0:{}", skipped["position"]["offset"]);
+        ensure!(server.get(&as_of)?.1["pending"].to_string().contains("book"), "{}", server.get(&as_of)?.1);
+
+        // A restart, and an index that is built from the log, answer the same.
+        server.terminate()?;
+        std::fs::remove_dir_all(folder.path().join("index"))?;
+        let server = launch()?;
+        ensure!(pending(&server)? == now, "{}", pending(&server)?);
+
+        let second = Writer::claim(&server)?;
+        let (_, refused) = second.append(&server, "b2", &attempt("pay", 2))?;
+        ensure!(refused["kind"] == "reconcile_required", "{refused}");
+        ensure!(decide(&server, "rent", "adopt")?["outcome"] == "applied");
+        let (_, found) = server.get("/v1/runs/r/calls/rent")?;
+        ensure!(found["status"] == "completed" && found["result"]["booking"] == "B-1", "{found}");
+        for call in ["pay", "book"] {
+            ensure!(decide(&server, call, "not_done")?["outcome"] == "applied", "{call}");
+            second.applied(&server, &format!("{call}-again"), &attempt(call, 2))?;
+            second.applied(&server, &format!("{call}-done"), &completed(call))?;
+        }
+        ensure!(pending(&server)? == json!([]), "{}", pending(&server)?);
+        server.terminate()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    let asked = first.applied(&server, "pay", &request("pay"))?;
+    let (_, fingerprint) = server.get("/v1/runs/r/calls/pay")?;
+    let skip = json!({ "partition": 0, "offset": asked, "who": "jo", "why": "a mistake" });
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+    ensure!(status == 200, "{skipped}");
+    let (status, found) = server.get("/v1/runs/r/calls/pay")?;
+    ensure!(status == 200 && found["status"] == "pending", "{found}");
+    ensure!(found["fingerprint"] == fingerprint["fingerprint"] && found["arguments"]["invoice"] == "pay", "{found}");
+    let effect = of_call(&pending(&server)?, "pay")?;
+    ensure!(effect["class"] == "reconcile_required" && effect["revision"] == 0, "{effect}");
+    ensure!(decide(&server, "pay", "give_up")?["outcome"] == "applied");
+    let (_, verified) = server.post("/v1/verify", &json!({}))?;
+    ensure!(verified["equal"] == true, "{verified}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_refused_records_outcome_is_answered_for_its_own_place_and_id_only() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    let (_, refused) = first.append(&server, "done", &completed("nobody's"))?;
+    ensure!(refused["reason"] == "transition", "{refused}");
+    let offset = refused["position"]["offset"].as_u64().context("an offset")?;
+    let asks =
+        |index: &str, id: &str| server.get(&format!("/v1/runs/r/outcome?position=0:{offset}{index}&record_id={id}"));
+    ensure!(asks("", "done")?.1["reason"] == "transition");
+    for (index, id) in [("", "other"), (":1", "done"), (":1", "other")] {
+        let (status, answer) = asks(index, id)?;
+        ensure!(status == 404, "{index} {id}: {status} {answer}");
+    }
+    server.terminate()?;
+    Ok(())
+}

@@ -83,7 +83,7 @@ pub(crate) struct DeadLetterSkip {
     pub(crate) position: value::LogPosition,
     #[command(flatten)]
     pub(crate) attribution: Attribution,
-    /// Skip a record that can be read too: every reader loses it, and an effect that it records may run again
+    /// Skip a record that can be read too: every reader loses it, and its effects wait for a decision
     #[arg(long)]
     pub(crate) force: bool,
     /// Show what would be voided, and change nothing

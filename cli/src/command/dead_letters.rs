@@ -138,25 +138,40 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
         ("record id", Cell::from(&plan.record_id)),
         ("payload type", plan.payload_type.as_ref().map(OrOther::as_str).into()),
         ("lost", loss.map(|loss| Cell::from(loss).bad()).into()),
+        ("displaced", displaced(plan).map(|count| Cell::from(count).bad()).into()),
     ]);
     text.line([
         "every reader will ignore this record permanently; later records that depend on it may be refused".into()
     ]);
+    if plan.run_id.is_some() {
+        text.line([
+            "its effects, and the effects of the displaced records, wait for decisions: end all processes of the run first".into()
+        ]);
+    }
+}
+
+/// Describes the later records that lose their place.
+fn displaced(plan: &SkipPlan) -> Option<String> {
+    plan.displaced.map(|count| match count {
+        0 => "no later record of the run".to_owned(),
+        1 => "1 later record of the run is applied now and will be refused".to_owned(),
+        count => format!("{count} later records of the run are applied now and will be refused"),
+    })
 }
 
 /// Describes the loss if a record of this type is skipped.
 fn loss(payload_type: PayloadType) -> &'static str {
     match payload_type {
         PayloadType::ToolCallRequested => {
-            "the call and its result: it is answered as never made, and an agent will make it again"
+            "the request and its result: the call becomes pending, until someone decides whether it happened"
         }
         PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => {
-            "the call's result: it becomes pending, and may be made again"
+            "the call's result: it becomes pending, until someone decides whether it happened"
         }
         PayloadType::EffectResolution => "the decision: its effect becomes pending again",
         PayloadType::RunClaim => "the claim, and with it every record that its writer appended: their effects too",
         PayloadType::Batch => "all records of the batch, with the calls and results among them",
-        _ => "the record's content; an effect that it records becomes pending, or is answered as never made",
+        _ => "the record's content; an effect that it records becomes pending",
     }
 }
 

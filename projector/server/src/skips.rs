@@ -20,7 +20,11 @@ use axum::{
     extract::Query,
     response::{IntoResponse, Response},
 };
-use runlog_projector::index::{error::Error, query};
+use runlog_projector::index::{
+    as_of::{self, Limits, RunAsOf},
+    error::Error,
+    query,
+};
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
     codec,
@@ -67,16 +71,27 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let started = Instant::now();
     can_skip(&app.projector, partition, offset, deadline).await?;
-    let plan = app.blocking(move |app| skip_plan(app, partition, offset)).await?;
+    let until = started + deadline;
+    // The principal's permit comes first: a request that waits for it holds no shared permit.
+    let permits = async { (app.caller.past().await, app.limits.pasts.clone().acquire_owned().await) };
+    let permits = tokio::time::timeout_at(until, permits).await.ok();
+    let plan = app.blocking(move |app| {
+        let plan = skip_plan(app, partition, offset)?;
+        Ok(if permits.is_some() { count_displaced(app, plan, partition, offset, until) } else { plan })
+    });
+    let plan = plan.await?;
     if query.dry_run {
         return Ok(Json(plan).into_response());
     }
     if plan.target == SkipTarget::Readable && !query.force {
         let message = format!(
-            "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}. \
+            "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}{}. \
              Nothing happened; force skips it all the same",
             plan.payload_type.as_ref().map_or("a record", OrOther::as_str),
             plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
+            plan.displaced.filter(|count| *count > 0).map_or_else(String::new, |count| {
+                format!(", and {count} later applied records of the run would be refused")
+            }),
         );
         return Err(Error::new(ErrorKind::Invalid, message)
             .at(&plan.position)
@@ -90,6 +105,15 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     Ok(Json(outcome).into_response())
 }
 
+/// Adds to a plan how many records a skip of a readable record would displace, unless the run is too large to count them.
+fn count_displaced(app: &App, plan: SkipPlan, partition: PartitionId, offset: Offset, until: Instant) -> SkipPlan {
+    let Some(run_id) = plan.run_id.clone() else { return plan };
+    let run = RunAsOf::new(run_id, partition, app.projector.journal().partitions);
+    let limits = Limits { bytes: as_of::BYTES_MAX, until: Some(until) };
+    let displaced = run.count_displaced(&app.projector.store(partition).view(), offset, limits).ok();
+    SkipPlan { displaced, ..plan }
+}
+
 /// Reads the record that a skip of an existing offset would void. Blocking.
 fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
     let plan = |target: SkipTarget, detail| SkipPlan {
@@ -100,6 +124,7 @@ fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPl
         run_id: None,
         record_id: OrEmpty::NONE,
         payload_type: None,
+        displaced: None,
     };
     let stop = app.projector.progress(partition).stopped;
     if let Some(stop) = stop.filter(|stop| stop.offset == offset) {

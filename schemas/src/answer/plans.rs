@@ -35,6 +35,10 @@ pub struct SkipPlan {
     pub record_id: OrEmpty<RecordId>,
     /// The payload type of a readable record.
     pub payload_type: Option<OrOther<PayloadType>>,
+    /// How many later records of its run are applied now and would be refused after the skip. None if the record is not readable, if
+    /// the run is too large to count them, or from an older server.
+    #[serde(default)]
+    pub displaced: Option<u64>,
 }
 
 /// The content that a retention horizon would delete.

@@ -23,7 +23,7 @@ use runlog_producer::Json;
 use runlog_schemas::{
     codec,
     id::{Offset, PartitionId},
-    payload::Payload,
+    payload::{Payload, RunClaim, ToolCallRequested},
     record::JournalRecord,
     schema::BASIS_SINCE,
 };
@@ -38,6 +38,7 @@ mod effects;
 mod excuses;
 mod permissions;
 mod questions;
+mod skips;
 
 pub(crate) use decisions::{Decided, Phoned};
 pub(crate) use effects::{Acknowledged, Started};
@@ -81,6 +82,7 @@ pub(crate) struct Ledger {
     written: BTreeMap<u32, (u64, u64)>,
     /// Partitions in which a record was skipped, until they run on.
     skipped: BTreeSet<PartitionId>,
+    displaced: skips::Displaced,
     /// How often each excuse was used.
     excused: Counts,
     effects: Vec<Effect>,
@@ -114,6 +116,21 @@ struct Claim {
     epoch: u64,
     at: u64,
     offset: Offset,
+}
+
+impl Claim {
+    /// A claim that is applied now.
+    fn new(claim: &RunClaim, offset: Offset) -> Self {
+        let life = claim.claimed_by.strip_prefix("life-").and_then(|life| life.parse().ok());
+        let (writer, epoch) = (claim.writer_id.as_str().to_owned(), claim.epoch.get());
+        Self { life, writer, epoch, at: ambient::elapsed_millis(), offset }
+    }
+}
+
+/// The step whose arguments a request has.
+fn step_of(request: &ToolCallRequested) -> Option<u32> {
+    let like = request.arguments.as_ref().and_then(|args| args.to_value()["step"].as_u64());
+    u32::try_from(like?).ok()
 }
 
 /// A call of an agent, across all processes and repetitions.
@@ -181,6 +198,7 @@ impl Ledger {
             histories: BTreeMap::new(),
             written: BTreeMap::new(),
             skipped: BTreeSet::new(),
+            displaced: skips::Displaced::default(),
             excused: Counts::new(),
             effects: Vec::new(),
             decisions: Vec::new(),
@@ -327,7 +345,7 @@ impl Ledger {
     ) -> String {
         let run = Self::runs().find(|run| record.body.run_id.as_str() == run_id(*run));
         let applied = outcome == "applied";
-        let is_evidence = outcome == "refused" && matches!(reason.as_deref(), Some("fenced" | "ended"));
+        let is_evidence = outcome == "refused" && self.makes_evidence(run, reason.as_deref());
         let facts = &record.body.facts;
         let line = format!(
             "{}:{} {} {} {} by {} epoch {} seq {}/{}: {outcome} {}",
@@ -366,23 +384,21 @@ impl Ledger {
         record: &JournalRecord,
         applied: bool,
     ) {
-        let now = ambient::elapsed_millis();
         match &record.payload {
             Payload::RunClaim(claim) => {
-                let claims = self.claims.entry(run).or_default();
-                let next = claims.last().map_or(1, |last| last.epoch + 1);
                 if applied {
-                    let life = claim.claimed_by.strip_prefix("life-").and_then(|life| life.parse().ok());
-                    let writer = claim.writer_id.as_str().to_owned();
-                    claims.push(Claim { life, writer, epoch: next, at: now, offset });
+                    let claims = self.claims.entry(run).or_default();
+                    let claim = Claim::new(claim, offset);
+                    let life = claim.life;
+                    claims.push(claim);
                     if let Some(life) = life {
+                        self.enters(run, life);
                         self.note_unresolved(run, life);
                     }
                 }
             }
             Payload::ToolCallRequested(request) if applied => {
-                let like = request.arguments.as_ref().and_then(|args| args.to_value()["step"].as_u64());
-                let Some(like) = like.and_then(|like| u32::try_from(like).ok()) else { return };
+                let Some(like) = step_of(request) else { return };
                 // An agent makes equal calls one after the other, each until it is answered: each is one request.
                 let requests = self.request_counts.entry((run, like)).or_default();
                 let nth = *requests;
@@ -390,6 +406,8 @@ impl Ledger {
                 let id = record.body.record_id.as_str();
                 match self.equal.get(&(run, like)).and_then(|steps| steps.get(nth)).copied() {
                     Some(step) => drop(self.requests.insert(id.to_owned(), (run, step))),
+                    // An effect of it must not run: see `Ledger::starts`.
+                    None if self.is_displaced(run) => drop(self.requests.insert(id.to_owned(), (run, like))),
                     None => self.fail(format!(
                         "a call of run {run} was forgotten: request {id} asks again for what step {like} asks for"
                     )),
@@ -437,8 +455,9 @@ impl Ledger {
     pub(crate) fn resumes(&mut self, run: u32, life: u32, checkpoint: Option<&str>) {
         let last = self.model.as_ref().map(|model| model.checkpoint(&run_id(run), None)).unwrap_or_default();
         let last = last["checkpoint_id"].as_str();
-        // Otherwise another process may have written one since.
-        if matches!(self.lost_to(run, life), Ok(None)) && checkpoint != last {
+        // Otherwise another process may have written one since, or a skip may have taken it away.
+        let has_run = matches!(self.lost_to(run, life), Ok(None));
+        if has_run && checkpoint != last && !self.is_excused(run, life) {
             self.fail(format!(
                 "life {life} resumes run {run} at checkpoint {checkpoint:?}, and the last one is {last:?}"
             ));
@@ -448,7 +467,8 @@ impl Ledger {
     /// A client without a handle got the answer that it has the run.
     pub(crate) fn claim_confirmed(&mut self, run: u32, writer: &str, epoch: u64) {
         let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
-        if !claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer)) {
+        let is_applied = claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer));
+        if !is_applied && !self.had_claim(run, writer, epoch) {
             self.fail(format!(
                 "writer {writer} got an answer that it has run {run} in epoch {epoch}, and its claim was refused"
             ));

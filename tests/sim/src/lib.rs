@@ -39,7 +39,9 @@
 //! * Two clients without a handle that let the server number their records.
 //! * Two operators who decide, with and without force, also about calls that a process is at work on, or that may be
 //!   repeated. Some of their decisions omit their basis, or name an older revision, and some override evidence that
-//!   the effect failed. They skip the record at which a partition stopped, and evidence.
+//!   the effect failed. They skip the record at which a partition stopped, and evidence. In some runs they skip a record
+//!   that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a record shortly before it. The
+//!   processes of the run may be alive.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a
@@ -53,6 +55,9 @@
 //!   there: a `not_done` after the last start, and no new evidence since (`ledger::permissions`). This holds for a
 //!   decision about a living process, too: it permits one start.
 //! * An effect starts only in a process that has the run, and not after its call was decided (`ledger::effects`).
+//! * A skip permits nothing: an effect that ran does not run again, neither under the call that the skip took away nor under a
+//!   new one for the same step. Right after a skip each recovery has every call whose effect ran as ended, or in need of a
+//!   decision (`ledger::skips`).
 //! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
 //!   that started the effect is active (`ledger::decisions`).
 //! * `ledger::excuses` lists all exceptions, with the reasons. The test prints how often each was used.
@@ -72,8 +77,8 @@
 //!
 //! # What is missing
 //!
-//! * Skips of records that were applied, retention, erasure, the content store, a schema registry, the `local:`
-//!   transport.
+//! * Retention, erasure, the content store, a schema registry, the `local:` transport.
+//! * Skips of applied records of writers and publishers, and of batches.
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
 //!   true ends.
@@ -110,7 +115,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 46] = [
+pub const FAULTS: [&str; 48] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -153,6 +158,8 @@ pub const FAULTS: [&str; 46] = [
     "server reads from a deposed leader since a step",
     "server reads nothing",
     "server refuses requests for now",
+    "skip of an applied record, of a run with a process",
+    "skip of an applied record, of a run without a process",
     "skip of evidence",
     "skip of what stopped a partition",
     "write of a writer cancelled",

@@ -1,11 +1,11 @@
 //! An operator: reads the pending effects, finds out whether they happened, waits, and decides; and skips the record
-//! at which a partition stopped.
+//! at which a partition stopped, evidence, and records that were applied.
 
 use crate::{
     dice::Dice,
     ledger::{Decided, Phoned, Question, failure, run_id},
     network::Network,
-    plan::{LETTER, RUNS},
+    plan::{Kind, LETTER, RUNS},
     stage::{PARTITIONS, Stage},
 };
 use runlog_log::{Log, Offset, PartitionId};
@@ -23,6 +23,8 @@ pub(crate) struct Operator {
     pub(crate) network: Arc<Network>,
 }
 
+/// How often an operator looks whether the record to skip is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// In so many cases of a hundred an operator skips evidence instead of deciding.
 const SKIPPED: u64 = 6;
 
@@ -81,6 +83,36 @@ impl Operator {
         self.stage.count("skip of evidence");
         self.stage
             .tell(|| format!("operator {} skips evidence of {request} at {partition}:{offset}: {answer:?}", self.id));
+    }
+
+    /// Skips a record that was applied, once the plan's moment comes.
+    pub(crate) async fn skip_applied(&self, run: u32, (kind, nth, back): (Kind, usize, usize), after: u64) {
+        loop {
+            if self.stage.is_over() {
+                return;
+            }
+            if self.stage.ledger().nth_applied(run, kind, nth, 0).is_some() {
+                break;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        sleep(Duration::from_millis(after)).await;
+        let Some((partition, offset)) =
+            self.stage.ledger().nth_applied(run, kind, nth, back).filter(|_| !self.stage.is_over())
+        else {
+            return;
+        };
+        let has_process = self.stage.ledger().has_process(run);
+        let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
+        let answer = self.network.ask("POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
+        self.stage.count(if has_process {
+            "skip of an applied record, of a run with a process"
+        } else {
+            "skip of an applied record, of a run without a process"
+        });
+        self.stage.tell(|| {
+            format!("operator {} skips {partition}:{offset} for the {kind:?} {nth} of run {run}: {answer:?}", self.id)
+        });
     }
 
     async fn look(&self, run: u32, dice: &mut Dice) {

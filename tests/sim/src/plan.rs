@@ -93,6 +93,26 @@ pub enum Event {
     Overloaded { server: u32, at: u64, ms: u64 },
     /// A server admits so many appends at the same time.
     Admits { server: u32, appends: usize },
+    /// So many milliseconds after the nth record of a kind was applied in a run, an operator skips the applied record `back` places
+    /// before it in the run: 0 is the record itself.
+    SkipApplied { run: u32, kind: Kind, nth: usize, back: usize, after: u64 },
+}
+
+/// The kind of a record that an operator skips although it was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An attempt of a pending call.
+    Attempt,
+    /// A decision about a pending call.
+    Decision,
+    /// A request of a call.
+    Intent,
+    /// A claim of the run.
+    Claim,
+    /// A result of a call.
+    Result,
+    /// A checkpoint.
+    Checkpoint,
 }
 
 /// A step of a run's agent.

@@ -4,7 +4,7 @@ use crate::{
     ambient,
     ledger::{Ledger, run_id},
     link::Link,
-    plan::{Event, Fate, Plan, RequestFault},
+    plan::{Event, FAULTS_END, Fate, Plan, RequestFault},
 };
 use runlog_log::{
     Clock, Entry, Log, Offset, PartitionId,
@@ -116,6 +116,11 @@ impl Stage {
 
     pub(crate) fn is_healed(&self) -> bool {
         self.healed.load(Ordering::Relaxed)
+    }
+
+    /// Whether no further fault may begin.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_healed() || ambient::elapsed_millis() >= FAULTS_END
     }
 
     /// The number of an append, and its fate.

@@ -273,7 +273,12 @@ async fn claim(run: u32, stage: &Stage, network: &Network) {
 }
 
 /// Applies one of the plan's timed faults.
-async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
+async fn weather(
+    event: Event,
+    stage: &Arc<Stage>,
+    network: &Arc<Network>,
+    servers: &[Arc<Server>],
+) -> anyhow::Result<()> {
     let server = |id: u32| servers.get(id as usize).with_context(|| format!("no server {id}"));
     let wait = async |ms| sleep(Duration::from_millis(ms)).await;
     match event {
@@ -333,6 +338,10 @@ async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &
         Event::Garbage { partition, at } => {
             wait(at).await;
             trouble::garbage(stage, partition);
+        }
+        Event::SkipApplied { run, kind, nth, back, after } => {
+            let operator = Operator { id: OPERATORS, stage: stage.clone(), network: network.clone() };
+            operator.skip_applied(run, (kind, nth, back), after).await;
         }
         Event::Truncated { partition, at } => {
             wait(at).await;

@@ -11,6 +11,8 @@ use runlog_schemas::{
 };
 use std::{collections::BTreeSet, fmt};
 
+/// How long after a skip of its run's claim an effect may start, milliseconds.
+const START_MAX: u64 = excuses::DECIDED_WHILE_IT_STARTED_MAX;
 /// A process that may hold less than this may lack the capacity for a result.
 const LITTLE_BYTES: usize = 1 << 20;
 
@@ -47,6 +49,7 @@ impl Ledger {
     /// A process was killed.
     pub(crate) fn died(&mut self, life: u32) {
         self.busy.retain(|(busy, ..)| *busy != life);
+        self.exits(life);
     }
 
     /// The first claim by another process after the last one of `life`; `None` if `life` has the run, `Err` if it
@@ -63,6 +66,10 @@ impl Ledger {
         let now = ambient::elapsed_millis();
         let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
         let fenced = match self.lost_to(run, life) {
+            Err(()) if self.displaced_since_opening(run, life).is_some_and(|at| now - at <= START_MAX) => {
+                self.excuse(excuses::AFTER_SKIP);
+                true
+            }
             Err(()) => {
                 self.fail(format!("{what} runs, and that process never had the run"));
                 false
@@ -85,7 +92,16 @@ impl Ledger {
         };
         if self.requests.get(&request) != Some(&(run, step)) {
             let of = self.requests.get(&request);
-            self.fail(format!("{what} runs under a request that is of {of:?}"));
+            let is_equal = |of: &(u32, u32)| of.0 == run && self.are_equal(run, of.1, step);
+            if of.is_some_and(is_equal) && self.is_displaced(run) {
+                self.excuse(excuses::EQUAL_AFTER_SKIP);
+                self.requests.insert(request.clone(), (run, step));
+            } else {
+                self.fail(format!("{what} runs under a request that is of {of:?}"));
+            }
+        }
+        if let Some(taken) = self.taken_call(run, step, &request) {
+            self.fail(format!("{what} runs, and it ran as call {taken}, which a skip took away"));
         }
         let older = self.unresolved.get(&life).and_then(BTreeSet::first).filter(|_| attempt == 1);
         if let Some(older) = older.filter(|_| !self.lives.get(&life).is_some_and(|life| life.allow_unresolved)).cloned()
@@ -98,6 +114,12 @@ impl Ledger {
         self.calls.entry((run, step)).or_default().happened |= happens;
         self.effects.push(Effect { life, run, step, request, result: None, given_up: false });
         self.effects.len() - 1
+    }
+
+    /// Whether two steps of a run make equal calls.
+    fn are_equal(&self, run: u32, step: u32, other: u32) -> bool {
+        let of_run = self.equal.iter().filter(|((of, _), _)| *of == run);
+        of_run.map(|(_, steps)| steps).any(|steps| steps.contains(&step) && steps.contains(&other))
     }
 
     /// The result of a keyed call, whose receiver runs it once; `None` if it did not run yet.
@@ -218,6 +240,11 @@ impl Ledger {
     fn counts(&self, run: u32, life: u32, at: Offset, landed: &Landed) -> bool {
         match (landed.outcome.as_str(), landed.reason.as_deref()) {
             ("applied" | "repeat", None) => true,
+            (_, Some("fenced" | "gap" | "sequence" | "conflict" | "transition" | "checkpoint"))
+                if self.displaced_since_opening(run, life).is_some() =>
+            {
+                true
+            }
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
             _ if landed.was_skipped => true,
             // An operator's decision ended the call while it was in flight, and that is its answer.
@@ -267,7 +294,9 @@ impl Ledger {
     /// A record was judged. Notes whether it keeps the result of a call.
     pub(super) fn keeps(&mut self, at: (PartitionId, Offset)) {
         let Some(landed) = self.records.get(&at) else { return };
-        let evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended" | "transition" | "conflict"));
+        let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == run_id(*run));
+        let reason = landed.reason.as_deref();
+        let evidence = self.makes_evidence(run, reason) || matches!(reason, Some("transition" | "conflict"));
         let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
         let result = match &landed.record.payload {
             Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
@@ -311,13 +340,15 @@ impl Ledger {
 
     /// A handle reported that another process has its run.
     pub(crate) fn reported_lost(&mut self, run: u32, life: u32, error: impl fmt::Display) {
-        if matches!(self.lost_to(run, life), Ok(None)) {
+        if matches!(self.lost_to(run, life), Ok(None)) && !self.is_excused(run, life) {
             self.fail(format!("life {life} reported the loss of run {run}, which no other process claimed: {error}"));
         }
     }
 
     /// A process ended by itself with no result left: each of its effects is in the log.
     pub(crate) fn left(&mut self, life: u32) {
+        self.exits(life);
+        let run = self.lives.get(&life).map(|life| life.run);
         let lost: Vec<String> = self
             .effects
             .iter()
@@ -325,6 +356,9 @@ impl Ledger {
             .filter(|effect| effect.result.as_ref().is_some_and(|result| !self.is_in_log(&effect.request, result)))
             .map(|effect| format!("step {} of run {} (call {})", effect.step, effect.run, effect.request))
             .collect();
+        if lost.is_empty() || run.is_some_and(|run| self.is_excused(run, life)) {
+            return;
+        }
         for lost in lost {
             self.fail(format!(
                 "the result of {lost} is not in the log, and life {life}, which knew it, ended by itself"

@@ -10,6 +10,9 @@
 //! | [`UNCHECKED_BY_JUDGE`]: an attempt is applied whose permission ended before it | schema version 2 only; [`CHECKED_BY_SERVER`], 12 s | documented (spec.md, "Permission to run again"): at version 2 the server checks, and does not see what lands between check and append. At version 3 there is no excuse |
 //! | [`UNCHECKED_BY_SERVER`]: the same, appended straight to the log | schema version 2 only; [`CHECKED_BY_CLIENT`], 90 s | no server checks such an attempt; the client looks, may pause, and appends. At version 3 there is no excuse |
 //! | [`REVISION_AFTER_SKIP`]: a decision by revision alone is applied after news that its author had not seen, or that it was refused for | after a skip of the effect's evidence | documented (spec.md, "Decisions"): a revision counts records, and a skip takes one away. With `basis` there is no excuse |
+//! | [`AFTER_SKIP`]: an effect starts after a skip took the record that permits it, or its process's claim | [`DECIDED_WHILE_IT_STARTED_MAX`], 20 s | as after a takeover: the process read its record back before the skip, and no journal sees its pause. The start still needs a record of its own |
+//! | [`EQUAL_AFTER_SKIP`]: an effect runs under a request of an equal call | runs of which a skip took an applied record | requests of equal calls have no other order than the log's. A skip takes requests away, so the next one counts as an earlier call. The effects of the taken ones still must not run again |
+//! | [`DISPLACED_PROCESS`]: a process ends with errors, or without its results in the log | processes that opened their run before a skip took an applied record of it | the skip gives numbers back, so what the process has written counts no more, and what it writes is refused. Its effects still run once, and its calls wait for a decision |
 //! | [`LITTLE`]: a result is in neither the log nor the handle | handles that may hold one result (`held_bytes`), while they hold another one | the caller was told `Unrecorded`, and has the result |
 //! | [`DEPOSED_ANSWER`]: an answer at `latest` is not compared | while a server reads from a deposed leader, or begins or ceases to | as above |
 //! | [`END_MOVED`]: the same | a server began or ceased to see an end before its applied position since the question | the server notices it only if it had applied up to there before the question |
@@ -23,7 +26,7 @@
 //! | a result that is refused as `transition` or `conflict` is applied | its call has ended by a decision or by another result, which the observer has seen; the product keeps it as contradicting |
 //! | a life that allows unresolved calls runs no new effect beside one | its user asked for that (`allow_unresolved`). Calls that became unresolved after its first claim are its own |
 //! | the checkpoint of an opening is the run's last one | if another process claimed the run since, it may have written one |
-//! | an acknowledged record that an operator skipped counts | the skip voids it. Operators here skip evidence only |
+//! | an acknowledged record that an operator skipped, or displaced by a skip, counts | the skip voids it, and gives the numbers of its writer back |
 //! | a checkpoint, or a dropped turn, is in the log | these agents do not ask for its outcome. What is acknowledged is required |
 //! | a process that is killed, or leaves the run, finishes its steps | the last process of each run must |
 //! | a step ends within its tries | while faults last, or if a server ever read from a deposed leader: a handle can then read that its own call does not exist |
@@ -53,6 +56,13 @@ pub(super) const DEPOSED_ANSWER: &str = "excused: answer of a deposed leader";
 pub(super) const END_MOVED: &str = "excused: answer while a log end moved";
 /// See the table above.
 pub(super) const STOPPED_LIST: &str = "excused: list of a stopped partition";
+
+/// See the table above.
+pub(super) const AFTER_SKIP: &str = "excused: effect right after a skip of its record";
+/// See the table above.
+pub(super) const EQUAL_AFTER_SKIP: &str = "excused: equal call after a skip of an applied record";
+/// See the table above.
+pub(super) const DISPLACED_PROCESS: &str = "excused: process whose records a skip displaced";
 
 /// A handle starts an effect within this time of first sending its record, milliseconds. So does the client of the
 /// protocol.

@@ -20,34 +20,39 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The records of one call, in the order of the log, and its starts.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    keyed: bool,
-    known: Vec<Known>,
+    pub(super) keyed: bool,
+    pub(super) known: Vec<Known>,
     /// The attempts that were applied, and whether each was permitted.
     permitted: BTreeMap<u32, bool>,
     started: BTreeSet<u32>,
+    /// When its effect started last, milliseconds.
+    ran_at: Option<u64>,
+    /// When a skip took the record of an attempt away.
+    taken_at: BTreeMap<u32, u64>,
 }
 
 /// A record of a call.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) at: (PartitionId, Offset),
-    millis: u64,
+    pub(super) millis: u64,
     pub(super) what: What,
 }
 
 /// What a record says of its call.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// It may start, in this epoch.
-    Starts(u64),
+    /// It may start under this attempt, in this epoch.
+    Starts(u32, u64),
     /// It did not happen. Whether the decision may be about a process that may still write.
     NotDone { forced: bool },
     /// It has ended, by a result or by a decision.
     Ended { forced: bool },
     /// A refused result.
     Evidence(String, ContentHash),
-    /// A record that was skipped. It permits nothing that was not permitted beside it.
-    Skipped,
+    /// A record that a skip took away: the skipped record, or one that it displaced. It permits nothing that was not permitted
+    /// beside it.
+    Taken,
 }
 
 impl History {
@@ -57,7 +62,7 @@ impl History {
         for known in &self.known {
             match known.what {
                 What::NotDone { .. } => cleared = Ok(()),
-                What::Starts(_) | What::Evidence(..) | What::Skipped if cleared.is_ok() => {
+                What::Starts(..) | What::Evidence(..) | What::Taken if cleared.is_ok() => {
                     cleared = Err(Some(known.millis))
                 }
                 _ => {}
@@ -69,15 +74,40 @@ impl History {
     /// The epoch of the last start.
     fn last_epoch(&self) -> Option<u64> {
         self.known.iter().rev().find_map(|known| match known.what {
-            What::Starts(epoch) => Some(epoch),
+            What::Starts(_, epoch) => Some(epoch),
             _ => None,
         })
     }
 
     /// The last decision or end since the last start.
     fn decided(&self) -> Option<&Known> {
-        let mut since = self.known.iter().rev().take_while(|known| !matches!(known.what, What::Starts(_)));
-        since.find(|known| !matches!(known.what, What::Evidence(..) | What::Skipped))
+        let mut since = self.known.iter().rev().take_while(|known| !matches!(known.what, What::Starts(..)));
+        since.find(|known| !matches!(known.what, What::Evidence(..) | What::Taken))
+    }
+
+    /// Whether its effect started, and no decision since then says that it did not happen.
+    pub(super) fn may_have_happened(&self) -> bool {
+        let decided = self.known.iter().rev().find(|known| matches!(known.what, What::NotDone { .. }));
+        self.ran_at.is_some_and(|ran_at| decided.is_none_or(|decided| decided.millis <= ran_at))
+    }
+
+    /// Continues a history from before a skip. Its records that are not here any more permit nothing.
+    pub(super) fn continue_from(&mut self, before: Self) {
+        let now = ambient::elapsed_millis();
+        let Self { keyed, known, permitted, started, ran_at, mut taken_at } = before;
+        (self.keyed, self.started, self.ran_at) = (self.keyed || keyed, started, ran_at);
+        self.permitted.extend(permitted);
+        for known in known {
+            if self.known.iter().any(|here| here.at == known.at) {
+                continue;
+            }
+            if let What::Starts(attempt, _) = known.what {
+                taken_at.entry(attempt).or_insert(now);
+            }
+            self.known.push(Known { what: What::Taken, ..known });
+        }
+        self.taken_at = taken_at;
+        self.known.sort_by_key(|known| known.at);
     }
 
     fn push(&mut self, at: (PartitionId, Offset), what: What) {
@@ -104,7 +134,7 @@ impl Ledger {
                 let history = self.histories.entry(id.to_owned()).or_default();
                 history.keyed = record.body.idempotency_key.as_deref().is_some_and(|key| !key.is_empty());
                 history.permitted.insert(1, true);
-                history.push(at, What::Starts(epoch));
+                history.push(at, What::Starts(1, epoch));
             }
             Payload::ToolCallAttempt(attempt) if applied => self.attempted(at, attempt, epoch),
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => {
@@ -133,8 +163,13 @@ impl Ledger {
         let (keyed, cleared) = (history.keyed, history.is_cleared());
         let permitted = keyed || cleared.or_else(|since| self.was_unchecked(since, (request, epoch))).is_ok();
         if let Some(history) = self.histories.get_mut(request) {
+            if cleared.is_ok() {
+                // A skip may have given the number of an earlier attempt back.
+                history.started.remove(&attempt.attempt);
+                history.taken_at.remove(&attempt.attempt);
+            }
             history.permitted.insert(attempt.attempt, permitted);
-            history.push(at, What::Starts(epoch));
+            history.push(at, What::Starts(attempt.attempt, epoch));
         }
     }
 
@@ -172,11 +207,23 @@ impl Ledger {
         let history = self.histories.get_mut(request)?;
         let is_first = history.started.insert(attempt);
         let keyed = history.keyed;
+        history.ran_at = Some(now);
         match history.permitted.get(&attempt) {
             _ if !is_first => return Some(format!("runs again under attempt {attempt}, and nothing allowed that")),
             None => return Some(format!("runs, and the journal has no attempt {attempt}")),
             Some(false) if !keyed => return Some("runs again, and nothing allowed that".to_owned()),
             Some(_) => {}
+        }
+        if let Some(taken_at) = history.taken_at.get(&attempt).copied() {
+            let late = now - taken_at;
+            if late <= excuses::DECIDED_WHILE_IT_STARTED_MAX {
+                self.excuse(excuses::AFTER_SKIP);
+            } else if self.was_deposed_since(taken_at) {
+                self.excuse(excuses::DEPOSED_CHECK);
+            } else {
+                return Some(format!("starts {late} ms after a skip took its record away"));
+            }
+            return None;
         }
         let decided = history.decided()?;
         let (late, at) = (now - decided.millis, decided.millis);
@@ -184,7 +231,7 @@ impl Ledger {
             // Its key permits a start in any case.
             What::NotDone { .. } if keyed => return None,
             What::NotDone { forced } | What::Ended { forced } => forced,
-            What::Starts(_) | What::Evidence(..) | What::Skipped => return None,
+            What::Starts(..) | What::Evidence(..) | What::Taken => return None,
         };
         let max = if forced || fenced { excuses::DECIDED_WHILE_IT_STARTED_MAX } else { 0 };
         if late <= max {
@@ -220,73 +267,5 @@ impl Ledger {
         let known = &self.histories.get(request)?.known;
         let is_evidence = |known: &&Known| matches!(known.what, What::Evidence(..));
         known.iter().rev().find(is_evidence).map(|known| known.at)
-    }
-
-    /// Evidence was skipped: everything that was judged after it counts as if it had never been in the log, but for permissions.
-    pub(super) fn rejudge(&mut self, partition: PartitionId) {
-        let Some(model) = &self.model else { return };
-        let of_partition =
-            self.records.iter_mut().filter(|((at, _), landed)| *at == partition && !landed.outcome.is_empty());
-        let mut in_force = Vec::new();
-        for ((_, offset), landed) in of_partition {
-            if landed.record.body.run_id.borrow().is_none() {
-                continue;
-            }
-            let row = model.outcome(partition.get(), offset.get(), 0, landed.record.body.record_id.as_str());
-            let text = |name: &str| row[name].as_str().map(str::to_owned);
-            landed.was_skipped = text("outcome").is_none();
-            if landed.outcome == "refused"
-                && text("outcome").as_deref() == Some("applied")
-                && let Payload::EffectResolution(resolution) = &landed.record.payload
-            {
-                in_force.push(((partition, *offset), resolution.clone()));
-            }
-            (landed.outcome, landed.reason) = (text("outcome").unwrap_or_else(|| "skipped".to_owned()), text("reason"));
-        }
-        let here = |known: &Known| known.at.0 == partition;
-        let times: BTreeMap<Offset, u64> = self
-            .histories
-            .values()
-            .flat_map(|history| &history.known)
-            .filter(|known| here(known))
-            .map(|known| (known.at.1, known.millis))
-            .collect();
-        let old: BTreeMap<String, History> = std::mem::take(&mut self.histories);
-        let (moved, kept) =
-            old.into_iter().partition::<BTreeMap<_, _>, _>(|(_, history)| history.known.first().is_some_and(here));
-        self.histories = kept;
-        let records: Vec<_> = self
-            .records
-            .range((partition, Offset::ZERO)..)
-            .take_while(|((at, _), _)| *at == partition)
-            .map(|(at, landed)| (*at, landed.clone()))
-            .collect();
-        for (at, landed) in records {
-            let is_evidence =
-                landed.outcome == "refused" && matches!(landed.reason.as_deref(), Some("fenced" | "ended"));
-            self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
-            if landed.outcome == "applied"
-                && let Payload::EffectResolution(resolution) = &landed.record.payload
-            {
-                // It may have been refused until now.
-                self.close_call(resolution.request_record_id.as_str());
-                self.results_of_decision(resolution);
-            }
-        }
-        for (request, before) in moved {
-            let Some(history) = self.histories.get_mut(&request) else { continue };
-            history.started = before.started;
-            history.permitted.extend(before.permitted);
-            let skipped =
-                before.known.iter().filter(|known| self.records.get(&known.at).is_some_and(|at| at.was_skipped));
-            history.known.extend(skipped.map(|known| Known { what: What::Skipped, ..*known }));
-            history.known.sort_by_key(|known| known.at);
-            for known in &mut history.known {
-                known.millis = times.get(&known.at.1).copied().unwrap_or(known.millis);
-            }
-        }
-        for (at, resolution) in in_force {
-            self.check_in_force(at, &resolution);
-        }
     }
 }

@@ -66,6 +66,9 @@ impl Letter {
         query: &str,
     ) -> Result<Value, Gone> {
         let (status, answer) = self.try_append(me, record_id, payload, members, query).await?;
+        if status != 200 && self.is_excused() {
+            return Err(Gone);
+        }
         if status != 200 {
             self.stage.ledger().fail(format!("record {record_id} of client {} is refused: {answer}", self.life.id));
             return Err(Gone);

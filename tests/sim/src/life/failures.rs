@@ -42,7 +42,9 @@ impl Process {
                 sleep(Duration::from_secs(1)).await;
             }
             Action::FixTheInput => {
-                self.fail(format!("step {step} is refused: {error}"));
+                if !self.is_excused() {
+                    self.fail(format!("step {step} is refused: {error}"));
+                }
                 return Next::Leave;
             }
         }
@@ -84,10 +86,15 @@ impl Process {
         Next::Leave
     }
 
+    /// Whether a skip took records of the run away since the process opened it.
+    pub(super) fn is_excused(&self) -> bool {
+        self.stage.ledger().is_excused(self.life.run, self.life.id)
+    }
+
     /// Results that the process knows are in the log, or the handle holds them.
     pub(super) fn holds(&self, run: &Run) {
         let (unsaved, held) = (self.stage.ledger().unsaved_results(self.life.id), run.held().0);
-        if unsaved > held {
+        if unsaved > held && !self.is_excused() {
             self.fail(format!("{unsaved} results are not in the log, and the handle holds {held}"));
         }
     }
@@ -99,6 +106,9 @@ impl Process {
             // As long as the faults last, and then for a while.
             tries += u32::from(self.stage.is_healed());
             if tries > TRIES_MAX {
+                if self.is_excused() {
+                    return;
+                }
                 return self.fail(format!("{} results stay held", run.held().0));
             }
             let reopened = run.reopen().await;

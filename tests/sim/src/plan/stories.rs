@@ -1,7 +1,7 @@
 //! Circumstances that need several events at once, which the single draws rarely combine. Each is drawn by itself, so
 //! that the rest of a plan is the same without it.
 
-use super::{AGAIN, Ends, Event, FAULTS_END, Fate, Life, REOPEN, RUNS, Step, Via, What};
+use super::{AGAIN, Ends, Event, FAULTS_END, Fate, Kind, LETTER, Life, REOPEN, RUNS, Step, Via, What};
 use crate::dice::Dice;
 
 /// The purpose that they are drawn for.
@@ -38,6 +38,11 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
     for run in 0..RUNS {
         if dice.percent(30) {
             autosave(&mut dice, run, events);
+        }
+    }
+    for run in (0..RUNS).chain([LETTER]) {
+        if dice.percent(10) {
+            events.push(skip_applied(&mut dice, run));
         }
     }
 }
@@ -135,6 +140,27 @@ fn autosave(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     for Life { id: life, .. } in lives(events, run) {
         events.push(Event::Autosave { life, step: step.id, after: dice.between(50, 4_000) });
     }
+}
+
+/// A record that was applied is skipped. The skip displaces the later records of the run's writers.
+fn skip_applied(dice: &mut Dice, run: u32) -> Event {
+    let kind = match dice.between(0, 19) {
+        0..=8 => Kind::Attempt,
+        9..=10 => Kind::Decision,
+        11..=13 => Kind::Intent,
+        14..=15 => Kind::Claim,
+        16..=17 => Kind::Result,
+        _ => Kind::Checkpoint,
+    };
+    let last = match kind {
+        Kind::Attempt | Kind::Decision | Kind::Claim => 3,
+        Kind::Checkpoint => 4,
+        Kind::Intent | Kind::Result => 20,
+    };
+    let nth = usize::try_from(dice.between(1, last)).unwrap_or(1);
+    let back = if dice.percent(50) { 0 } else { usize::try_from(dice.between(1, 4)).unwrap_or(1) };
+    let after = if dice.percent(50) { dice.between(0, 1_000) } else { dice.between(0, 15_000) };
+    Event::SkipApplied { run, kind, nth, back, after }
 }
 
 /// A call pauses between its intent and its effect, while another call and the following reopening are dropped.

@@ -5,7 +5,7 @@ use super::{
     claim::{Claims, Head, epoch_of, not_writer},
     client::RunClient,
     numbering::Numbers,
-    outcome::{AckedRecord, refused, repeat_of, repeats_earlier, took_effect},
+    outcome::{AckedRecord, fenced, refused, repeat_of, repeats_earlier, took_effect},
     sent_at::SentAt,
     writer_state::WriterState,
 };
@@ -16,7 +16,7 @@ use crate::{
     transport::request::{AppendAsk, AppendUntil, Appended, ToAppend},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Feature, Outcome, Position, ReadBack, Writer},
+    answer::{ErrorKind, Feature, Outcome, Position, ReadBack, Recovery, Writer},
     id::{Epoch, Offset, RecordId},
     judge::Reason,
     payload::{Payload, PayloadType},
@@ -50,6 +50,18 @@ impl RunAppender {
     /// Checks that an answer is not older than this handle's claim and its acknowledged records.
     pub(crate) fn check_current(&self, head: &impl Head) -> Result<(), Error> {
         self.numbers.check_current(head, self.client.id())
+    }
+
+    /// Checks that a recovery does not name another process as the run's writer, which marks the handle as lost. An answer that is older
+    /// than the handle's claim shows nothing.
+    pub(crate) fn check_not_taken_over(&mut self, now: &Recovery) -> Result<(), Error> {
+        let is_own = self.numbers.is_writer_in(Some(now))
+            || self.claims.in_flight.as_ref().is_some_and(|claim| claim.is_held_in(now));
+        if is_own || now.epoch < self.numbers.epoch {
+            return Ok(());
+        }
+        let error = fenced(self.client.id(), &now.writer_id, now.epoch);
+        Err(self.lose(error))
     }
 
     /// Whether a read-back names this handle as the writer, if the handle wrote the run in `epoch`. Each of its claims

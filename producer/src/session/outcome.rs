@@ -4,7 +4,7 @@ use super::sent_at::{START_WITHIN, SentAt};
 use crate::error::{Action, Error};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
-    id::{Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunId},
+    id::{Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunId, WriterId},
     judge::Reason,
 };
 use std::time::Duration;
@@ -81,6 +81,14 @@ pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &Read
     );
     let error = Error::new(ErrorKind::Fenced, Action::Stop, message);
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
+}
+
+/// Makes the error for a handle whose run another process writes, as a recovery shows.
+pub(crate) fn fenced(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch) -> Error {
+    let message = format!(
+        "run {run_id} was taken over by writer {writer_id} in epoch {epoch}: this handle answers and starts no further call"
+    );
+    Error::new(ErrorKind::Fenced, Action::Stop, message).about_run(run_id)
 }
 
 /// Makes the error for an intent whose id was in the log before: its effect may have run elsewhere.

@@ -271,6 +271,7 @@ impl SessionState {
     pub(crate) async fn adopt_pending(&mut self) -> Result<Recovery, Error> {
         let now = self.appender.client.pending_recovery().await?;
         self.appender.check_current(&now)?;
+        self.appender.check_not_taken_over(&now)?;
         self.replay.refresh(&now);
         let shared = self.appender.client.shared.lock();
         let is_busy = |id: &RecordId| shared.outbox.running.contains(id) || shared.outbox.holds_result_of(id);

@@ -4,7 +4,6 @@ use super::call_spec::CallSpec;
 use crate::{
     error::{Action, Error},
     session::{
-        client::RunClient,
         replay::{Decision, PendingCall, RecordedCall},
         state::SessionState,
         taken_call::TakenCall,
@@ -61,6 +60,9 @@ pub(super) async fn make_ready(spec: &CallSpec<'_>, state: &mut SessionState) ->
         // than this handle's records is ignored: it may lack pending calls.
         let now = client.transport.pending_recovery(client.id()).await?;
         if let Some(now) = now.filter(|now| state.appender.check_current(now).is_ok()) {
+            if ended.is_none() {
+                state.appender.check_not_taken_over(&now)?;
+            }
             state.replay.refresh(&now);
         }
     }
@@ -89,7 +91,7 @@ pub(super) async fn decide(
     }
     let Some(pending) = recorded.pending.clone() else { return Ok(Step::Answer(taken)) };
     let (pending, basis) = if client.transport.has(Feature::Bases) {
-        match pending_now(client, &recorded.id).await? {
+        match pending_now(state, &recorded.id, ended.is_some()).await? {
             // The call ended meanwhile.
             None => return Ok(Step::Answer(taken)),
             Some(now) => (PendingCall::from(&now), now.basis),
@@ -132,9 +134,14 @@ pub(super) async fn build_intent(
     Ok(record)
 }
 
-/// Reads the pending call from the journal. Returns none if it is no longer pending.
-async fn pending_now(client: &RunClient, call: &RecordId) -> Result<Option<Pending>, Error> {
+/// Reads the pending call from the journal. Returns none if it is no longer pending. Fails if another process has the run, unless the
+/// run has ended: the call's answer may be for another call of that process.
+async fn pending_now(state: &mut SessionState, call: &RecordId, has_ended: bool) -> Result<Option<Pending>, Error> {
+    let client = &state.appender.client;
     let now = client.transport.pending_recovery(client.id()).await?;
+    if let Some(now) = now.as_ref().filter(|_| !has_ended) {
+        state.appender.check_not_taken_over(now)?;
+    }
     Ok(now.and_then(|now| now.pending.into_iter().find(|pending| pending.id == *call)))
 }
 

@@ -7,7 +7,7 @@
 use super::problem::respond;
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     middleware::Next,
     response::Response,
 };
@@ -17,6 +17,10 @@ use std::{net::IpAddr, sync::Arc};
 
 /// The site that sends a request: <https://www.w3.org/TR/fetch-metadata/>.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// How the browser fetches: `navigate` if it shows the answer.
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+/// What the browser fetches for: `document` is a tab or window, not a frame.
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Names of this server besides IP addresses and `localhost`, in lower case, without ports.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +43,26 @@ impl AllowedHosts {
 
 /// Refuses a request that a page of another site may have sent.
 pub(super) async fn guard(State(hosts): State<AllowedHosts>, request: Request, next: Next) -> Response {
-    match refusal(&hosts, &request) {
+    answer(refusal(&hosts, &request), request, next).await
+}
+
+/// Refuses as [`guard`] does, but follows links of other sites' pages: the browser then shows the page to its user, and
+/// nothing of it to the other site.
+pub(super) async fn guard_page(State(hosts): State<AllowedHosts>, mut request: Request, next: Next) -> Response {
+    if is_link(&request) {
+        request.headers_mut().remove(FETCH_SITE);
+    }
+    answer(refusal(&hosts, &request), request, next).await
+}
+
+/// Whether a browser shows the answer in a tab or window, not in a frame.
+fn is_link(request: &Request) -> bool {
+    let is = |name, value: &str| request.headers().get(name).is_some_and(|sent| sent == value);
+    request.method() == Method::GET && is(FETCH_MODE, "navigate") && is(FETCH_DEST, "document")
+}
+
+async fn answer(refused: Option<(StatusCode, ErrorKind, String)>, request: Request, next: Next) -> Response {
+    match refused {
         None => next.run(request).await,
         Some((status, kind, message)) => {
             let problem = Error::new(kind, message).problem();

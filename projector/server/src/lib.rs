@@ -53,6 +53,7 @@ mod open_items;
 mod openapi;
 mod options;
 mod overview;
+mod page;
 mod pages;
 mod parameters;
 mod problem;

@@ -6,7 +6,7 @@ use super::{
     auth, fallbacks,
     folders::{self, Folders},
     options::Options,
-    requests,
+    page, requests,
     route::Route,
     routes::routes,
     shutdown::{self, Shutdown},
@@ -31,6 +31,7 @@ pub(super) fn router_with(projector: Arc<Projector>, options: Options) -> Router
 pub(super) fn all(app: App) -> Router {
     let add = |router: Router<App>, route: Route| router.route(route.path, route.guard());
     let router = routes().into_iter().fold(Router::new(), add);
+    let page = if app.options.page { page::routes(app.options.hosts.clone()) } else { Router::new() };
     router
         .fallback(fallbacks::refuse_path)
         .method_not_allowed_fallback(fallbacks::refuse_method)
@@ -42,6 +43,8 @@ pub(super) fn all(app: App) -> Router {
         .layer(middleware::from_fn_with_state(app.options.hosts.clone(), access::guard))
         .layer(middleware::from_fn_with_state(Folders::new(&app.projector), folders::hide))
         .layer(middleware::map_response(requests::forbid_storing))
+        // The files of the page have no data: they need no token, and browsers may keep them.
+        .merge(page)
         .layer(middleware::from_fn_with_state(app.metrics.clone(), requests::observe))
         .with_state(app)
 }

@@ -19,6 +19,8 @@ pub struct Options {
     /// The listener that answers `/healthz`, `/readyz` and `/metrics` without TLS and tokens. Default: only the main
     /// listener answers them.
     pub admin: Option<TcpListener>,
+    /// Whether to serve the web page at `/ui`. Default: no.
+    pub page: bool,
 }
 
 impl From<AllowedHosts> for Options {

@@ -38,6 +38,7 @@ mod lost_memtables;
 mod newest_first;
 mod one_connection;
 mod openapi_describes;
+mod page;
 mod paused_is_stale;
 mod permissions;
 mod ports_bob_core;

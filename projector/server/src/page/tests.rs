@@ -1,0 +1,64 @@
+//! The files of the page, and the headers of its answers.
+
+use super::*;
+use std::{
+    collections::BTreeSet,
+    path::{Path as FilePath, PathBuf},
+};
+
+fn folder() -> PathBuf {
+    FilePath::new(env!("CARGO_MANIFEST_DIR")).join("ui")
+}
+
+fn names(folder: &FilePath, below: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let of = |entry: std::fs::DirEntry| {
+        let name = format!("{below}{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            names(&entry.path(), &format!("{name}/"))
+        } else {
+            BTreeSet::from([name])
+        }
+    };
+    entries.flat_map(of).collect()
+}
+
+#[test]
+fn every_file_of_the_folder_is_served_and_every_import_exists() {
+    let all = names(&folder(), "");
+    let served: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let others = BTreeSet::from(["vendor/SHA256SUMS".to_owned()]);
+    assert_eq!(all.difference(&others).cloned().collect::<BTreeSet<_>>(), served);
+    for (name, bytes) in FILES.iter().filter(|(name, _)| name.ends_with(".js")) {
+        let text = std::str::from_utf8(bytes).unwrap();
+        let base = FilePath::new(name).parent().unwrap();
+        for import in text.split("from").skip(1).filter_map(|rest| rest.trim_start().split(['\'', '"']).nth(1)) {
+            if let Some(file) = import.strip_prefix("./") {
+                assert!(served.contains(base.join(file).to_str().unwrap()), "{name} imports {import}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_vendored_files_are_the_pinned_ones() {
+    let sums = std::fs::read_to_string(folder().join("vendor/SHA256SUMS")).unwrap();
+    let pinned: BTreeSet<_> = sums.lines().filter_map(|line| line.split_once("  ")).collect();
+    let hashes = FILES
+        .iter()
+        .filter_map(|(name, bytes)| Some((name.strip_prefix("vendor/")?, hex(digest(&SHA256, bytes).as_ref()))));
+    let hashes: Vec<_> = hashes.collect();
+    assert_eq!(hashes.iter().map(|(name, hash)| (hash.as_str(), *name)).collect::<BTreeSet<_>>(), pinned);
+}
+
+#[test]
+fn no_file_has_an_inline_script_or_style_or_asks_another_server() {
+    for (name, bytes) in FILES.iter().filter(|(name, _)| !name.starts_with("vendor/")) {
+        let text = std::str::from_utf8(bytes).unwrap();
+        for forbidden in ["<style", " style=\"", "innerHTML", "eval(", "document.write"] {
+            assert!(!text.contains(forbidden), "{name} has {forbidden}");
+        }
+        let addresses = text.matches("://").count() - text.matches("http://www.w3.org/").count();
+        assert_eq!(addresses, 0, "{name} names another server");
+    }
+}

@@ -1,0 +1,99 @@
+// @ts-check
+// Requests. The token is sent in a header only, never in an address. It stays in memory, or in the tab's session storage if
+// the user asks for it.
+import { signal } from './vendor/signals.js';
+import { parse } from './exact.js';
+
+/** Returns a storage of the browser, or an empty one if the browser permits none. @param {'localStorage' | 'sessionStorage'} name @returns {any} */
+export function kept(name) {
+  try { return window[name]; } catch { return { getItem() { return null; }, setItem() {}, removeItem() {} }; }
+}
+
+const KEPT = 'runlog.token';
+
+/** The token, or an empty text. */
+export const token = signal(kept('sessionStorage').getItem(KEPT) || '');
+
+/** Uses a token. @param {string} text @param {boolean} keep for this tab, also after a reload */
+export function useToken(text, keep) {
+  const storage = kept('sessionStorage');
+  if (keep && text) storage.setItem(KEPT, text); else storage.removeItem(KEPT);
+  token.value = text;
+}
+
+/** The state of the connection; `since` is the time of its last change. */
+export const server = signal({ answers: true, since: 0 });
+
+function answered(answers) {
+  if (server.value.answers !== answers) server.value = { answers, since: Date.now() };
+}
+
+/** A request that was refused, or that got no answer (`kind` is `away`). */
+export class Refused extends Error {
+  /** @param {any} problem */
+  constructor(problem) {
+    super(problem.detail || problem.title || 'no answer');
+    this.kind = problem.kind || 'unavailable';
+    this.reason = problem.reason || null;
+    this.status = problem.status || 0;
+    this.retryAfter = problem.retryAfter || 0;
+  }
+}
+
+/** @param {Record<string, string>} [more] */
+export const headers = (more) => ({ ...(token.value ? { authorization: 'Bearer ' + token.value } : {}), ...more });
+
+/** @param {Record<string, any>} [query] */
+export function search(query) {
+  const set = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== '' && value !== false);
+  return set.length ? '?' + new URLSearchParams(set.map(([name, value]) => [name, String(value)])) : '';
+}
+
+/** Sends a request. Errors: `Refused`. @param {string} path @param {RequestInit} options @returns {Promise<any>} */
+async function send(path, options) {
+  /** @type {Response} */
+  let response;
+  let text;
+  try {
+    response = await fetch(path, { cache: 'no-store', ...options });
+    text = await response.text();
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    answered(false);
+    throw new Refused({ kind: 'away' });
+  }
+  answered(true);
+  let answer;
+  try { answer = parse(text); } catch { answer = { title: 'the answer is not JSON', status: response.status }; }
+  if (!response.ok) throw new Refused({ ...answer, retryAfter: Number(response.headers.get('retry-after')) });
+  return answer;
+}
+
+/** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] */
+export const get = (path, query, signal) => send(path + search(query), { headers: headers(), signal });
+
+/** @param {string} path @param {string} body JSON @returns {Promise<any>} */
+export const post = (path, body) =>
+  send(path, { method: 'POST', body, headers: headers({ 'content-type': 'application/json' }) });
+
+/** The path of a run. @param {string} id */
+export const run = (id) => '/v1/runs/' + encodeURIComponent(id);
+
+/**
+ * Reads pages of a list, at most `most` of them. `more` is the cursor of the next page, or null.
+ * @param {string} path @param {Record<string, any>} query @param {string} member @param {number} most
+ * @param {AbortSignal} [signal] @param {(items: any[], page: any) => void} [each]
+ */
+export async function pages(path, query, member, most, signal, each) {
+  /** @type {any[]} */
+  const items = [];
+  let cursor = query.cursor ?? null;
+  let last = null;
+  for (let page = 0; page < most && (page === 0 || cursor); page++) {
+    last = await get(path, { ...query, cursor }, signal);
+    items.push(...last[member]);
+    cursor = last.next_cursor;
+    each?.(items, last);
+  }
+  return { items, more: cursor, last };
+}

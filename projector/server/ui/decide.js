@@ -1,0 +1,236 @@
+// @ts-check
+// One effect that may have happened: its arguments, its records, its late results, and the four choices.
+//
+// A decision is about the state that its author saw. The pane keeps this state until its reader asks for the newer one. It
+// sends the state's `basis` and `revision`, and the server refuses the decision if the effect has changed since.
+import { useEffect, useRef, useState } from './vendor/hooks.js';
+import { get, kept, pages, post, run } from './api.js';
+import { brief } from './exact.js';
+import { aged, Badge, Code, hidden, html, Icon, Link, Loading, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
+import { change } from './route.js';
+import { allows, caller } from './session.js';
+import { changes } from './fold.js';
+import * as words from './words.js';
+
+const WHO = 'runlog.who';
+
+/** Texts that were typed about an effect, so that looking elsewhere does not lose them. @type {Map<string, any>} */
+const drafts = new Map();
+
+/** Whether a late result says that the effect happened. @param {any} evidence */
+const happened = ({ status }) => status === 'completed';
+
+/** Reads the effect as it is now, with the content of its late results if the caller may read content. */
+async function readEffect(effect, signal) {
+  const { items } = await pages('/v1/effects', { pending: true, prefix: effect.run_id, tool: effect.tool_name, limit: 1000 }, 'effects', 3, signal);
+  const listed = items.find(({ run_id, id }) => run_id === effect.run_id && id === effect.id) || null;
+  if (!listed || !allows('read_content')) return listed;
+  const recovery = await get(run(effect.run_id) + '/recovery', { limit: 1 }, signal);
+  const pending = recovery.pending.find((each) => each.id === effect.id);
+  return pending ? { ...listed, ...pending, run_epoch: recovery.epoch } : null;
+}
+
+/** Reads the records around the request: the last turns before it, and up to forty records after it. */
+async function readStory(effect, signal) {
+  const path = run(effect.run_id) + '/records';
+  const before = await get(path, { as_of: words.place(effect.position), order: 'desc', limit: 8, consistency: 'eventual' }, signal);
+  const request = before.records.find((line) => line.record_id === effect.id) || before.records[0];
+  const turns = before.records.filter((line) => line.payload_type === 'conversation_turn').slice(0, 2).reverse();
+  const claim = before.records.find((line) => line.payload_type === 'run_claim');
+  const after = request ? (await get(path, { cursor: request.cursor, limit: 40, consistency: 'eventual' }, signal)).records : [];
+  return { request, turns, claim, after };
+}
+
+/** @param {any} effect @param {AbortSignal} signal */
+async function readAll(effect, signal) {
+  const [seen, story] = await Promise.all([readEffect(effect, signal), readStory(effect, signal)]);
+  return { seen, story };
+}
+
+/** The result or failure of a record that ends a call. */
+export function Outcome({ payload, label }) {
+  if (!payload) return html`<${Masked} why="Not shown" />`;
+  const why = hidden(payload) || hidden(payload.result);
+  if (why) return html`<${Masked} why=${why} />`;
+  const marker = payload.result && typeof payload.result === 'object' && payload.result['runlog.result_not_recorded'];
+  if (marker) return html`<p class="masked">The tool returned a result that could not be recorded: <span dir="auto">${marker.message}</span></p>`;
+  if ('error_message' in payload) return html`<p class="failure" dir="auto"><b>${payload.error_kind}</b> ${payload.error_message}</p>`;
+  if (typeof payload.result === 'string') return html`<p class="text-result" dir="auto">${words.shorten(payload.result, 4000)}</p>`;
+  return html`<${Code} value=${payload.result ?? payload} label=${label} />`;
+}
+
+/** A late result. */
+function Late({ evidence, isOnly }) {
+  const says = happened(evidence) ? 'says that it happened' : evidence.status === 'failed' ? 'says that it failed' : 'reports “' + evidence.status + '”';
+  return html`<article class="late"><header><b>A late result ${says}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
+    <${Outcome} payload=${evidence.payload} label="The late result" />
+    <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
+}
+
+/** The records around the call, oldest first, and the state now. */
+function Story({ effect, story, at, made }) {
+  const { request, turns, claim, after } = story;
+  /** @type {any[]} */
+  const items = [];
+  for (const line of turns) items.push({ line, kind: 'turn', text: html`<i>${hidden(line.payload) ? 'turn' : line.payload.kind}</i> <span dir="auto">${hidden(line.payload) || hidden(line.payload.content) || words.shorten(brief(line.payload.content ?? ''), 160)}</span>` });
+  const who = claim && (hidden(claim.payload) || claim.payload.claimed_by);
+  if (request) items.push({ line: request, kind: 'call', text: html`<b>The call began</b>${effect.agent_id ? html`, by <bdi>${words.shorten(effect.agent_id, 40)}</bdi>` : ''}${who ? html` on <bdi>${words.shorten(who, 40)}</bdi>` : ''}` });
+  for (const line of after) {
+    const { payload, payload_type: type } = line;
+    const isOwn = payload?.request_record_id === effect.id;
+    if (type === 'run_claim') items.push({ line, kind: 'claim', text: html`<b>Another process took the run over</b>${payload.claimed_by ? html`: <bdi>${words.shorten(payload.claimed_by, 48)}</bdi>` : ''}` });
+    if (type === 'tool_call_attempt' && isOwn) items.push({ line, kind: 'call', text: html`<b>The call began again</b>, attempt ${payload.attempt}` });
+    if (type === 'effect_resolution' && isOwn) items.push({ line, kind: 'decision', text: html`<b>${words.shorten(payload.who || 'somebody', 40)}</b> decided: ${words.DECIDED[payload.decision] || payload.decision}. <span dir="auto">${words.shorten(payload.why || '', 200)}</span>` });
+  }
+  for (const evidence of effect.evidence) items.push({ evidence, kind: 'late', text: html`<b>A result arrived late</b> and was refused: ${words.reason(evidence.reason)}` });
+  const offset = (item) => (item.line || item.evidence).position.offset;
+  items.sort((a, b) => offset(a) - offset(b));
+  return html`<ol class="story">${items.map(({ line, evidence, kind, text }) => {
+    const record = line || evidence;
+    return html`<li class=${kind} key=${kind + record.record_id + words.place(record.position)}><time>${words.clock(record.logged_at || record.timestamp)}</time><p>${text} <${Link} class="at" to=${{ run: effect.run_id, query: { at: words.place(record.position) } }} aria-label=${'Open the run at ' + words.place(record.position)}>${words.place(record.position)}<//></p></li>`;
+  })}<li class=${made ? 'decision' : 'now'}><time>now</time><p>${made ? html`<b>You decided</b>: ${words.DECIDED[made.decision]}` : effect.state === 'running' ? html`Its process wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}: it may still record the result` : effect.evidence.length ? html`No result that counts: somebody must say whether <b>it happened</b>` : html`No result: it <b>may have happened</b>`}</p></li></ol>`;
+}
+
+/** A hint for the question to the receiver. */
+function AskReceiver({ effect }) {
+  const shown = !hidden(effect.arguments) && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments).filter(([, value]) => typeof value !== 'object' || value === null).slice(0, 3) : [];
+  return html`<p class="ask quiet">Ask the receiver for ${shown.length ? shown.map(([name, value], at) => html`${at ? ', ' : ''}${name} <bdi class="mono strong">${words.shorten(brief(value), 40)}</bdi>`) : html`this call of <code>${effect.tool_name}</code>`} at about <span class="mono strong">${words.moment(effect.since)}</span> UTC${effect.idempotency_key ? html`, or for the key <bdi class="mono strong">${words.shorten(effect.idempotency_key, 48)}</bdi>` : ''}.</p>`;
+}
+
+/** The changes of the effect since the shown state, in words. */
+function Changed({ before, fresh, onRead, isRefused }) {
+  const news = changes(before, fresh);
+  return html`<div class=${'notice ' + (isRefused ? 'bad' : 'amber')} role="alert"><b>${isRefused ? 'Not decided: the journal knows more than you saw.' : 'The journal knows more now.'}</b>
+    <ul>${news.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
+    ${isRefused ? html`<span>Nothing changed. Read it again, then decide.</span>` : null}
+    <div class="buttons"><button type="button" class="primary" onClick=${onRead}>Read it again</button></div></div>`;
+}
+
+function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, onRefused, at }) {
+  const [sending, setSending] = useState(false);
+  const [refusal, setRefusal] = useState(/** @type {any} */ (null));
+  const { decision, why, who, result, typed, against, force } = draft;
+  const set = (members) => setDraft({ ...draft, ...members });
+  const late = effect.evidence;
+  const adoptable = late.find((each) => each.adoptable) || null;
+  const proof = adoptable && happened(adoptable) ? adoptable : null;
+  const tool = effect.tool_name || effect.kind;
+  const isKeyed = !!(effect.idempotency_key || effect.dedupe_key);
+  const choice = words.CHOICES.find((each) => each.decision === decision);
+  const may = allows('resolve');
+  const isRunning = effect.state === 'running' || refusal?.reason === 'active';
+  let resultError = '';
+  if (decision === 'done') {
+    try { if (result.trim()) JSON.parse(result); else resultError = 'empty'; } catch { resultError = 'This is not JSON yet. A text needs quotes: "RF-20931"'; }
+  }
+  const isRepeat = decision === 'not_done';
+  const missing = [
+    !choice && 'choose what is so', isRepeat && typed.trim() !== tool && 'type the tool’s name', isRepeat && proof && against !== proof.record_id && 'confirm against which result',
+    resultError && 'enter the result', !why.trim() && 'say how you know', !who.trim() && 'say who you are', isRunning && !force && 'wait, or decide anyway',
+  ].filter(Boolean);
+  const send = async (event) => {
+    event.preventDefault();
+    if (missing.length || sending || !may || isStale) return;
+    setSending(true);
+    const evidence = decision === 'adopt' ? adoptable?.record_id : isRepeat && proof ? proof.record_id : undefined;
+    const body = { decision, revision: effect.revision, basis: effect.basis ?? undefined, evidence, who: who.trim(), why: why.trim(), force: force || undefined };
+    const text = JSON.stringify(body);
+    try {
+      // The result's digits stay as they were typed.
+      const outcome = await post(run(effect.run_id) + '/effects/' + encodeURIComponent(effect.id) + '/resolution',
+        decision === 'done' ? text.slice(0, -1) + ',"result":' + result.trim() + '}' : text);
+      kept('localStorage').setItem(WHO, who.trim());
+      drafts.delete(effect.run_id + '\n' + effect.id);
+      onDecided({ decision, outcome });
+    } catch (error) {
+      const problem = /** @type {any} */ (error);
+      setRefusal(problem.kind === 'conflict' && problem.reason !== 'active' ? { kind: 'changed', fresh: await readEffect(effect, new AbortController().signal).catch(() => undefined) } : problem);
+      onRefused(problem.kind === 'conflict' && problem.reason !== 'active');
+      onChanged();
+    }
+    setSending(false);
+  };
+  const later = refusal && ['away', 'unavailable', 'stale', 'internal'].includes(refusal.kind);
+  return html`<form class="choices" onSubmit=${send} aria-label="Decision">
+    ${refusal?.kind === 'changed' ? html`<${Changed} before=${effect} fresh=${refusal.fresh} isRefused=${true} onRead=${() => { setRefusal(null); onRead(); }} />` : null}
+    <fieldset disabled=${!may || sending}><legend>Did <code>${tool}</code> happen?</legend>
+      ${words.CHOICES.map(({ decision: name, icon, title, follows, keyed }) => {
+        const isOff = name === 'adopt' && !adoptable;
+        const adoptsFailure = name === 'adopt' && adoptable && !happened(adoptable);
+        return html`<label key=${name} class=${'choice ' + name + (decision === name ? ' chosen' : '') + (isOff ? ' off' : '')}>
+          <input type="radio" name="decision" value=${name} disabled=${isOff} checked=${decision === name} onChange=${() => { set({ decision: name }); if (refusal?.kind !== 'changed') setRefusal(null); }} /><${Icon} name=${icon} />
+          <span><b>${adoptsFailure ? 'It failed, as the late result says' : title}</b><small>${isOff ? 'No late result has arrived.' : adoptsFailure ? 'The agent gets this failure, and continues with it.' : isKeyed && keyed ? keyed : follows}</small></span></label>`;
+      })}</fieldset>
+    ${choice && may ? html`<div class="because">
+      ${decision === 'done' ? html`<label class="field"><span>The result, as JSON</span><textarea class="mono" rows="3" spellcheck="false" value=${result} aria-invalid=${!!(resultError && resultError !== 'empty')} aria-describedby="result-help" onInput=${(event) => set({ result: event.target.value })}></textarea><small id="result-help">${resultError && resultError !== 'empty' ? resultError : 'The agent gets exactly this value.'}</small></label>` : null}
+      ${isRepeat ? html`<p class="notice quiet"><span>First make sure that every process that may have started the call is stopped. ${isKeyed ? html`The next process sends the key <bdi class="mono">${words.shorten(effect.idempotency_key || effect.dedupe_key, 48)}</bdi> again.` : 'The call has no key, so its receiver cannot notice a repetition.'}</span></p>` : null}
+      ${isRepeat && proof ? html`<label class="tick danger"><input type="checkbox" checked=${against === proof.record_id} onChange=${(event) => set({ against: event.target.checked ? proof.record_id : '' })} /><span>A late result says that it <b>did</b> happen. I decide against the record <bdi class="mono">${words.shorten(proof.record_id, 40)}</bdi>.</span></label>` : null}
+      <label class="field"><span>How do you know?</span><textarea rows="2" value=${why} placeholder=${isRepeat ? 'The provider has no such refund' : 'The provider has refund RF-20931'} onInput=${(event) => set({ why: event.target.value })}></textarea></label>
+      <div class="pair"><label class="field"><span>Your name</span><input value=${who} autocomplete="name" onInput=${(event) => set({ who: event.target.value })} /></label>
+      ${isRepeat ? html`<label class="field"><span>Type <code>${tool}</code></span><input class="mono" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => set({ typed: event.target.value })} /></label>` : null}</div>
+    </div>` : null}
+    ${isRunning && may ? html`<div class="notice amber"><b>Its process may still be at work.</b> It wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}. Its own result is better than a decision: wait until it has written nothing for 30 s, or stop it.
+      <label class="tick"><input type="checkbox" checked=${force} onChange=${(event) => set({ force: event.target.checked })} /><span>I stopped the process. Decide now.</span></label></div>` : null}
+    ${refusal && refusal.kind !== 'changed' && refusal.reason !== 'active' ? html`<${Trouble} problem=${refusal}>${later ? html`<small>The decision may have been recorded all the same. Read the effect again before you decide again.</small><button type="button" onClick=${() => { setRefusal(null); onRead(); }}>Read it again</button>` : null}<//>` : null}
+    <${NeedsScope} scope="resolve" to="decide" />
+    <button class=${'wide ' + (isRepeat ? 'danger' : 'primary')} disabled=${missing.length > 0 || sending || !may || isStale || later} aria-describedby=${may ? 'decision-basis' : 'needs-resolve'}>${sending ? 'Deciding …' : choice ? choice.action : 'Choose what is so'}</button>
+    <p class="quiet small" id="decision-basis">${choice && missing.length ? 'Still missing: ' + missing.join(', ') + '. ' : ''}Decided about the state you see (revision ${effect.revision}). It stays in the log with your name and reason.</p>
+  </form>`;
+}
+
+/** A decision that was made, and what follows. */
+function Decided({ effect, made, next }) {
+  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(effect.run_id) + '/calls/' + encodeURIComponent(effect.id), {}, signal) : Promise.resolve(null)), [effect.id, made]);
+  const { position } = made.outcome;
+  const choice = words.CHOICES.find(({ decision }) => decision === made.decision);
+  const box = useRef(/** @type {any} */ (null));
+  useEffect(() => box.current?.focus(), []);
+  return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${choice && choice.title[0].toLowerCase() + choice.title.slice(1)}</b>
+    <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
+    ${answer && made.decision !== 'not_done' ? html`<h3>The agent gets</h3><${Outcome} payload=${answer.error ? { error_kind: answer.error.kind, error_message: answer.error.message } : { result: answer.result }} label="The answer that the agent gets" />` : null}
+    ${answer && made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : null}
+    <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
+}
+
+export function Decide({ effect, at, isListed, onChanged, next, show }) {
+  const key = effect.run_id + '\n' + effect.id;
+  const { answer, problem, at: readAt, reload } = useAnswer((signal) => readAll(effect, signal), [key]);
+  const [made, setMade] = useState(/** @type {any} */ (null));
+  const [draft, keepDraft] = useState(() => drafts.get(key) || { decision: '', why: '', result: '', typed: '', against: '', force: false, who: kept('localStorage').getItem(WHO) || caller.value?.principal || '' });
+  const setDraft = (members) => { drafts.set(key, members); keepDraft(members); };
+  const seen = answer?.seen || null;
+  // The list may be older than the pane.
+  const isNewer = seen && (effect.revision > seen.revision || (effect.revision === seen.revision && at > readAt));
+  const isStale = !!(isNewer && !made && isListed && effect.basis !== seen.basis);
+  const hasLeft = !!(seen && !made && !isListed);
+  const [isRefused, setRefused] = useState(false);
+  const readAgain = () => {
+    setRefused(false);
+    setDraft({ ...draft, decision: '', typed: '', against: '', force: false });
+    reload();
+  };
+  const shown = seen || effect;
+  now.value;
+  const gone = answer && !seen && !made;
+  return html`<section class="pane" aria-labelledby="pane-title">
+    <header class="pane-head"><div><p class="crumb"><${Link} to=${{ run: effect.run_id, query: { at: words.place(effect.position) } }} title="Open the run at this call"><${RunName} id=${effect.run_id} /><//> <span class="mono">${words.place(effect.position)}</span></p>
+      <h2 id="pane-title"><code><bdi>${words.shorten(effect.tool_name || effect.kind, 60)}</bdi></code></h2></div>
+      <dl class="facts"><div><dt>${show === 'running' ? 'Began' : 'Waiting'}</dt><dd>${words.duration(aged(effect.age_millis, at) ?? 0)}</dd></div><div><dt>Started</dt><dd>${shown.attempts === 1 ? 'once' : words.count(shown.attempts) + ' times'}</dd></div>
+      <div><dt>Key</dt><dd>${effect.idempotency_key || effect.dedupe_key ? html`<bdi title=${effect.idempotency_key || effect.dedupe_key}>${words.shorten(effect.idempotency_key || effect.dedupe_key, 18)}</bdi>` : 'none'}</dd></div></dl></header>
+    ${problem ? html`<${Trouble} problem=${problem} />` : null}
+    ${!answer && !problem ? html`<${Loading} lines=${7} />` : null}
+    ${gone ? html`<div class="notice amber" role="status"><b>This effect has an end now.</b> It was decided, or its result arrived. <${Link} to=${{ run: effect.run_id, query: {} }}>Open the run<//></div>` : null}
+    ${answer ? html`<div class="pane-body">
+      <div class="pane-facts"><h3>Asked for</h3>${hidden(shown.arguments) || shown.arguments !== null ? html`<${Members} value=${shown.arguments} label="Arguments" />` : html`<p class="quiet">Its request has no arguments.</p>`}
+        <${AskReceiver} effect=${effect} />
+        <h3>What the journal knows</h3><${Story} effect=${shown} story=${answer.story} at=${seen ? readAt : at} made=${made} /></div>
+      <div class="pane-decision">
+        ${made ? html`<${Decided} effect=${effect} made=${made} next=${next} />` : seen ? html`
+          ${isStale && !isRefused ? html`<${Changed} before=${seen} fresh=${effect} isRefused=${false} onRead=${readAgain} />` : null}
+          ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, its result arrived, or its process stopped writing.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
+          ${seen.evidence.map((each) => html`<${Late} key=${each.record_id + each.content_hash} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
+          ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can decide all the same.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
+          <${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />` : null}
+      </div></div>` : null}
+  </section>`;
+}

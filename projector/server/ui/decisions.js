@@ -1,0 +1,117 @@
+// @ts-check
+// The queue of effects that may have happened, and the pane of the chosen one.
+import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
+import { pages } from './api.js';
+import { brief } from './exact.js';
+import { listen } from './live.js';
+import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { change, go, route } from './route.js';
+import { overview, refresh, waiting } from './session.js';
+import { Decide } from './decide.js';
+import * as words from './words.js';
+
+/** Pages of a thousand effects that are asked for at once. */
+const PAGES = 3;
+
+/** @type {Record<string, { title: string, empty: string, text: string }>} */
+const SHOWN = {
+  waiting: { title: 'Waiting', empty: 'Nothing waits for a decision', text: 'Every effect has an end in the journal, is running now, or is safe to repeat.' },
+  running: { title: 'Running now', empty: 'No such call is running', text: 'A call is running while its process still has the run and wrote to it within 30 s.' },
+  safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls by itself, with their keys.' },
+};
+
+/** The identity of an effect in a list. @param {any} effect */
+const keyOf = (effect) => effect.run_id + '\n' + effect.id;
+
+/** The queue's order: late results that say that it happened, other late results, then the oldest. @param {any[]} effects */
+export function sorted(effects) {
+  const rank = ({ evidence }) => (evidence.some((each) => each.status === 'completed') ? 0 : evidence.length ? 1 : 2);
+  return effects.slice().sort((a, b) => rank(a) - rank(b) || (b.age_millis ?? 0) - (a.age_millis ?? 0) || (keyOf(a) < keyOf(b) ? -1 : 1));
+}
+
+/** The effects of a tab. @param {any[]} effects @param {string} show */
+const of = (effects, show) => effects.filter((effect) => (show === 'safe' ? effect.class === 'retry_safe'
+  : effect.class !== 'retry_safe' && (effect.state === 'running') === (show === 'running')));
+
+function Item({ effect, at, isChosen, show }) {
+  const { query } = route.value;
+  const late = effect.evidence.length;
+  const shown = hidden(effect.arguments);
+  const members = !shown && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments) : [];
+  return html`<${Link} class="item" to=${{ view: 'decisions', query: { ...query, run: effect.run_id, effect: effect.id } }} aria-current=${isChosen ? 'true' : undefined}>
+    <span class="item-top"><b><bdi>${words.shorten(effect.tool_name || effect.kind, 30)}</bdi></b><span class="quiet">${words.duration(aged(effect.age_millis, at) ?? 0)}</span></span>
+    <${RunName} id=${effect.run_id} most=${36} />
+    <span class="item-args">${shown ? html`<i>${shown.toLowerCase()}</i>` : members.length ? members.slice(0, 3).map(([name, value]) => html`<span key=${name}><i>${name}</i> <bdi>${words.shorten(brief(value), 24)}</bdi></span>`)
+      : html`<bdi>${effect.arguments === null ? 'no arguments' : words.shorten(brief(effect.arguments), 40)}</bdi>`}</span>
+    <span class="item-tags">${late ? html`<${Badge} tone="violet">${words.plural(late, 'late result')}<//>` : null}${show === 'running' ? html`<${Badge} tone="blue">running<//>`
+      : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
+}
+
+/** The field that narrows the queue: a run id's beginning, or a tool. */
+function Narrow() {
+  const { query } = route.value;
+  const [text, setText] = useState(query.prefix || '');
+  useEffect(() => setText(query.prefix || ''), [query.prefix]);
+  const timer = useRef(0);
+  const type = (event) => {
+    setText(event.target.value);
+    clearTimeout(timer.current);
+    const prefix = event.target.value;
+    timer.current = setTimeout(() => change({ prefix, run: '', effect: '' }, true), 250);
+  };
+  return html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`;
+}
+
+export function Decisions() {
+  const { query } = route.value;
+  const show = query.show === 'running' || query.show === 'safe' ? query.show : 'waiting';
+  const [more, setMore] = useState(PAGES);
+  const { answer, problem, at, reload } = useAnswer((signal) => pages('/v1/effects',
+    { pending: true, unsafe: show !== 'safe', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal), [show, query.prefix, query.tool, more]);
+  const soon = useThrottle(() => { reload(); refresh(); }, 700);
+  useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
+  // A call turns from running to waiting by time alone.
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) soon(); }, 10000);
+    return () => clearInterval(timer);
+  }, [soon]);
+  const effects = answer?.items || [];
+  const shown = useMemo(() => sorted(of(effects, show)).map((effect) => ({ ...effect, key: keyOf(effect) })), [answer, show]);
+  const named = query.run && query.effect ? query.run + '\n' + query.effect : '';
+  const index = named ? shown.findIndex(({ key }) => key === named) : shown.length ? 0 : -1;
+  const chosen = index >= 0 ? shown[index] : null;
+  // The pane keeps an effect that left the list, such as one that was just decided.
+  const last = useRef(/** @type {any} */ (null));
+  if (chosen) last.current = chosen;
+  const paned = chosen || (last.current?.key === named ? last.current : null);
+  const step = (by) => {
+    const next = shown[Math.max(0, Math.min(shown.length - 1, index + by))];
+    if (next) change({ run: next.run_id, effect: next.id }, true);
+  };
+  useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
+    Enter: () => { if (paned) go({ run: paned.run_id, query: {} }); } }, [shown, index, paned]);
+  // The address always names the chosen effect: a new order of the queue must not exchange the pane under its reader.
+  useEffect(() => { if (!named && chosen) change({ run: chosen.run_id, effect: chosen.id }, true); }, [named, chosen?.key]);
+  useEffect(() => { document.title = (waiting.value ? '(' + waiting.value + ') ' : '') + 'Decisions · Runlog'; });
+  const pending = overview.value?.pending;
+  const isNarrowed = query.prefix || query.tool;
+  const numbers = { waiting: pending?.reconcile_required.waiting, running: pending?.reconcile_required.running, safe: pending?.retry_safe && pending.retry_safe.waiting + pending.retry_safe.running };
+  const tabs = Object.entries(SHOWN).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
+  const missing = answer?.last?.unavailable_partitions || [];
+  return html`<section class="view decisions">
+    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows.</p></div>
+      <div class="top-tools"><${Narrow} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, run: '', effect: '' })} /></div></header>
+    ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
+    ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}
+    ${query.tool ? html`<p class="narrowed">Only calls of <code>${query.tool}</code> <button type="button" class="text" onClick=${() => change({ tool: '' })}>show all</button></p>` : null}
+    ${!answer && !problem ? html`<div class="pad"><${Loading} lines=${6} /></div>`
+      : !shown.length && !paned ? html`<${Empty} title=${isNarrowed ? 'Nothing matches' : SHOWN[show].empty}>${isNarrowed ? 'No such effect of these runs or this tool.' : SHOWN[show].text}<//>`
+        : html`<div class="split">
+          <${Rows} items=${shown} height=${112} label="Effects" current=${index} render=${(effect, nth) => html`<${Item} effect=${effect} at=${at} isChosen=${nth === index} show=${show} />`}
+            foot=${!shown.length ? html`<p class="rows-foot">Nothing else is in this list.</p>` : answer?.more ? html`<p class="rows-foot">Sorted among the first ${words.count(effects.length)}. <button type="button" class="text" onClick=${() => setMore(more + PAGES)}>Load more</button></p>` : null} />
+          ${paned ? html`<${Decide} key=${paned.key} effect=${paned} at=${at} isListed=${!answer || !!chosen} onChanged=${() => { reload(); refresh(); }}
+              next=${shown.find(({ key }) => key !== paned.key)} show=${show} />`
+            : html`<div class="pane"><${Empty} title=${named ? 'This effect no longer waits here' : 'Choose an effect'}>${named ? html`It was decided, has ended, or is in another list. <${Link} to=${{ run: query.run, query: { sel: query.effect } }}>Open its run<//>.` : 'Its evidence and the four choices appear here.'}<//></div>`}
+        </div>`}
+  </section>`;
+}

@@ -1,0 +1,170 @@
+// @ts-check
+// Pure functions: the rows of a run's waterfall, its time scale with long gaps cut, and the changes of an effect.
+import { brief, Exact } from './exact.js';
+import * as words from './words.js';
+
+/** A record without its content. `index` is its place among the loaded records.
+ * @typedef {{ index: number, id: string, type: string, partition: number, offset: number, batchIndex: number, seq: number, epoch: number, time: number,
+ *   stamp: string, text: string, call: string, status: string, cursor: string, line: any }} Entry */
+
+/** A row of the waterfall. A call and its end are one row.
+ * @typedef {{ key: string, kind: string, name: string, text: string, first: Entry, last: Entry, status: string, note: string }} Row */
+
+/** Returns the reason for a hidden value as one word, or an empty text. @param {any} value */
+const masked = (value) => {
+  if (!value || typeof value !== 'object' || value instanceof Exact) return '';
+  const names = Object.keys(value);
+  if (names.length !== 1) return '';
+  return { masked: 'masked', dropped: 'deleted', unreadable: 'not shown' }[names[0]] || '';
+};
+
+/** @param {any} value */
+const short = (value) => masked(value) || words.shorten(value === undefined || value === null ? '' : brief(value), 160);
+
+/** Makes the entry of a line. @param {any} line @param {number} index @param {boolean} keepsLine @returns {Entry} */
+export function entry(line, index, keepsLine) {
+  const { payload, payload_type: type, position } = line;
+  const content = masked(payload) ? {} : payload || {};
+  const stamp = line.logged_at || line.timestamp;
+  const text = masked(payload) || {
+    run_claim: () => short(content.claimed_by), conversation_turn: () => short(content.content), loop_checkpoint: () => 'covers ' + content.covers_journal_seq,
+    tool_call_requested: () => short(content.arguments), tool_call_completed: () => short(content.result), tool_call_failed: () => short(content.error_message),
+    effect_resolution: () => short(content.why), run_lifecycle: () => short(content.reason),
+  }[/** @type {string} */ (type)]?.() || '';
+  const name = { conversation_turn: content.kind, tool_call_requested: content.tool_name, effect_resolution: content.who, run_lifecycle: content.status,
+    loop_checkpoint: content.checkpoint_seq, tool_call_attempt: content.attempt }[/** @type {string} */ (type)];
+  return {
+    index, id: line.record_id, type, partition: position.partition, offset: position.offset, batchIndex: position.index || 0, seq: line.journal_seq, epoch: line.epoch,
+    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: String(name ?? content.decision ?? ''), cursor: line.cursor, line: keepsLine ? line : null,
+    ...(type === 'effect_resolution' ? { decision: content.decision } : {}),
+  };
+}
+
+/** The kind of a record's type, which has a colour and a shape. @param {string} type */
+export const kindOf = (type) => ({
+  run_claim: 'claim', conversation_turn: 'turn', loop_checkpoint: 'checkpoint', checkpoint: 'checkpoint', tool_call_requested: 'call', tool_call_completed: 'done',
+  tool_call_failed: 'failed', tool_call_attempt: 'call', effect_resolution: 'decision', run_lifecycle: 'state',
+})[type] || 'other';
+
+/**
+ * Folds records to rows, as of the entry `upTo` (inclusive): a call that began before it and ended after it is pending. Calls
+ * that began after it have their ends.
+ * @param {Entry[]} entries @param {number} upTo @returns {Row[]}
+ */
+export function fold(entries, upTo = Infinity) {
+  /** @type {Row[]} */
+  const rows = [];
+  /** @type {Map<string, Row>} */
+  const calls = new Map();
+  for (const each of entries) {
+    const row = { key: each.id + ':' + each.offset, kind: kindOf(each.type), name: words.type(each.type), text: each.text, first: each, last: each, status: '', note: '' };
+    const call = calls.get(each.call);
+    const counts = each.index <= upTo;
+    switch (each.type) {
+      case 'tool_call_requested':
+        Object.assign(row, { name: each.status || 'call', status: 'pending' });
+        calls.set(each.id, row);
+        break;
+      case 'tool_call_completed': case 'tool_call_failed':
+        if (call) {
+          if (counts || call.first.index > upTo) Object.assign(call, { last: each, status: each.type === 'tool_call_failed' ? 'failed' : 'completed' });
+          continue;
+        }
+        break;
+      case 'tool_call_attempt':
+        row.name = 'begins again';
+        row.text = 'attempt ' + each.status;
+        break;
+      case 'effect_resolution': {
+        const { decision } = /** @type {any} */ (each);
+        row.name = 'decision';
+        row.text = each.status + ': ' + (words.DECIDED[decision] || decision);
+        if (call && (counts || call.first.index > upTo) && decision !== 'not_done') Object.assign(call, { last: each, status: decision === 'give_up' ? 'failed' : 'completed', note: 'decided' });
+        break;
+      }
+      case 'conversation_turn': row.name = each.status || 'turn'; break;
+      case 'loop_checkpoint': row.name = 'checkpoint ' + each.status; break;
+      case 'run_claim': row.name = each.epoch > 1 ? 'takeover ' + (each.epoch - 1) : 'first process'; break;
+      case 'run_lifecycle': row.name = each.status || 'state'; break;
+    }
+    rows.push(row);
+  }
+  return rows;
+}
+
+/** Puts rows for refused records between the others, by their offsets. @param {Row[]} rows @param {any[]} anomalies @param {Entry[]} entries */
+export function withRefused(rows, anomalies, entries) {
+  if (!anomalies.length) return rows;
+  const all = rows.concat(anomalies.map(({ position, reason, record_id: id }) => {
+    const before = entries.findLast((each) => each.offset <= position.offset) || entries[0];
+    const first = { ...before, id, offset: position.offset, batchIndex: position.index || 0, type: 'refused', line: null };
+    return { key: 'refused:' + id + ':' + position.offset, kind: 'refused', name: 'refused', text: words.reason(reason), first, last: first, status: '', note: '' };
+  }));
+  return all.map((row, at) => /** @type {const} */ ([row, at])).sort(([a, i], [b, j]) => a.first.offset - b.first.offset || i - j).map(([row]) => row);
+}
+
+/**
+ * A scale from times to 0…1. A gap is cut if it is longer than a second and twice as long as all shorter gaps together: it
+ * gets a fixed small width. `cuts` lists the cut gaps.
+ * @param {number[]} times in any order
+ */
+export function timeScale(times) {
+  const sorted = [...new Set(times)].sort((a, b) => a - b);
+  const gaps = sorted.slice(1).map((time, at) => ({ from: sorted[at], to: time, length: time - sorted[at] }));
+  const byLength = gaps.slice().sort((a, b) => a.length - b.length);
+  let sum = 0;
+  let limit = Infinity;
+  byLength.forEach(({ length }, at) => {
+    if (limit === Infinity && at >= 2 && length > 1000 && length > 2 * sum) limit = length;
+    sum += length;
+  });
+  const cuts = gaps.filter(({ length }) => length >= limit);
+  const kept = gaps.reduce((all, { length }) => all + (length >= limit ? 0 : length), 0);
+  const cutWidth = cuts.length ? Math.min(0.05, 0.4 / cuts.length) : 0;
+  const unit = kept ? (1 - cutWidth * cuts.length) / kept : 0;
+  /** @type {number[]} */
+  const starts = [0];
+  gaps.forEach(({ length }, at) => starts.push(starts[at] + (length >= limit ? cutWidth : length * unit)));
+  /** @param {number} time */
+  const at = (time) => {
+    if (sorted.length < 2 || time <= sorted[0]) return 0;
+    let low = 0;
+    let high = sorted.length - 1;
+    if (time >= sorted[high]) return starts[high];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] <= time) low = middle; else high = middle;
+    }
+    return starts[low] + (starts[high] - starts[low]) * ((time - sorted[low]) / (sorted[high] - sorted[low]));
+  };
+  return { at, from: sorted[0], to: sorted[sorted.length - 1], cuts: cuts.map(({ from, to, length }) => ({ at: (at(from) + at(to)) / 2, width: cutWidth, length })) };
+}
+
+/** The runs of entries under one claim. @param {Entry[]} entries */
+export function claims(entries) {
+  /** @type {{ epoch: number, by: string, from: number, to: number }[]} */
+  const bands = [];
+  for (const each of entries) {
+    const last = bands[bands.length - 1];
+    if (each.type === 'run_claim' || !last) bands.push({ epoch: each.epoch, by: each.type === 'run_claim' ? each.text : '', from: each.index, to: each.index });
+    else last.to = each.index;
+  }
+  return bands;
+}
+
+/** Returns the changes of an effect as sentences. `fresh` is null if the effect is no longer pending, undefined if unknown. @param {any} before @param {any} fresh */
+export function changes(before, fresh) {
+  if (fresh === undefined) return ['The effect has changed.'];
+  if (fresh === null) return ['The call has an end now: somebody decided, or its result arrived.'];
+  const news = [];
+  const known = new Set(before.evidence.map((each) => each.record_id + each.content_hash));
+  for (const each of fresh.evidence) {
+    if (known.has(each.record_id + each.content_hash)) continue;
+    const nth = before.evidence.length ? 'Another late result arrived' : 'A late result arrived';
+    news.push(nth + ' at ' + words.clock(each.logged_at) + ' UTC. It says that the call ' + (each.status === 'completed' ? 'happened.' : each.status === 'failed' ? 'failed.' : 'is ' + each.status + '.'));
+  }
+  if (fresh.attempts > before.attempts) news.push('The call began again: attempt ' + fresh.attempts + '.');
+  if (before.class !== fresh.class) news.push(fresh.class === 'retry_safe' ? 'The call may run again: somebody decided that it did not happen, or it has a key.' : 'The call may have happened.');
+  if (!news.length) news.push('The effect changed after revision ' + before.revision + '; it has revision ' + fresh.revision + ' now.');
+  return news;
+}

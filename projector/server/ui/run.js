@@ -1,0 +1,223 @@
+// @ts-check
+// One run: its records as a waterfall, a slider over its positions, the data for a process that takes over there, and the
+// chosen record.
+import { useCallback, useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
+import { get, pages, run as pathOf } from './api.js';
+import { brief } from './exact.js';
+import { claims, entry, fold, withRefused } from './fold.js';
+import { listen } from './live.js';
+import { aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { change, route } from './route.js';
+import { allows } from './session.js';
+import { Outcome } from './decide.js';
+import { Slider, Waterfall } from './waterfall.js';
+import * as words from './words.js';
+
+/** Records of a request, and the most that are loaded: the newest ones. */
+const PAGE = 1000;
+const RECORDS_MAX = 10000;
+/** Runs up to this length keep the content of their records; others ask for a record's content when it is chosen. */
+const KEPT_MAX = 500;
+
+/** @type {Record<string, string>} */
+const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
+const KINDS = [['', 'All'], ['turn', 'Turns'], ['call', 'Calls'], ['checkpoint', 'Checkpoints'], ['claim', 'Takeovers']];
+
+/** Reads the run's records: from the beginning, or of a longer run those up to `at` or the newest. Calls `each` after every page. */
+async function readRecords(id, head, at, signal, each) {
+  const isLong = head.records > RECORDS_MAX;
+  const query = { limit: head.records > 200 ? 200 : PAGE, consistency: 'eventual', ...(isLong ? { order: 'desc', as_of: at || undefined } : {}) };
+  /** @type {any[]} */
+  let lines = [];
+  let cursor = null;
+  do {
+    const page = await get(pathOf(id) + '/records', { ...query, cursor }, signal);
+    lines = isLong ? page.records.reverse().concat(lines) : lines.concat(page.records);
+    cursor = page.next_cursor;
+    query.limit = PAGE;
+    each(lines, !cursor || lines.length >= RECORDS_MAX);
+  } while (cursor && lines.length < RECORDS_MAX);
+}
+
+/** The run's records, kept up to date. */
+function useRecords(id) {
+  const [state, setState] = useState(/** @type {any} */ ({ head: null, entries: [], isDone: false, problem: null, at: 0, isPart: false }));
+  const at = useRef(route.value.query.at);
+  const busy = useRef(false);
+  const again = useRef(false);
+  const latest = useRef(state);
+  latest.current = state;
+  const begin = useCallback((signal) => {
+    busy.current = true;
+    (async () => {
+      const head = await get(pathOf(id), {}, signal);
+      const keeps = head.records <= KEPT_MAX;
+      await readRecords(id, head, at.current, signal, (lines, isDone) => setState({
+        head, entries: lines.map((line, index) => entry(line, index, keeps)), isDone, problem: null, at: performance.now(), isPart: lines.length < head.records && isDone,
+      }));
+    })().catch((problem) => { if (!signal.aborted) setState((last) => ({ ...last, problem })); }).finally(() => { busy.current = false; });
+  }, [id]);
+  useEffect(() => {
+    const end = new AbortController();
+    begin(end.signal);
+    return () => end.abort();
+  }, [begin]);
+  const grow = useCallback(async () => {
+    const { head, entries, isDone } = latest.current;
+    if (busy.current) { again.current = true; return; }
+    if (!head || !isDone || !entries.length) return;
+    busy.current = true;
+    try {
+      const last = entries[entries.length - 1];
+      const [fresh, page] = await Promise.all([get(pathOf(id), { consistency: 'eventual' }), get(pathOf(id) + '/records', { cursor: last.cursor, limit: PAGE, consistency: 'eventual' })]);
+      const keeps = entries.length + page.records.length <= KEPT_MAX;
+      const more = page.records.map((line, nth) => entry(line, entries.length + nth, keeps));
+      setState((state) => ({ ...state, head: fresh, entries: more.length ? entries.concat(more) : entries, problem: null, at: performance.now() }));
+    } catch (problem) {
+      setState((state) => ({ ...state, problem }));
+    }
+    busy.current = false;
+    if (again.current) { again.current = false; grow(); }
+  }, [id]);
+  const soon = useThrottle(grow, 400);
+  useEffect(() => listen(({ run }) => { if (run === id || !run) soon(); }), [soon, id]);
+  return { ...state, reload: () => { const end = new AbortController(); begin(end.signal); } };
+}
+
+/** The data for a process that takes over at a position. */
+function Resume({ id, place, isHead }) {
+  const [asked, setAsked] = useState(place);
+  // Dragging asks for the last position only.
+  useEffect(() => { const timer = setTimeout(() => setAsked(place), 120); return () => clearTimeout(timer); }, [place]);
+  const may = allows('read_content');
+  const { answer, problem } = useAnswer((signal) => (may ? get(pathOf(id) + '/recovery', { as_of: isHead ? undefined : asked, content: false, limit: 200 }, signal).then((recovery) => ({ recovery, key: isHead ? '' : asked })) : Promise.resolve(null)), [id, asked, isHead, may]);
+  const last = useRef(/** @type {any} */ (null));
+  if (answer) last.current = answer;
+  const shown = last.current;
+  const title = isHead ? 'A process that takes over now' : 'A process that takes over here';
+  if (!may) return html`<section class="resume"><h2>${title}</h2><${Masked} why="Not shown" /></section>`;
+  if (problem && !answer) return html`<section class="resume"><h2>${title}</h2><${Trouble} problem=${problem} /></section>`;
+  if (!shown) return html`<section class="resume"><h2>${title}</h2><${Loading} lines=${3} /></section>`;
+  const { recovery } = shown;
+  const { checkpoint, completed, pending, next_cursor: more, records_after: after } = recovery;
+  const calls = completed.length ? (more ? 'more than ' : '') + words.plural(completed.length, 'call') + ' answered from the journal' : 'No call to answer from the journal';
+  return html`<section class=${'resume' + (answer && shown.key === (isHead ? '' : place) ? '' : ' old')} aria-live="polite"><h2>${title}</h2><ul>
+    <li class=${recovery.resumable ? 'good' : recovery.status === 'open' ? 'wait' : ''}><b>${words.resumes(recovery)}</b>${recovery.reason && !pending.length ? html`<span dir="auto">${recovery.reason}</span>` : null}</li>
+    <li class="good"><b>${checkpoint ? html`Starts at <bdi>${words.shorten(checkpoint.checkpoint_id, 30)}</bdi>` : 'Starts at the beginning'}</b><span>${checkpoint ? words.plural(after, 'record') + ' after it' : 'No checkpoint; ' + words.plural(after, 'record')}</span></li>
+    <li class=${completed.length ? 'good' : ''}><b>${calls}</b>${completed.length ? html`<span>${[...new Set(completed.map((each) => each.tool_name))].slice(0, 5).join(', ')}</span>` : null}</li>
+    ${pending.slice(0, 20).map((each) => (each.class === 'retry_safe'
+      ? html`<li class="again" key=${each.id}><b><code>${each.tool_name}</code> runs again</b><span>${each.idempotency_key || each.dedupe_key ? html`with the key <bdi class="mono">${words.shorten(each.idempotency_key || each.dedupe_key, 30)}</bdi>` : 'somebody decided that it did not happen'}</span></li>`
+      : html`<li class="wait" key=${each.id}><b><code>${each.tool_name}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, effect: each.id } }}>Decide<//>` : null}</li>`))}
+    ${pending.length > 20 ? html`<li><span>and ${words.count(pending.length - 20)} more</span></li>` : null}
+  </ul></section>`;
+}
+
+/** Reads a record with its content. @param {string} id @param {any} each @param {boolean} raw @param {AbortSignal} signal */
+async function readLine(id, each, raw, signal) {
+  if (each.line && !raw) return each.line;
+  const limit = each.batchIndex ? PAGE : 64;
+  const { records } = await get(pathOf(id) + '/records', { as_of: words.place(each), order: 'desc', limit, raw, consistency: 'eventual' }, signal);
+  return records.find((line) => line.record_id === each.id && line.position.offset === each.offset) || null;
+}
+
+/** The chosen record, or a call with its end. */
+function Detail({ id, row, raw, onRaw }) {
+  const { query } = route.value;
+  const view = query.as || 'read';
+  const may = allows('read_content');
+  const isRefused = row.kind === 'refused';
+  const { answer, problem } = useAnswer((signal) => (isRefused ? Promise.resolve([]) : Promise.all([...new Set([row.first, row.last])].map((each) => readLine(id, each, raw, signal)))), [id, row.key, row.last, raw]);
+  const lines = (answer || []).filter(Boolean);
+  const [first] = lines;
+  const last = lines[lines.length - 1];
+  const title = { call: row.name, turn: row.name + ' turn', claim: row.name, refused: 'A refused record' }[/** @type {string} */ (row.kind)] || row.name;
+  return html`<section class="detail" aria-label="Chosen record">
+    <header><h2><bdi>${words.shorten(title, 40)}</bdi></h2>${isRefused ? null : html`<div class="detail-tools"><${Segments} label="Form" value=${view} options=${[['read', 'Read'], ['json', 'JSON']]} onChange=${(as) => change({ as: as === 'read' ? '' : as }, true)} />
+      <button type="button" class="chip" aria-pressed=${raw} disabled=${!may} title=${may ? 'Show content that is masked by its privacy class. The audit log records this' : 'This needs the scope read_content'} onClick=${() => onRaw(!raw)}>Unmasked</button></div>`}</header>
+    <dl class="facts"><div><dt>Position</dt><dd class="mono">${words.place(row.first)}</dd></div>${row.first.seq ? html`<div><dt>Number</dt><dd>${row.first.seq}</dd></div>` : null}${row.first.epoch ? html`<div><dt>By</dt><dd>${words.process(row.first.epoch)}</dd></div>` : null}<div><dt>UTC</dt><dd class="mono">${row.first.stamp.slice(11, 23).replace('Z', '')}</dd></div>${row.kind === 'call' && row.last !== row.first ? html`<div><dt>Took</dt><dd>${words.duration(row.last.time - row.first.time)}</dd></div>` : null}</dl>
+    ${isRefused ? html`<p>It is in the log and has no effect: ${row.text}.</p><p class="quiet small">Record <bdi class="mono">${words.shorten(row.first.id, 60)}</bdi>. A result that was refused is kept as evidence with its call.</p>` : null}
+    ${problem ? html`<${Trouble} problem=${problem} />` : null}
+    ${!answer && !problem ? html`<${Loading} lines=${3} />` : null}
+    ${view === 'json' ? lines.map((line) => html`<${Code} key=${line.record_id} value=${line} label=${'Record ' + line.record_id} />`)
+      : first && html`<${Content} id=${id} row=${row} first=${first} last=${last} />`}
+    ${first ? html`<p class="quiet small record-id">Record <bdi class="mono">${words.shorten(row.first.id, 70)}</bdi></p>` : null}
+  </section>`;
+}
+
+/** The content of a record, for people. */
+function Content({ row, first, last }) {
+  const payload = first.payload || {};
+  const why = hidden(payload);
+  if (why) return html`<${Masked} why=${why} />`;
+  switch (row.kind) {
+    case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
+      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} />` : html`<${Outcome} payload=${last.payload} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
+    case 'turn': return html`<div class="bubble" dir="auto">${hidden(payload.content) || (typeof payload.content === 'string' ? payload.content : brief(payload.content ?? ''))}</div>`;
+    case 'decision': return html`<${Decision} payload=${payload} principal=${first} />`;
+    case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl><${Code} value=${payload} label="Checkpoint" />`;
+    default: return html`<${Members} value=${payload} label="Content" />`;
+  }
+}
+
+const Decision = ({ payload, principal }) => html`<dl class="facts tall"><div><dt>Decided</dt><dd>${words.DECIDED[payload.decision] || payload.decision}</dd></div>
+  <div><dt>By</dt><dd><bdi>${payload.who}</bdi>${principal?.principal ? html` <span class="quiet">as <bdi>${principal.principal}</bdi>${principal.principal_verified ? ', verified' : ', not verified'}</span>` : null}</dd></div><div><dt>Because</dt><dd dir="auto">${payload.why}</dd></div></dl>${payload.decision === 'done' ? html`<${Outcome} payload=${{ result: payload.result }} label="Result" />` : null}`;
+
+export function Run({ id }) {
+  const { query } = route.value;
+  const { head, entries, isDone, problem, at: readAt, isPart, reload } = useRecords(id);
+  const refusedAnswer = useAnswer((signal) => pages('/v1/anomalies', { run: id, limit: 500 }, 'anomalies', 1, signal), [id, head?.hash]);
+  const anomalies = useRef(/** @type {any[]} */ ([]));
+  if (refusedAnswer.answer) anomalies.current = refusedAnswer.answer.items;
+  const scale = query.scale === 'time' ? 'time' : 'order';
+  const last = entries.length - 1;
+  const asked = query.at ? Number(query.at.split(':')[1]) : NaN;
+  const found = Number.isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
+  const at = Math.max(0, found);
+  const isHead = Number.isNaN(asked) || at === last;
+  const choose = (index) => change({ at: index >= last ? '' : words.place(entries[index]) }, true);
+  const all = useMemo(() => withRefused(fold(entries, at), anomalies.current, entries), [entries, at, refusedAnswer.answer]);
+  const rows = useMemo(() => (query.kind ? all.filter(({ kind }) => kind === query.kind || (query.kind === 'call' && ['decision', 'refused'].includes(kind))) : all), [all, query.kind]);
+  const bands = useMemo(() => claims(entries), [entries]);
+  const refused = useMemo(() => anomalies.current.map(({ position }) => Math.max(0, entries.findLastIndex((each) => each.offset <= position.offset))), [entries, refusedAnswer.answer]);
+  const row = query.sel ? all.find(({ key, first }) => key === query.sel || first.id === query.sel) : isHead ? all[all.length - 1] : all.find(({ first, last: end }) => end.index === at || first.index === at);
+  const jump = (by, far) => {
+    let next = at + by;
+    if (far) while (next > 0 && next < last && !['run_claim', 'loop_checkpoint'].includes(entries[next].type)) next += by;
+    change({ at: next >= last ? '' : words.place(entries[Math.max(0, next)]), sel: '' }, true);
+  };
+  const select = (target) => change({ sel: target.key }, true);
+  const step = (by) => { const next = rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(row) + by))]; if (next) select(next); };
+  useKeys({ '[': () => jump(-1, false), ']': () => jump(1, false), '{': () => jump(-1, true), '}': () => jump(1, true), h: () => change({ at: '', sel: '' }, true),
+    j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1) }, [entries, at, rows, row]);
+  useEffect(() => { document.title = words.shorten(id, 40) + ' · Runlog'; }, [id]);
+  const [raw, setRaw] = useState(false);
+  const [copied, setCopied] = useState(false);
+  now.value;
+  if (problem && !head) {
+    return html`<section class="view"><header class="top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} /></h1></div></header>
+      ${problem.kind === 'not_found' ? html`<${Empty} title="No such run">No record of it has been applied, or your token does not show it. <button type="button" class="text" onClick=${reload}>Ask again</button><//>` : html`<${Trouble} problem=${problem}><button type="button" onClick=${reload}>Ask again</button><//>`}</section>`;
+  }
+  if (!head || !entries.length) return html`<section class="view"><header class="top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} /></h1></div></header><div class="pad"><${Loading} lines=${8} /></div></section>`;
+  const chosen = entries[at];
+  const took = entries[last].time - entries[0].time;
+  const share = async () => {
+    // The link names the position even at the head, so that its reader sees this state.
+    const address = new URL(location.href);
+    address.searchParams.set('at', words.place(chosen));
+    try { await navigator.clipboard.writeText(address.href); setCopied(true); setTimeout(() => setCopied(false), 2000); } catch { change({ at: words.place(chosen) }, true); }
+  };
+  return html`<section class="view run">
+    <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${words.status(head.status)}<//></h1></div>
+      <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.current.length)}</dd></div><div><dt>Took</dt><dd>${words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
+    ${isPart ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once.</div>` : null}
+    ${!isDone ? html`<p class="progress" role="status">Loaded ${words.count(entries.length)} of ${words.count(head.records)} records …</p>` : null}
+    <div class="when"><${Slider} entries=${entries} bands=${bands} at=${at} refused=${refused} onChange=${(index) => { choose(index); }} />
+      <p class="where"><span class="mono">${words.place(chosen)}</span><span>record ${words.count(at + 1)} of ${words.count(entries.length)}</span><span>${words.type(chosen.type)}</span><span class="mono">${words.moment(chosen.stamp)} UTC</span>
+        ${isHead ? html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
+        <button type="button" class="text share" onClick=${share}><${Icon} name="link" />${copied ? 'Link copied' : 'Link to this position'}</button></p></div>
+    <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />
+        <${Segments} label="Scale" value=${scale === 'time' ? 'time' : ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>
+        ${rows.length ? html`<${Waterfall} rows=${rows} entries=${entries} upTo=${at} scale=${scale} chosen=${row?.key || ''} onChoose=${select} />` : html`<${Empty} title="No such record">This run has none of this kind.<//>`}</div>
+      <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} />` : null}</aside></div>
+  </section>`;
+}

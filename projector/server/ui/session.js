@@ -1,0 +1,102 @@
+// @ts-check
+// The caller and the server: the permissions of the credential, and the figures of the overview, which the page requests every
+// few seconds.
+import { signal, computed, effect, untracked } from './vendor/signals.js';
+import { get, server, token } from './api.js';
+import { heard, state, tell } from './live.js';
+
+/** The permissions of the credential; null until the server answered. */
+export const caller = signal(/** @type {any} */ (null));
+
+/** The overview; null until the server answered, or if the credential does not allow it. */
+export const overview = signal(/** @type {any} */ (null));
+
+/** Whether the dialog for a token is open. */
+export const asksForToken = signal(false);
+
+/** The token was refused, or there is none and the server asks for one. */
+export const isUnknown = signal(false);
+
+/** Whether the credential has a scope. Without an answer of the server, it may. @param {string} scope */
+export const allows = (scope) => !caller.value || caller.value.scopes.includes(scope);
+
+/** The number of effects that wait for a decision. */
+export const waiting = computed(() => overview.value?.pending.reconcile_required.waiting ?? null);
+
+/** The freshness of the index: a word and a sentence. */
+export const freshness = computed(() => {
+  if (!server.value.answers) return { word: 'away', text: 'no answer' };
+  if (isUnknown.value) return { word: 'denied', text: 'no token' };
+  const now = overview.value;
+  if (!now) return { word: 'loading', text: 'connecting' };
+  if (now.stopped.length) return { word: 'stopped', text: 'partition ' + now.stopped.join(', ') + ' is stopped' };
+  if (now.lag === null) return { word: 'behind', text: 'the log does not answer' };
+  if (now.lag > 0) return { word: 'behind', text: 'behind by ' + now.lag.toLocaleString('en') };
+  return { word: 'current', text: 'shows all of the log' };
+});
+
+let timer = 0;
+/** Whether a request is in flight, and whether another one must follow soon. */
+let isAsking = false;
+let isWanted = false;
+/** The applied offsets of the last overview, by partition. @type {Map<number, number>} */
+let applied = new Map();
+
+async function ask() {
+  if (isAsking) { isWanted = true; return; }
+  isAsking = true;
+  isWanted = false;
+  await askOnce();
+  isAsking = false;
+  clearTimeout(timer);
+  if (isUnknown.value && !isWanted) return;
+  const often = !server.value.answers || state.value !== 'live';
+  timer = setTimeout(ask, isWanted ? 250 : document.hidden ? 15000 : often ? 2000 : 3000);
+}
+
+async function askOnce() {
+  const asked = token.value;
+  try {
+    const known = caller.value || await get('/v1/whoami');
+    if (asked !== token.value) return;
+    caller.value = known;
+    if (!known.scopes.includes('read_meta')) throw Object.assign(new Error(), { kind: 'forbidden' });
+    const now = await get('/v1/overview');
+    if (asked !== token.value) return;
+    overview.value = now;
+    isUnknown.value = false;
+    const isNews = now.partitions.some(({ partition, applied: next }) => applied.has(partition) && applied.get(partition) !== next && !(heard.get(partition) >= next - 1));
+    applied = new Map(now.partitions.map(({ partition, applied: next }) => [partition, next]));
+    if (isNews) tell({ run: '', type: '', partition: -1, offset: -1 });
+  } catch (error) {
+    const kind = /** @type {any} */ (error).kind;
+    if (asked !== token.value) return;
+    if (kind === 'unauthenticated') {
+      isUnknown.value = true;
+      caller.value = overview.value = null;
+      asksForToken.value = true;
+      return;
+    }
+    if (kind === 'forbidden') overview.value = null;
+  }
+}
+
+/** Asks for the overview soon, since something happened. */
+export function refresh() {
+  clearTimeout(timer);
+  timer = setTimeout(ask, 250);
+}
+
+/** Begins, and begins again whenever the token changes. */
+export function start() {
+  effect(() => {
+    token.value;
+    // Its own reads must not begin it again.
+    untracked(() => {
+      caller.value = overview.value = null;
+      isUnknown.value = false;
+      ask();
+    });
+  });
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
+}

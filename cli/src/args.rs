@@ -60,7 +60,7 @@ const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is 
   {
     "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest", "deadline": "10s",
     "ca": "/etc/runlog/ca.pem", "client_cert": "/etc/runlog/me.pem", "client_key": "/etc/runlog/me.key",
-    "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070",
+    "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "ui": true,
               "topic": "runlog.journal", "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json",
               "tls_cert": "/etc/runlog/server.pem", "tls_key": "/etc/runlog/server.key"},
     "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",

@@ -3,7 +3,7 @@
 use crate::Error;
 use runlog_projector::{Clock, Config, Consistency, Projector, open};
 use runlog_schemas::{answer::Verification, id::PartitionId};
-use runlog_server::{access::AllowedHosts, serve};
+use runlog_server::{Options, serve};
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -26,6 +26,13 @@ pub struct Setup {
     pub clock: Clock,
     /// Makes a random id.
     pub random_id: fn() -> String,
+}
+
+/// Serves the web page too.
+fn options() -> Options {
+    let mut options = Options::default();
+    options.page = true;
+    options
 }
 
 /// A running journal.
@@ -54,7 +61,7 @@ impl Journal {
             // An error means that the sender was dropped. End then too.
             let _ = ended.await;
         };
-        let server = tokio::spawn(serve(listener, Arc::clone(&projector), AllowedHosts::default(), until, GRACE));
+        let server = tokio::spawn(serve(listener, Arc::clone(&projector), options(), until, GRACE));
         Ok(Self { setup, address, projector, end, server })
     }
 

@@ -95,6 +95,17 @@ pub(crate) struct Serve {
     /// Another address that serves /healthz, /readyz and /metrics, without TLS and tokens [default: none]
     #[arg(long, env = "RUNLOG_ADMIN_LISTEN", value_name = "ADDR")]
     pub(crate) admin_listen: Option<String>,
+    /// Serve the web page at /ui also at an address that other machines reach [default: only at a loopback address]
+    #[arg(long = "ui", conflicts_with = "no_ui")]
+    #[serde(skip)]
+    pub(crate) with_ui: bool,
+    /// Serve no web page
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) no_ui: bool,
+    /// Whether to serve the web page, from the flags or the file.
+    #[arg(skip)]
+    pub(crate) ui: Option<bool>,
     /// As the global flag `--insecure-no-tls`.
     #[arg(skip)]
     pub(crate) insecure_no_tls: bool,
@@ -152,6 +163,7 @@ impl Serve {
             tls_key: self.tls_key.or(file.tls_key),
             tls_client_ca: self.tls_client_ca.or(file.tls_client_ca),
             admin_listen: self.admin_listen.or(file.admin_listen),
+            ui: (self.with_ui || self.no_ui).then_some(self.with_ui).or(file.ui),
             insecure_no_tls: self.insecure_no_tls || file.insecure_no_tls,
             insecure_no_auth: self.insecure_no_auth || file.insecure_no_auth,
             topic: self.topic.or(file.topic),

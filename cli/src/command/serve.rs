@@ -156,6 +156,10 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     listen::check(address, protected, accepted)?;
     let mut options = options(&settings)?;
     let mut addresses = listening(address, options.tls.is_some());
+    options.page = flags.ui.unwrap_or(address.ip().is_loopback());
+    if options.page {
+        addresses["ui"] = format!("{}/ui", addresses["listening"].as_str().unwrap_or_default()).into();
+    }
     if let Some(admin_listen) = flags.admin_listen.as_deref().filter(|address| !address.is_empty()) {
         let admin = listen::bind(admin_listen).await?;
         let address = admin.local_addr().map_err(|error| listen::unusable(admin_listen, &error))?;

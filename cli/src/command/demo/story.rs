@@ -180,6 +180,9 @@ fn next(figures: &Figures, text: &mut Text) {
     let elsewhere = figures.serving.as_deref().filter(|url| *url != crate::config::SERVER);
     let at = elsewhere.map_or_else(String::new, |url| format!(" --server {url}"));
     let mut tries = Vec::new();
+    if let Some(url) = &figures.serving {
+        tries.push((format!("{url}/ui"), "open it in a browser: all runs, and a booking to decide"));
+    }
     let serving = figures.serving.is_some();
     if !serving {
         tries.push((

@@ -33,6 +33,11 @@ demo: build ## the whole path with live agents, without any service; ARGS="--ser
 test-fast: rocksdb ## the tests that need no Docker
 	@scripts/test.sh fast
 
+.PHONY: test-page
+test-page: build ## the web page in Debian's Chromium; screenshots in target/page
+	@scripts/setup.sh page
+	@RUNLOG_BIN="$(or $(RUNLOG_BIN),bin/runlog)" scripts/page.sh test
+
 .PHONY: kafka-image
 kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA_IMAGE names another)
 	@scripts/setup.sh test

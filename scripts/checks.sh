@@ -46,6 +46,8 @@ step python3 tests/python/canonical.py
 step scripts/packages.py
 # The Python client: format, lints, types.
 step scripts/python.sh lint
+# The page, without a browser.
+if has node; then step scripts/page.sh unit; else say "check: without Node, the page's functions are not tested"; fi
 # Links in the documents, and documents that the code names.
 step scripts/links.py
 say "all checks passed"

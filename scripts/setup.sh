@@ -4,11 +4,12 @@
 #   setup.sh test      and the dependencies of the tests on a real Kafka
 #   setup.sh compose   and Docker Compose
 #   setup.sh fronts    and nginx
+#   setup.sh page      and Chromium, fonts, Node and npm
 #   setup.sh postgres  and PostgreSQL, for the benchmarks
 set -euo pipefail
 
 tier=${1:-build}
-case $tier in build | test | compose | fronts | postgres) ;; *) echo "usage: $0 [build|test|compose|fronts|postgres]" >&2; exit 2 ;; esac
+case $tier in build | test | compose | fronts | page | postgres) ;; *) echo "usage: $0 [build|test|compose|fronts|page|postgres]" >&2; exit 2 ;; esac
 
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -61,6 +62,14 @@ need_fronts() {
   { has nginx || [ -x /usr/sbin/nginx ]; } || need nginx-light
 }
 
+need_page() {
+  [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || need chromium
+  need fonts-inter fonts-noto-core
+  # A Node that came from elsewhere counts as well as Debian's own.
+  has node || need nodejs
+  has npm || need npm
+}
+
 need_postgres() {
   if ! has initdb && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then need postgresql; fi
 }
@@ -103,9 +112,10 @@ install_missing() {
 
 if has dpkg-query && has apt-get; then
   need_build
-  if [ "$tier" != build ]; then need_test; fi
+  case $tier in build | page) ;; *) need_test ;; esac
   if [ "$tier" = compose ]; then need_compose; fi
   if [ "$tier" = fronts ]; then need_fronts; fi
+  if [ "$tier" = page ]; then need_page; fi
   if [ "$tier" = postgres ]; then need_postgres; fi
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
 elif ! has make || ! has clang; then

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# page.sh unit     the page's pure functions, its size and its vendored files; needs Node alone
+# page.sh test     the page in Debian's Chromium; RUNLOG_BIN names the command, screenshots go to target/page
+# page.sh types    checks the types that the page's comments state
+# page.sh vendor   takes the vendored modules again, in the versions of tests/page/package-lock.json, and pins them
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$top"
+
+ui=projector/server/ui
+# Bytes of all files together, compressed by gzip -9.
+bytes_max=$((55 * 1024))
+
+if ! has node || ! node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor > 18) ? 0 : 1)'; then
+  die "Node 20.19 or newer is missing"
+fi
+
+modules() {
+  has npm || die "npm is missing; Debian's package npm has it"
+  # The lock file has the hash of every package, and no package may run a script.
+  (cd tests/page && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+}
+
+case ${1:-} in
+  unit)
+    node --test tests/page/unit.test.mjs
+    (cd "$ui/vendor" && sha256sum --check --strict --quiet SHA256SUMS)
+    bytes=$(find "$ui" -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 cat | gzip -9 | wc -c)
+    say "the page has $bytes bytes compressed, $bytes_max at most"
+    [ "$bytes" -le "$bytes_max" ] || die "the page is too large"
+    ;;
+  test)
+    [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || die "chromium is missing: apt-get install chromium fonts-inter fonts-noto-core"
+    export RUNLOG_BIN=${RUNLOG_BIN:-$top/bin/runlog}
+    [ -x "$RUNLOG_BIN" ] || die "no command at $RUNLOG_BIN: run make build, or name another with RUNLOG_BIN"
+    modules
+    export RUNLOG_PAGE_SHOTS=${RUNLOG_PAGE_SHOTS:-$CARGO_TARGET_DIR/page}
+    node --test --test-reporter=spec tests/page/page.test.mjs
+    ;;
+  types)
+    modules
+    tests/page/node_modules/.bin/tsc --project tests/page/tsconfig.json
+    ;;
+  vendor)
+    modules
+    # take FILE NAME: without the link to its source map, and with relative imports, since an import map would be an inline
+    # script.
+    take() {
+      sed -E -e '1s#^#// @ts-nocheck\n#' -e 's#//\# sourceMappingURL=[^ ]*$##' -e 's#from"preact/hooks"#from"./hooks.js"#g' -e 's#from"preact"#from"./preact.js"#g' \
+        -e 's#from"@preact/signals-core"#from"./signals-core.js"#g' "tests/page/node_modules/$1" >"$ui/vendor/$2"
+    }
+    take preact/dist/preact.mjs preact.js
+    take preact/hooks/dist/hooks.mjs hooks.js
+    take @preact/signals/dist/signals.mjs signals.js
+    take @preact/signals-core/dist/signals-core.mjs signals-core.js
+    take htm/dist/htm.mjs htm.js
+    (cd "$ui/vendor" && sha256sum ./*.js | sed 's#\./##' >SHA256SUMS)
+    ;;
+  *)
+    echo "usage: $0 unit|test|types|vendor" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,124 @@
+// The page's pure functions.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+const ui = new URL('../../projector/server/ui/', import.meta.url);
+const { parse, write, brief, Exact } = await import(new URL('exact.js', ui));
+const { parser } = await import(new URL('sse.js', ui));
+const { entry, fold, withRefused, timeScale, claims, changes } = await import(new URL('fold.js', ui));
+const words = await import(new URL('words.js', ui));
+const route = await import(new URL('route.js', ui));
+
+test('numbers keep the digits that the server sent', () => {
+  const hasSource = JSON.parse('1.0', (key, value, context) => Boolean(context?.source));
+  const value = parse('{"amount": 129.50, "id": 12345678901234567890, "count": 3, "text": "1.0"}');
+  assert.equal(value.count, 3);
+  assert.equal(value.text, '1.0');
+  // Node before 21 does not tell a reviver the text of a number; every browser of the last years does.
+  if (!hasSource) return;
+  assert.ok(value.amount instanceof Exact);
+  assert.equal(write(value), '{\n  "amount": 129.50,\n  "id": 12345678901234567890,\n  "count": 3,\n  "text": "1.0"\n}');
+  assert.equal(brief(value), 'amount 129.50, id 12345678901234567890, count 3, text 1.0');
+});
+
+test('an event stream is read the same in whatever pieces it arrives', () => {
+  const text = ': keep-alive\n\nid: 7\ndata: {"a":\ndata: 1}\n\r\nevent: error\r\ndata: x\r\n\r\ndata: last\n\n';
+  const whole = parser()(text);
+  assert.deepEqual(whole, [{ id: '7', event: 'message', data: '{"a":\n1}' }, { id: null, event: 'error', data: 'x' }, { id: null, event: 'message', data: 'last' }]);
+  for (let size = 1; size < text.length; size++) {
+    const take = parser();
+    const messages = [];
+    for (let at = 0; at < text.length; at += size) messages.push(...take(text.slice(at, at + size)));
+    assert.deepEqual(messages, whole, `pieces of ${size}`);
+  }
+});
+
+const line = (offset, type, payload, more = {}) => ({ record_id: `r${offset}`, payload_type: type, payload, position: { partition: 0, offset, index: 0 },
+  journal_seq: offset, epoch: 1, timestamp: new Date(offset * 1000).toISOString(), cursor: String(offset), ...more });
+const entries = (lines) => lines.map((each, index) => entry(each, index, true));
+const story = entries([
+  line(1, 'run_claim', { claimed_by: 'a' }),
+  line(2, 'tool_call_requested', { tool_name: 'pay', arguments: { amount: 3 } }),
+  line(3, 'tool_call_completed', { request_record_id: 'r2', result: 'ok' }),
+  line(4, 'tool_call_requested', { tool_name: 'mail', arguments: null }),
+  line(5, 'run_claim', { claimed_by: 'b' }, { epoch: 2 }),
+  line(6, 'effect_resolution', { request_record_id: 'r4', decision: 'give_up', who: 'jo', why: 'lost' }, { epoch: 0 }),
+]);
+
+test('a call and its end are one row, as of a position', () => {
+  const rows = fold(story);
+  assert.deepEqual(rows.map(({ kind, name, status }) => [kind, name, status]), [['claim', 'first process', ''], ['call', 'pay', 'completed'], ['call', 'mail', 'failed'], ['claim', 'takeover 1', ''], ['decision', 'decision', '']]);
+  assert.equal(rows[1].last.offset, 3);
+  assert.equal(rows[2].note, 'decided');
+  const before = fold(story, 1);
+  assert.equal(before[1].status, 'pending', 'its end is later');
+  assert.equal(before[2].status, 'failed', 'the whole call is later');
+});
+
+test('content that is masked or deleted is not taken for a text', () => {
+  const [masked] = fold(entries([line(1, 'tool_call_requested', { masked: 'secret' })]));
+  assert.deepEqual([masked.name, masked.text], ['call', 'masked']);
+  const [argument] = fold(entries([line(1, 'tool_call_requested', { tool_name: 'pay', arguments: { masked: 'personal' } })]));
+  assert.equal(argument.text, 'masked');
+  assert.equal(fold(entries([line(1, 'conversation_turn', { dropped: {} })]))[0].text, 'deleted');
+});
+
+test('a refused record stands at its place in the log', () => {
+  const rows = withRefused(fold(story), [{ record_id: 'late', position: { partition: 0, offset: 5.5 }, reason: 'fenced' }], story);
+  assert.deepEqual(rows.map(({ kind }) => kind), ['claim', 'call', 'call', 'claim', 'refused', 'decision']);
+  assert.equal(rows[4].first.index, 4);
+});
+
+test('a long gap is cut, and the order of times stays', () => {
+  const times = [0, 800, 1500, 2600, 3000, 1443000, 1444000];
+  const { at, cuts } = timeScale(times);
+  assert.deepEqual(cuts.map(({ length }) => length), [1440000]);
+  const places = times.map(at);
+  assert.deepEqual(places, places.slice().sort((a, b) => a - b));
+  assert.ok(Math.abs(places[0]) < 1e-9 && Math.abs(places[6] - 1) < 1e-9);
+  assert.ok(places[5] - places[4] < 0.06, 'the gap is narrow');
+  assert.deepEqual(timeScale([0, 1000, 2000, 3000]).cuts, [], 'equal gaps stay');
+  assert.equal(timeScale([5]).at(5), 0);
+  assert.equal(timeScale([5, 5]).at(5), 0);
+});
+
+test('the bands of a run are its claims', () => {
+  assert.deepEqual(claims(story).map(({ epoch, by, from, to }) => [epoch, by, from, to]), [[1, 'a', 0, 3], [2, 'b', 4, 5]]);
+});
+
+test('a refused decision names what is new', () => {
+  const late = { record_id: 'x', content_hash: 'h', status: 'completed', logged_at: '2026-11-29T14:03:22Z' };
+  const before = { evidence: [], attempts: 1, class: 'reconcile_required', revision: 1 };
+  assert.deepEqual(changes(before, { ...before, evidence: [late], revision: 2 }), ['A late result arrived at 14:03:22 UTC. It says that the call happened.']);
+  assert.deepEqual(changes({ ...before, evidence: [late] }, { ...before, evidence: [late, { ...late, content_hash: 'i', status: 'failed' }] }), ['Another late result arrived at 14:03:22 UTC. It says that the call failed.']);
+  assert.deepEqual(changes(before, { ...before, attempts: 2 }), ['The call began again: attempt 2.']);
+  assert.deepEqual(changes(before, null), ['The call has an end now: somebody decided, or its result arrived.']);
+  assert.equal(changes(before, { ...before, revision: 2 }).length, 1);
+});
+
+test('an address keeps the run, the position and the filters', () => {
+  for (const to of [{ view: 'runs', run: null, query: { prefix: 'a/b', status: 'open' } }, { view: 'run', run: 'a/b c%2F?ü', query: { at: '2:17' } }, { view: 'decisions', run: null, query: { run: 'x&y', effect: '1' } }]) {
+    const [path, search] = route.write(to).split('?');
+    assert.deepEqual(route.read(path, search || ''), to);
+  }
+  assert.equal(route.read('/ui', '').view, 'decisions');
+  assert.equal(route.read('/ui/runs/%E0%A4%A', '').view, 'runs', 'a malformed id opens the list');
+  assert.equal(route.write({ view: 'runs', query: { prefix: '', at: undefined } }), '/ui/runs');
+});
+
+test('ages, counts and long ids are short', () => {
+  assert.deepEqual([0, 12, 950, 4200, 59940, 59960, 3540000, 7.2e6, 1e9].map(words.duration), ['0 ms', '12 ms', '950 ms', '4.2 s', '60 s', '1 min', '59 min', '2.0 h', '12 days']);
+  assert.equal(words.ago(null), 'unknown');
+  assert.equal(words.plural(1, 'late result'), '1 late result');
+  assert.equal(words.plural(1200, 'run'), '1,200 runs');
+  assert.equal([...words.shorten('ä'.repeat(100), 20)].length, 20);
+});
+
+test('every decision says what follows', () => {
+  assert.deepEqual(words.CHOICES.map(({ decision }) => decision).sort(), ['adopt', 'done', 'give_up', 'not_done']);
+  for (const choice of words.CHOICES) {
+    assert.ok(choice.title && choice.follows.endsWith('.') && choice.action, choice.decision);
+    assert.ok(!/[a-z]_[a-z]/.test(choice.title + choice.follows + choice.action), choice.decision);
+  }
+
+});

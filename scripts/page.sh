@@ -26,7 +26,7 @@ case ${1:-} in
   unit)
     node --test tests/page/unit.test.mjs
     (cd "$ui/vendor" && sha256sum --check --strict --quiet SHA256SUMS)
-    bytes=$(find "$ui" -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 cat | gzip -9 | wc -c)
+    bytes=$(cat "$ui"/*.* "$ui"/vendor/*.js | gzip -9 | wc -c)
     say "the page has $bytes bytes compressed, $bytes_max at most"
     [ "$bytes" -le "$bytes_max" ] || die "the page is too large"
     ;;

@@ -231,6 +231,26 @@ test('a call whose process is at work is apart, and a decision about it waits', 
   await visit.end();
 });
 
+test('a result that contradicts the end of its call is shown with both answers', async () => {
+  const run = 'late/refund-5';
+  const { first } = await killedRefund(journal, run, { order: '5' });
+  const { pending: [{ revision, basis }] } = await journal.get(`/v1/runs/${encodeURIComponent(run)}/recovery`);
+  await journal.send('POST', `/v1/runs/${encodeURIComponent(run)}/effects/refund-3/resolution`, { decision: 'give_up', revision, basis, who: 'kim', why: 'nobody knew' });
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/decisions?prefix=late/');
+  await page.getByText('Nothing matches').waitFor();
+  await first.result('refund-3', { refund: 'RF-5' });
+  await page.getByRole('button', { name: 'Contradicted' }).click();
+  await page.getByText('The call ended before, as failed').waitFor();
+  assert.match(await page.locator('.pane-decision .late').innerText(), /RF-5/);
+  await page.getByText('The agent got').waitFor();
+  assert.equal(await page.getByRole('radio').count(), 0, 'nothing is left to decide');
+  await page.screenshot({ path: join(SHOTS, 'contradicted.png') });
+  await isAccessible(page, 'contradicted');
+  await isInWords(page, 'contradicted');
+  await visit.end();
+});
+
 test('back and forward, and a link that shows another person the same position', async () => {
   const visit = await Visit.begin();
   const page = await visit.open('/ui/decisions');

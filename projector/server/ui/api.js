@@ -30,7 +30,6 @@ function answered(answers) {
 
 /** A request that was refused, or that got no answer (`kind` is `away`). */
 export class Refused extends Error {
-  /** @param {any} problem */
   constructor(problem) {
     super(problem.detail || problem.title || 'no answer');
     this.kind = problem.kind || 'unavailable';

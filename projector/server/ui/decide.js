@@ -17,17 +17,17 @@ const WHO = 'runlog.who';
 /** Texts that were typed about an effect, so that looking elsewhere does not lose them. @type {Map<string, any>} */
 const drafts = new Map();
 
-/** Whether a late result says that the effect happened. @param {any} evidence */
+/** Whether a late result says that the effect happened. */
 const happened = ({ status }) => status === 'completed';
 
 /** Reads the effect as it is now, with the content of its late results if the caller may read content. */
-async function readEffect(effect, signal) {
-  const { items } = await pages('/v1/effects', { pending: true, prefix: effect.run_id, tool: effect.tool_name, limit: 1000 }, 'effects', 3, signal);
+async function readEffect(effect, signal, hasEnded = false) {
+  const { items } = await pages('/v1/effects', { pending: !hasEnded, contradicted: hasEnded, prefix: effect.run_id, tool: effect.tool_name, limit: 1000 }, 'effects', 3, signal);
   const listed = items.find(({ run_id, id }) => run_id === effect.run_id && id === effect.id) || null;
-  if (!listed || !allows('read_content')) return listed;
+  if (!listed || hasEnded || !allows('read_content')) return listed && hasEnded ? { ...listed, evidence: listed.contradicting } : listed;
   const recovery = await get(run(effect.run_id) + '/recovery', { limit: 1 }, signal);
   const pending = recovery.pending.find((each) => each.id === effect.id);
-  return pending ? { ...listed, ...pending, run_epoch: recovery.epoch } : null;
+  return pending ? { ...listed, ...pending } : null;
 }
 
 /** Reads the records around the request: the last turns before it, and up to forty records after it. */
@@ -41,9 +41,9 @@ async function readStory(effect, signal) {
   return { request, turns, claim, after };
 }
 
-/** @param {any} effect @param {AbortSignal} signal */
-async function readAll(effect, signal) {
-  const [seen, story] = await Promise.all([readEffect(effect, signal), readStory(effect, signal)]);
+/** @param {AbortSignal} signal */
+async function readAll(effect, signal, hasEnded) {
+  const [seen, story] = await Promise.all([readEffect(effect, signal, hasEnded), readStory(effect, signal)]);
   return { seen, story };
 }
 
@@ -88,7 +88,7 @@ function Story({ effect, story, at, made }) {
   return html`<ol class="story">${items.map(({ line, evidence, kind, text }) => {
     const record = line || evidence;
     return html`<li class=${kind} key=${kind + record.record_id + words.place(record.position)}><time>${words.clock(record.logged_at || record.timestamp)}</time><p>${text} <${Link} class="at" to=${{ run: effect.run_id, query: { at: words.place(record.position) } }} aria-label=${'Open the run at ' + words.place(record.position)}>${words.place(record.position)}<//></p></li>`;
-  })}<li class=${made ? 'decision' : 'now'}><time>now</time><p>${made ? html`<b>You decided</b>: ${words.DECIDED[made.decision]}` : effect.state === 'running' ? html`Its process wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}: it may still record the result` : effect.evidence.length ? html`No result that counts: somebody must say whether <b>it happened</b>` : html`No result: it <b>may have happened</b>`}</p></li></ol>`;
+  })}<li class=${made ? 'decision' : 'now'}><time>now</time><p>${made ? html`<b>You decided</b>: ${words.DECIDED[made.decision]}` : effect.status && effect.status !== 'pending' ? 'The call has ended, and a late result says otherwise' : effect.state === 'running' ? html`Its process wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}: it may still record the result` : effect.evidence.length ? html`No result that counts: somebody must say whether <b>it happened</b>` : html`No result: it <b>may have happened</b>`}</p></li></ol>`;
 }
 
 /** A hint for the question to the receiver. */
@@ -178,6 +178,16 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
   </form>`;
 }
 
+/** A call that has ended, although a later result says otherwise. */
+function Ended({ effect }) {
+  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(effect.run_id) + '/calls/' + encodeURIComponent(effect.id), {}, signal) : Promise.resolve(null)), [effect.id]);
+  return html`<section class="choices"><b>The call ended before, as ${effect.status}</b>${answer ? html`<h3>The agent got</h3><${Outcome} payload=${payloadOf(answer)} label="The answer that the agent got" />` : null}
+    <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
+}
+
+/** The answer of a call in the form of a record's payload. */
+const payloadOf = ({ error, result }) => (error ? { error_kind: error.kind, error_message: error.message } : { result });
+
 /** A decision that was made, and what follows. */
 function Decided({ effect, made, next }) {
   const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(effect.run_id) + '/calls/' + encodeURIComponent(effect.id), {}, signal) : Promise.resolve(null)), [effect.id, made]);
@@ -187,14 +197,15 @@ function Decided({ effect, made, next }) {
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${choice && choice.title[0].toLowerCase() + choice.title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
-    ${answer && made.decision !== 'not_done' ? html`<h3>The agent gets</h3><${Outcome} payload=${answer.error ? { error_kind: answer.error.kind, error_message: answer.error.message } : { result: answer.result }} label="The answer that the agent gets" />` : null}
+    ${answer && made.decision !== 'not_done' ? html`<h3>The agent gets</h3><${Outcome} payload=${payloadOf(answer)} label="The answer that the agent gets" />` : null}
     ${answer && made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : null}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 
 export function Decide({ effect, at, isListed, onChanged, next, show }) {
+  const hasEnded = show === 'contradicted';
   const key = effect.run_id + '\n' + effect.id;
-  const { answer, problem, at: readAt, reload } = useAnswer((signal) => readAll(effect, signal), [key]);
+  const { answer, problem, at: readAt, reload } = useAnswer((signal) => readAll(effect, signal, hasEnded), [key]);
   const [made, setMade] = useState(/** @type {any} */ (null));
   const [draft, keepDraft] = useState(() => drafts.get(key) || { decision: '', why: '', result: '', typed: '', against: '', force: false, who: kept('localStorage').getItem(WHO) || caller.value?.principal || '' });
   const setDraft = (members) => { drafts.set(key, members); keepDraft(members); };
@@ -215,7 +226,7 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
   return html`<section class="pane" aria-labelledby="pane-title">
     <header class="pane-head"><div><p class="crumb"><${Link} to=${{ run: effect.run_id, query: { at: words.place(effect.position) } }} title="Open the run at this call"><${RunName} id=${effect.run_id} /><//> <span class="mono">${words.place(effect.position)}</span></p>
       <h2 id="pane-title"><code><bdi>${words.shorten(effect.tool_name || effect.kind, 60)}</bdi></code></h2></div>
-      <dl class="facts"><div><dt>${show === 'running' ? 'Began' : 'Waiting'}</dt><dd>${words.duration(aged(effect.age_millis, at) ?? 0)}</dd></div><div><dt>Started</dt><dd>${shown.attempts === 1 ? 'once' : words.count(shown.attempts) + ' times'}</dd></div>
+      <dl class="facts"><div><dt>${show === 'waiting' ? 'Waiting' : 'Began'}</dt><dd>${show === 'waiting' ? words.duration(aged(effect.age_millis, at) ?? 0) : words.ago(aged(effect.age_millis, at))}</dd></div><div><dt>Started</dt><dd>${shown.attempts === 1 ? 'once' : words.count(shown.attempts) + ' times'}</dd></div>
       <div><dt>Key</dt><dd>${effect.idempotency_key || effect.dedupe_key ? html`<bdi title=${effect.idempotency_key || effect.dedupe_key}>${words.shorten(effect.idempotency_key || effect.dedupe_key, 18)}</bdi>` : 'none'}</dd></div></dl></header>
     ${problem ? html`<${Trouble} problem=${problem} />` : null}
     ${!answer && !problem ? html`<${Loading} lines=${7} />` : null}
@@ -229,8 +240,9 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
           ${isStale && !isRefused ? html`<${Changed} before=${seen} fresh=${effect} isRefused=${false} onRead=${readAgain} />` : null}
           ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, its result arrived, or its process stopped writing.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
           ${seen.evidence.map((each) => html`<${Late} key=${each.record_id + each.content_hash} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
+          ${hasEnded ? html`<${Ended} effect=${seen} />` : null}
           ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can decide all the same.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
-          <${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />` : null}
+          ${hasEnded ? null : html`<${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />`}` : null}
       </div></div>` : null}
   </section>`;
 }

@@ -17,25 +17,26 @@ const PAGES = 3;
 const SHOWN = {
   waiting: { title: 'Waiting', empty: 'Nothing waits for a decision', text: 'Every effect has an end in the journal, is running now, or is safe to repeat.' },
   running: { title: 'Running now', empty: 'No such call is running', text: 'A call is running while its process still has the run and wrote to it within 30 s.' },
+  contradicted: { title: 'Contradicted', empty: 'No call is contradicted', text: 'A late result that says otherwise than the end of its call appears here.' },
   safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls by itself, with their keys.' },
 };
 
-/** The identity of an effect in a list. @param {any} effect */
+/** The identity of an effect in a list. */
 const keyOf = (effect) => effect.run_id + '\n' + effect.id;
 
-/** The queue's order: late results that say that it happened, other late results, then the oldest. @param {any[]} effects */
+/** The queue's order: late results that say that it happened, other late results, then the oldest. */
 export function sorted(effects) {
   const rank = ({ evidence }) => (evidence.some((each) => each.status === 'completed') ? 0 : evidence.length ? 1 : 2);
   return effects.slice().sort((a, b) => rank(a) - rank(b) || (b.age_millis ?? 0) - (a.age_millis ?? 0) || (keyOf(a) < keyOf(b) ? -1 : 1));
 }
 
-/** The effects of a tab. @param {any[]} effects @param {string} show */
-const of = (effects, show) => effects.filter((effect) => (show === 'safe' ? effect.class === 'retry_safe'
-  : effect.class !== 'retry_safe' && (effect.state === 'running') === (show === 'running')));
+/** The effects of a tab. @param {string} show */
+const of = (effects, show) => effects.filter((effect) => (show === 'contradicted' || (show === 'safe' ? effect.class === 'retry_safe'
+  : effect.class !== 'retry_safe' && (effect.state === 'running') === (show === 'running'))));
 
 function Item({ effect, at, isChosen, show }) {
   const { query } = route.value;
-  const late = effect.evidence.length;
+  const late = (show === 'contradicted' ? effect.contradicting : effect.evidence).length;
   const shown = hidden(effect.arguments);
   const members = !shown && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments) : [];
   return html`<${Link} class="item" to=${{ view: 'decisions', query: { ...query, run: effect.run_id, effect: effect.id } }} aria-current=${isChosen ? 'true' : undefined}>
@@ -44,7 +45,7 @@ function Item({ effect, at, isChosen, show }) {
     <span class="item-args">${shown ? html`<i>${shown.toLowerCase()}</i>` : members.length ? members.slice(0, 3).map(([name, value]) => html`<span key=${name}><i>${name}</i> <bdi>${words.shorten(brief(value), 24)}</bdi></span>`)
       : html`<bdi>${effect.arguments === null ? 'no arguments' : words.shorten(brief(effect.arguments), 40)}</bdi>`}</span>
     <span class="item-tags">${late ? html`<${Badge} tone="violet">${words.plural(late, 'late result')}<//>` : null}${show === 'running' ? html`<${Badge} tone="blue">running<//>`
-      : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
+      : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : show === 'contradicted' ? html`<${Badge} tone="red">maybe twice<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
 }
 
 /** The field that narrows the queue: a run id's beginning, or a tool. */
@@ -64,10 +65,10 @@ function Narrow() {
 
 export function Decisions() {
   const { query } = route.value;
-  const show = query.show === 'running' || query.show === 'safe' ? query.show : 'waiting';
+  const show = SHOWN[query.show] ? query.show : 'waiting';
   const [more, setMore] = useState(PAGES);
   const { answer, problem, at, reload } = useAnswer((signal) => pages('/v1/effects',
-    { pending: true, unsafe: show !== 'safe', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal), [show, query.prefix, query.tool, more]);
+    { pending: show !== 'contradicted', unsafe: show === 'waiting' || show === 'running', contradicted: show === 'contradicted', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal), [show, query.prefix, query.tool, more]);
   const soon = useThrottle(() => { reload(); refresh(); }, 700);
   useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
   // A call turns from running to waiting by time alone.
@@ -95,8 +96,8 @@ export function Decisions() {
   useEffect(() => { document.title = (waiting.value ? '(' + waiting.value + ') ' : '') + 'Decisions · Runlog'; });
   const pending = overview.value?.pending;
   const isNarrowed = query.prefix || query.tool;
-  const numbers = { waiting: pending?.reconcile_required.waiting, running: pending?.reconcile_required.running, safe: pending?.retry_safe && pending.retry_safe.waiting + pending.retry_safe.running };
-  const tabs = Object.entries(SHOWN).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
+  const numbers = { contradicted: overview.value?.contradicted, waiting: pending?.reconcile_required.waiting, running: pending?.reconcile_required.running, safe: pending?.retry_safe && pending.retry_safe.waiting + pending.retry_safe.running };
+  const tabs = Object.entries(SHOWN).filter(([name]) => name !== 'contradicted' || name === show || numbers.contradicted).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
   const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
     <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows.</p></div>

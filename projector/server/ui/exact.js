@@ -17,7 +17,7 @@ export function parse(text) {
   }));
 }
 
-/** Writes a value as JSON, indented by two spaces. @param {any} value @param {number} [depth] @returns {string} */
+/** Writes a value as JSON, indented by two spaces. @param {number} [depth] @returns {string} */
 export function write(value, depth = 0) {
   if (value instanceof Exact) return value.text;
   if (value === null || typeof value !== 'object') return JSON.stringify(value) ?? 'null';
@@ -30,7 +30,7 @@ export function write(value, depth = 0) {
   return open + '\n' + items.join(',\n') + '\n' + '  '.repeat(depth) + close;
 }
 
-/** Writes a value in one line: a text as it is, anything else as JSON. @param {any} value @returns {string} */
+/** Writes a value in one line: a text as it is, anything else as JSON. @returns {string} */
 export function brief(value) {
   if (typeof value === 'string') return value;
   if (value instanceof Exact) return value.text;

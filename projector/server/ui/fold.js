@@ -10,7 +10,7 @@ import * as words from './words.js';
 /** A row of the waterfall. A call and its end are one row.
  * @typedef {{ key: string, kind: string, name: string, text: string, first: Entry, last: Entry, status: string, note: string }} Row */
 
-/** Returns the reason for a hidden value as one word, or an empty text. @param {any} value */
+/** Returns the reason for a hidden value as one word, or an empty text. */
 const masked = (value) => {
   if (!value || typeof value !== 'object' || value instanceof Exact) return '';
   const names = Object.keys(value);
@@ -18,10 +18,9 @@ const masked = (value) => {
   return { masked: 'masked', dropped: 'deleted', unreadable: 'not shown' }[names[0]] || '';
 };
 
-/** @param {any} value */
 const short = (value) => masked(value) || words.shorten(value === undefined || value === null ? '' : brief(value), 160);
 
-/** Makes the entry of a line. @param {any} line @param {number} index @param {boolean} keepsLine @returns {Entry} */
+/** Makes the entry of a line. @param {number} index @param {boolean} keepsLine @returns {Entry} */
 export function entry(line, index, keepsLine) {
   const { payload, payload_type: type, position } = line;
   const content = masked(payload) ? {} : payload || {};
@@ -92,7 +91,7 @@ export function fold(entries, upTo = Infinity) {
   return rows;
 }
 
-/** Puts rows for refused records between the others, by their offsets. @param {Row[]} rows @param {any[]} anomalies @param {Entry[]} entries */
+/** Puts rows for refused records between the others, by their offsets. @param {Row[]} rows @param {Entry[]} entries */
 export function withRefused(rows, anomalies, entries) {
   if (!anomalies.length) return rows;
   const all = rows.concat(anomalies.map(({ position, reason, record_id: id }) => {
@@ -152,7 +151,7 @@ export function claims(entries) {
   return bands;
 }
 
-/** Returns the changes of an effect as sentences. `fresh` is null if the effect is no longer pending, undefined if unknown. @param {any} before @param {any} fresh */
+/** Returns the changes of an effect as sentences. `fresh` is null if the effect is no longer pending, undefined if unknown. */
 export function changes(before, fresh) {
   if (fresh === undefined) return ['The effect has changed.'];
   if (fresh === null) return ['The call has an end now: somebody decided, or its result arrived.'];

@@ -64,7 +64,7 @@ function paint(text) {
   });
 }
 
-/** The reason why a value is not shown, or null. @param {any} value */
+/** The reason why a value is not shown, or null. */
 export function hidden(value) {
   if (!value || typeof value !== 'object' || value instanceof Exact) return null;
   if (Object.keys(value).length === 1) {
@@ -129,7 +129,7 @@ export const Segments = ({ label, value, options, onChange }) => html`<div class
 
 /**
  * Loads an answer, again whenever `inputs` change or `reload` is called. The last answer stays while the next one is loaded.
- * @param {(signal: AbortSignal) => Promise<any>} load @param {any[]} inputs
+ * @param {(signal: AbortSignal) => Promise<any>} load
  */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState(/** @type {{ answer: any, problem: any, at: number }} */ ({ answer: null, problem: null, at: 0 }));
@@ -206,7 +206,7 @@ export function Rows({ items, height, render, label, current, onEnd, foot, role 
       html`<div class=${'rows-one' + (rowClass ? ' ' + rowClass(item, first + at) : '')} key=${item.key} role=${row} aria-setsize=${row === 'listitem' ? items.length : undefined} aria-posinset=${row === 'listitem' ? first + at + 1 : undefined} aria-rowindex=${row === 'row' ? first + at + 2 : undefined} style=${{ top: (first + at) * height + 'px', height: height + 'px' }}>${render(item, first + at)}</div>`)}</div>${foot}</div>`;
 }
 
-/** Handles keys of a view while no field has the focus and no dialog is open. @param {Record<string, () => void>} keys @param {any[]} inputs */
+/** Handles keys of a view while no field has the focus and no dialog is open. @param {Record<string, () => void>} keys */
 export function useKeys(keys, inputs) {
   useEffect(() => {
     const press = (event) => {

@@ -112,7 +112,7 @@ function Resume({ id, place, isHead }) {
   </ul></section>`;
 }
 
-/** Reads a record with its content. @param {string} id @param {any} each @param {boolean} raw @param {AbortSignal} signal */
+/** Reads a record with its content. @param {string} id @param {boolean} raw @param {AbortSignal} signal */
 async function readLine(id, each, raw, signal) {
   if (each.line && !raw) return each.line;
   const limit = each.batchIndex ? PAGE : 64;

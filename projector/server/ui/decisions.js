@@ -69,7 +69,7 @@ export function Decisions() {
   const [more, setMore] = useState(PAGES);
   const { answer, problem, at, reload } = useAnswer((signal) => pages('/v1/effects',
     { pending: show !== 'contradicted', unsafe: show === 'waiting' || show === 'running', contradicted: show === 'contradicted', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal), [show, query.prefix, query.tool, more]);
-  const soon = useThrottle(() => { reload(); refresh(); }, 700);
+  const soon = useThrottle(() => { reload(); refresh(); }, answer?.items.length > 1000 ? 3000 : 700);
   useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
   // A call turns from running to waiting by time alone.
   useEffect(() => {

@@ -29,9 +29,11 @@ async function readRuns(query, most, signal) {
   }
 }
 
-/** The runs that wait for a decision, and the runs with a running call, among the first thousand such effects. */
+/** The runs that wait for a decision, and the runs with a running call; no runs if there are too many such calls. */
 async function readEffects(prefix, signal) {
-  const { effects } = await get('/v1/effects', { pending: true, unsafe: true, prefix, limit: 1000 }, signal);
+  const { effects, next_cursor: more } = await get('/v1/effects', { pending: true, unsafe: true, prefix, limit: 1000 }, signal);
+  // A mark on some of the runs would say that the others need no decision.
+  if (more) return { waiting: new Map(), running: new Map(), isPart: true };
   const named = (running) => new Map(effects.filter((each) => (each.state === 'running') === running).map((each) => [each.run_id, each]));
   return { waiting: named(false), running: named(true) };
 }
@@ -57,7 +59,7 @@ export function Runs() {
   if (answer) kept.current = { answer, at, filter: [query.prefix, query.status, query.stuck, query.since].join() };
   const isSame = kept.current?.filter === [query.prefix, query.status, query.stuck, query.since].join();
   const list = answer || (isSame ? kept.current.answer : null);
-  const soon = useThrottle(() => { reload(); effects.reload(); refresh(); }, 700);
+  const soon = useThrottle(() => { reload(); effects.reload(); refresh(); }, 700 * most);
   useEffect(() => listen(soon), [soon]);
   const [text, setText] = useState(query.prefix || '');
   useEffect(() => setText(query.prefix || ''), [query.prefix]);
@@ -79,7 +81,7 @@ export function Runs() {
   const waiting = overview.value?.pending.reconcile_required.waiting;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
   return html`<section class="view runs">
-    <header class="top"><div class="top-title"><h1>Runs</h1><p class="quiet">${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}</p></div>
+    <header class="top"><div class="top-title"><h1>Runs</h1><p class="quiet">${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}</p></div>
       <div class="top-tools"><label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label></div></header>
     <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>

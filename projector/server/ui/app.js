@@ -148,7 +148,7 @@ function App() {
   useKeys({
     '?': () => { isHelpOpen.value = true; },
     '/': () => /** @type {HTMLElement | null} */ (document.querySelector('[data-search]'))?.focus(),
-  }, []);
+  });
   return html`<div class="frame"><${Rail} /><main id="main" tabindex="-1"><${Banner} /><${View} /></main>
     ${isHelpOpen.value && html`<${Help} />`}${session.asksForToken.value && html`<${TokenDialog} />`}</div>`;
 }

@@ -10,8 +10,8 @@ import { overview, refresh, waiting } from './session.js';
 import { Decide } from './decide.js';
 import * as words from './words.js';
 
-/** Pages of a thousand effects that are asked for at once. */
-const PAGES = 3;
+/** Pages of a thousand effects that are loaded at once. */
+const PAGES = 10;
 
 /** @type {Record<string, { title: string, empty: string, text: string }>} */
 const SHOWN = {
@@ -67,9 +67,10 @@ export function Decisions() {
   const { query } = route.value;
   const show = SHOWN[query.show] ? query.show : 'waiting';
   const [more, setMore] = useState(PAGES);
-  const { answer, problem, at, reload } = useAnswer((signal) => pages('/v1/effects',
-    { pending: show !== 'contradicted', unsafe: show === 'waiting' || show === 'running', contradicted: show === 'contradicted', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal), [show, query.prefix, query.tool, more]);
-  const soon = useThrottle(() => { reload(); refresh(); }, answer?.items.length > 1000 ? 3000 : 700);
+  const { answer, problem, at, isDone, reload } = useAnswer((signal, part) => pages('/v1/effects',
+    { pending: show !== 'contradicted', unsafe: show === 'waiting' || show === 'running', contradicted: show === 'contradicted', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal,
+    (items, last) => part({ items: items.slice(), last, more: last.next_cursor })), [show, query.prefix, query.tool, more]);
+  const soon = useThrottle(() => { reload(); refresh(); }, 700 * Math.ceil((answer?.items.length || 1) / 300));
   useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
   // A call turns from running to waiting by time alone.
   useEffect(() => {
@@ -90,9 +91,9 @@ export function Decisions() {
     if (next) change({ run: next.run_id, effect: next.id }, true);
   };
   useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
-    Enter: () => { if (paned) go({ run: paned.run_id, query: {} }); } }, [shown, index, paned]);
+    Enter: () => { if (paned) go({ run: paned.run_id, query: {} }); } });
   // The address always names the chosen effect: a new order of the queue must not exchange the pane under its reader.
-  useEffect(() => { if (!named && chosen) change({ run: chosen.run_id, effect: chosen.id }, true); }, [named, chosen?.key]);
+  useEffect(() => { if (!named && chosen && isDone) change({ run: chosen.run_id, effect: chosen.id }, true); }, [named, chosen?.key, isDone]);
   useEffect(() => { document.title = (waiting.value ? '(' + waiting.value + ') ' : '') + 'Decisions · Runlog'; });
   const pending = overview.value?.pending;
   const isNarrowed = query.prefix || query.tool;
@@ -110,7 +111,7 @@ export function Decisions() {
         : html`<div class="split">
           <${Rows} items=${shown} height=${112} label="Effects" current=${index} render=${(effect, nth) => html`<${Item} effect=${effect} at=${at} isChosen=${nth === index} show=${show} />`}
             foot=${!shown.length ? html`<p class="rows-foot">Nothing else is in this list.</p>` : answer?.more ? html`<p class="rows-foot">Sorted among the first ${words.count(effects.length)}. <button type="button" class="text" onClick=${() => setMore(more + PAGES)}>Load more</button></p>` : null} />
-          ${paned ? html`<${Decide} key=${paned.key} effect=${paned} at=${at} isListed=${!answer || !!chosen} onChanged=${() => { reload(); refresh(); }}
+          ${paned ? html`<${Decide} key=${paned.key} effect=${paned} at=${at} isListed=${!isDone || !!chosen} onChanged=${() => { reload(); refresh(); }}
               next=${shown.find(({ key }) => key !== paned.key)} show=${show} />`
             : html`<div class="pane"><${Empty} title=${named ? 'This effect no longer waits here' : 'Choose an effect'}>${named ? html`It was decided, has ended, or is in another list. <${Link} to=${{ run: query.run, query: { sel: query.effect } }}>Open its run<//>.` : 'Its evidence and the four choices appear here.'}<//></div>`}
         </div>`}

@@ -127,20 +127,24 @@ export function Dialog({ title, onClose, children }) {
 export const Segments = ({ label, value, options, onChange }) => html`<div class="segments" role="group" aria-label=${label}>${options.map(([key, text, number]) =>
   html`<button type="button" key=${key} aria-pressed=${value === key} onClick=${() => onChange(key)}>${text}${number !== undefined && number !== null && html` <b>${words.count(number)}</b>`}</button>`)}</div>`;
 
+const NO_ANSWER = { answer: null, problem: null, at: 0, isDone: false };
+
 /**
  * Loads an answer, again whenever `inputs` change or `reload` is called. The last answer stays while the next one is loaded.
- * @param {(signal: AbortSignal) => Promise<any>} load
+ * `load` may show a part of the first answer before the whole.
+ * @param {(signal: AbortSignal, show: (part: any) => void) => Promise<any>} load
  */
 export function useAnswer(load, inputs) {
-  const [state, setState] = useState(/** @type {{ answer: any, problem: any, at: number }} */ ({ answer: null, problem: null, at: 0 }));
+  const [state, setState] = useState(/** @type {any} */ (NO_ANSWER));
   const ask = useRef(/** @type {AbortController | null} */ (null));
   const timer = useRef(0);
   const reload = useCallback(() => {
     ask.current?.abort();
     clearTimeout(timer.current);
     const mine = ask.current = new AbortController();
-    load(mine.signal).then(
-      (answer) => { if (!mine.signal.aborted) setState({ answer, problem: null, at: performance.now() }); },
+    const show = (answer, isDone) => setState((last) => (mine.signal.aborted || (last.isDone && !isDone) ? last : { answer, problem: null, at: performance.now(), isDone }));
+    load(mine.signal, (part) => show(part, false)).then(
+      (answer) => show(answer, true),
       (problem) => {
         if (mine.signal.aborted) return;
         setState((last) => ({ ...last, problem }));
@@ -149,7 +153,7 @@ export function useAnswer(load, inputs) {
     );
   }, inputs);
   useEffect(() => {
-    setState({ answer: null, problem: null, at: 0 });
+    setState(NO_ANSWER);
     reload();
     return () => { ask.current?.abort(); clearTimeout(timer.current); };
   }, [reload]);
@@ -207,15 +211,18 @@ export function Rows({ items, height, render, label, current, onEnd, foot, role 
 }
 
 /** Handles keys of a view while no field has the focus and no dialog is open. @param {Record<string, () => void>} keys */
-export function useKeys(keys, inputs) {
+export function useKeys(keys) {
+  // Set as the view is drawn, so that two fast keys act on the newest state.
+  const latest = useRef(keys);
+  latest.current = keys;
   useEffect(() => {
     const press = (event) => {
-      const act = keys[event.detail.key];
+      const act = latest.current[event.detail.key];
       if (!act) return;
       event.detail.preventDefault();
       act();
     };
     addEventListener('runlog-key', press);
     return () => removeEventListener('runlog-key', press);
-  }, inputs);
+  }, []);
 }

@@ -188,7 +188,7 @@ export function Run({ id }) {
   const select = (target) => change({ sel: target.key }, true);
   const step = (by) => { const next = rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(row) + by))]; if (next) select(next); };
   useKeys({ '[': () => jump(-1, false), ']': () => jump(1, false), '{': () => jump(-1, true), '}': () => jump(1, true), h: () => change({ at: '', sel: '' }, true),
-    j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1) }, [entries, at, rows, row]);
+    j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1) });
   useEffect(() => { document.title = words.shorten(id, 40) + ' · Runlog'; }, [id]);
   const [raw, setRaw] = useState(false);
   const [copied, setCopied] = useState(false);

@@ -74,7 +74,7 @@ export function Runs() {
   const [current, setCurrent] = useState(-1);
   const step = (by) => setCurrent((last) => Math.max(0, Math.min(runs.length - 1, last + by)));
   useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
-    Enter: () => { if (runs[current]) go({ run: runs[current].run_id, query: {} }); } }, [runs, current]);
+    Enter: () => { if (runs[current]) go({ run: runs[current].run_id, query: {} }); } });
   useEffect(() => { document.title = 'Runs · Runlog'; });
   now.value;
   const filter = (members) => { setMost(1); setCurrent(-1); change(members); };
